@@ -1,4 +1,4 @@
-"""Sets of tests: each file is in one, a failure is told, and Ctrl-C leaves no process behind."""
+"""Sets of tests: each file is in one set, a failure is reported, and Ctrl-C leaves no process running."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.tiers import HOUR, ROOT
 
 
 def _holds(command: list[str], path: str) -> bool:
-    """True if pytest, called so, collects that file."""
+    """True if pytest collects this file when it is called in this way."""
     words = command[command.index("-o") + 2 :]
     left_out = [word.removeprefix("--ignore=") for word in words if word.startswith("--ignore=")]
     named = [word for word in words if not word.startswith("-")] or ["tests"]
@@ -30,7 +30,8 @@ def _is_in(path: str, name: str) -> bool:
 
 
 def _sets_of_files(tier: str) -> dict[str, list[str]]:
-    """For each file of tests, the sets of a tier that collect it. The rotation collects what others have left out."""
+    """For each file of tests, the sets of a tier that collect it. The rotation collects the files that the others
+    leave out."""
     commands = {
         what.name: list(what.command) for what in sets(tier) if "pytest" in what.command and what.name != "rotation"
     }
@@ -127,7 +128,7 @@ def test_those_that_compute_run_beside_the_others_at_a_low_priority(tmp_path: Pa
     names = ["a", "b", "c"][: computing + 1]
 
     def waits(name: str) -> list[str]:
-        """Waits for all others to have begun, for ten seconds at most."""
+        """Waits until all others have started, for ten seconds at most."""
         others = [str(tmp_path / other) for other in names if other != name]
         told = f"open({str(tmp_path / name)!r}, 'w').write(str(os.nice(0)))"
         return _python(

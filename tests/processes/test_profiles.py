@@ -1,4 +1,4 @@
-"""JESENSKA_TESTS chooses how much the tests do."""
+"""JESENSKA_TESTS chooses the amount of work of the tests."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_told():
 
 
 def _run(directory: Path, asked: str | None) -> subprocess.CompletedProcess[str]:
-    """A run of pytest on a file with two tests with Hypothesis, beside the conftest.py of all tests."""
+    """Runs pytest on a file with two tests with Hypothesis, beside the conftest.py of all tests."""
     file = directory / "test_counting.py"
     file.write_text(_COUNTING)
     environment = {name: value for name, value in os.environ.items() if name != "JESENSKA_TESTS"} | (

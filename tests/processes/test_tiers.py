@@ -1,4 +1,4 @@
-"""What git says of a commit: a number, and the files that were changed in the hours before it."""
+"""Facts that git knows of a commit: a number, and the files that were changed in the hours before it."""
 
 from __future__ import annotations
 

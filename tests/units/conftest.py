@@ -1,4 +1,4 @@
-"""Tests below this directory start no process: they are what `script/test quick` runs in seconds."""
+"""Tests below this directory start no process: `script/test quick` runs them in seconds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _STARTS = frozenset(("subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spaw
 
 
 class _Guard:
-    """What looks at each call that starts a process. Python keeps such a hook until it ends."""
+    """A hook that checks each call that starts a process. Python keeps such a hook until it ends."""
 
     def __init__(self) -> None:
         self.is_on = False
@@ -34,5 +34,5 @@ def _no_process() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def broker() -> None:
-    """There is none here."""
+    """Raises an error: there is no broker for unit tests."""
     raise RuntimeError("a test below tests/units needs a broker's process: it belongs below tests/processes")

@@ -1,4 +1,4 @@
-"""The benchmarks run: a thousandth of their work, on jesenska alone. Nothing is said of speed."""
+"""The benchmarks run with a thousandth of their work, on jesenska alone. These tests check no speeds."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_rows_without_java_run_and_give_their_figures_as_json(tmp_path: Path) ->
     ):
         assert found[row, unit] > 0, (row, unit)
     assert ("1,000 idle connections", "KB each") in found
-    # A loop with so little to do may never have been late by what the histogram can tell.
+    # After so little work, the histogram may show that the loop was never late.
     assert found["after the load", "event loop late, p99 ms since the start"] >= 0
 
 
@@ -100,7 +100,7 @@ def test_it_ends_when_it_is_told_to_while_a_row_runs(tmp_path: Path) -> None:
 
 
 def python_in(tree: Path, script: str) -> None:
-    """The tree has this as its interpreter."""
+    """Makes this script the interpreter of the tree."""
     python = tree / ".venv" / "bin" / "python"
     python.parent.mkdir(parents=True)
     python.write_text(f"#!/bin/sh\n{script}\n")

@@ -1,4 +1,4 @@
-"""Instructions are compared with a table; what is counted runs, and needs no valgrind for that."""
+"""Numbers of instructions are compared with a table. The counted work also runs without valgrind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A benchmark says at once what is not there, and a row that fails does not take the others with it."""
+"""A benchmark reports at once the programs that it lacks, and a row that fails leaves the other rows alone."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _KAFKA, _KAFKA_3 = (_JAVA, _jars("4.3.1")), (_JAVA, _jars("3.9.1"))
 _KCAT = "kcat is not on the PATH: install it (apt-get install kcat), or choose other rows with --rows."
 _CONNECTOR = f"the jars of Spark's Kafka connector {_MAVEN}"
 
-#: What each command says on a machine without programs and without jars, by its words. PySpark brings a Java.
+#: The words that each command prints on a machine without programs and jars. PySpark brings a Java.
 _TOLD: dict[str, tuple[str, ...]] = {
     "broker_bench": (*_KAFKA, _KCAT),
     "broker_bench --sides jesenska --rows kcat*produce*,*,kcat": (*_KAFKA, _KCAT),
@@ -54,7 +54,7 @@ _TOLD: dict[str, tuple[str, ...]] = {
     "transactions_bench --sides jesenska --rows consume": (*_KAFKA, _KCAT),
     "tree_bench": _KAFKA_3,
 }
-#: These need nothing but what script/setup test brings.
+#: Benchmarks that need nothing but the packages that script/setup test installs.
 _WITHOUT_NEEDS = {
     "branch_bench",
     "exactly_once_bench",
@@ -128,7 +128,7 @@ def test_needs_that_are_met_are_not_told(capsys: pytest.CaptureFixture[str]) -> 
 
 
 class _Broker:
-    """Starts nothing."""
+    """A stand-in for a broker that starts nothing."""
 
     name, bootstrap, pid = "jesenska", "", 0
 

@@ -22,12 +22,12 @@ PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 
 def certificate(name: str, *hosts: str) -> str:
-    """A key and a certificate of the authority, as PEM."""
+    """A key and a certificate from the authority, as PEM."""
     return AUTHORITY.issue(name, hosts, datetime.now(UTC))
 
 
 def broker_settings(directory: Path, **more: str) -> dict[str, str]:
-    """The settings of the broker; names in `more` have underscores for dots."""
+    """The settings of the broker. Names in `more` have underscores in place of dots."""
     keystore = directory / "broker.pem"
     if not keystore.exists():
         keystore.write_text(certificate("broker", "127.0.0.1", "localhost"))
@@ -51,7 +51,7 @@ def broker_settings(directory: Path, **more: str) -> dict[str, str]:
 
 @asynccontextmanager
 async def secured_broker(settings: Mapping[str, str]) -> AsyncIterator[Broker]:
-    """The broker, started; stopped with the block."""
+    """A started broker, which is stopped at the end of the block."""
     broker = Broker(BrokerConfig(settings))
     await broker.start()
     try:
@@ -72,7 +72,7 @@ def login(user: str, secret: str, mechanism: str = "PLAIN") -> dict[str, str]:
 
 
 def config(protocol: str, settings: Mapping[str, str] | None = None) -> ClientConfig:
-    """A client's configuration from Kafka's settings. Whoever speaks TLS trusts the authority."""
+    """A client's configuration from Kafka's settings. A client with TLS trusts the authority."""
     trusted = {"ssl.truststore.certificates": AUTHORITY.pem}
     return client_config(ADMIN_SETTINGS, {"security.protocol": protocol, **trusted, **(settings or {})})
 

@@ -1,4 +1,4 @@
-"""A producer that asks for all in-sync replicas, where one of them does not follow."""
+"""A producer with acks=all, where one of the in-sync replicas does not follow."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LONG_MS = 60_000
 
 
 class Produced:
-    """What a produce of one record to a partition is answered, asked in a thread of its own."""
+    """The answer to a produce request of one record to a partition. A thread of its own waits for it."""
 
     def __init__(self, broker: Broker, timeout_ms: int) -> None:
         host, port = broker.endpoint_for("PLAINTEXT")

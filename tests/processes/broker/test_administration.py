@@ -1,5 +1,5 @@
-"""What administrators' programs ask a broker that is alone and has no authorizer. What is expected here was asked of
-Apache Kafka 4.3.1 and, where it agrees or 4.3.1 has dropped the version, 3.9.1 in ZooKeeper mode."""
+"""The requests of administrators' programs to a broker that is alone and has no authorizer. The expected answers are
+those of Apache Kafka 4.3.1, and of 3.9.1 in ZooKeeper mode where it agrees or where 4.3.1 has dropped the version."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""AlterReplicaLogDirs against a running broker: replicas move under load, and what is asked for wrongly is answered as
-Apache Kafka does (tests/conformance/test_moves.py asks it)."""
+"""AlterReplicaLogDirs against a running broker. Replicas move under load, and wrong requests get the answers of Apache
+Kafka (tests/conformance/test_moves.py sends the same requests to it)."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def described(broker: BrokerProcess) -> dict[str, LogDirectory]:
 
 
 def home_of(broker: BrokerProcess, topic: str, partition: int = 0) -> str:
-    """The directory of the replica that is not on its way."""
+    """The directory of the replica that is not being moved."""
     key = TopicPartition(topic, partition)
     (name,) = (
         name for name, item in described(broker).items() if key in item.replicas and not item.replicas[key].is_future
@@ -97,7 +97,7 @@ def until(is_true: Callable[[], bool], what: str) -> None:
 
 
 def alter(broker: BrokerProcess, **values: str) -> None:
-    """Settings of the broker; they take effect a moment later."""
+    """Changes settings of the broker. They take effect a moment later."""
     changes = [ConfigChange(name.replace("_", "."), value) for name, value in values.items()]
     asked(broker, lambda admin: admin.alter_configs(BROKER, "0", changes))
 
@@ -301,7 +301,7 @@ def test_a_topic_that_is_deleted_while_it_moves_is_gone_in_both_directories(
 
 
 def test_nothing_comes_into_a_cordoned_directory(tmp_path: Path, broker: BrokerProcess) -> None:
-    """As Apache Kafka 4.3.1 answers; the setting is the broker's own, and changes while it runs."""
+    """The answers are those of Apache Kafka 4.3.1. The setting belongs to the broker, and changes while it runs."""
     filled(broker, "t", 1)
     alter(broker, **{"cordoned.log.dirs": f"{tmp_path / 'a'},{tmp_path / 'b'}"})
     until(
@@ -333,7 +333,8 @@ def test_nothing_comes_into_a_cordoned_directory(tmp_path: Path, broker: BrokerP
 
 
 def test_a_directory_that_goes_in_the_middle_takes_no_record_along(tmp_path: Path, broker: BrokerProcess) -> None:
-    """The target disappears: the replica stays where it is. It is back with the next start, and the move goes on."""
+    """The target disappears, and the replica stays in its directory. After the next start the target is back, and the
+    move goes on."""
     filled(broker, "t")
     home = home_of(broker, "t")
     target = next(name for name in "abc" if name != home)

@@ -1,5 +1,5 @@
-"""Topics that come to be because somebody asks for them: the first answer, and what Kafka's own topics are made
-with."""
+"""Topics that a request creates automatically: the first answer, and the settings with which Kafka's own topics are
+created."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ def fetch(connection: RawConnection, topic: str, offset: int, partition: int = 0
 
 @pytest.fixture(scope="module")
 def kept(broker: BrokerProcess) -> Iterator[bytes]:
-    """What a topic held before all these tests."""
+    """The content of a topic before all these tests."""
     with RawConnection(broker.bootstrap) as connection:
         create(connection, _KEPT, retention_ms="-1")
         assert produce(connection, _KEPT, _RECORDS) == ErrorCode.NONE
@@ -107,7 +107,7 @@ def kept(broker: BrokerProcess) -> Iterator[bytes]:
 @pytest.fixture(autouse=True)
 def bystander(broker: BrokerProcess, kept: bytes) -> Iterator[None]:
     """Another client, connected all the time: it is served before and after, the records are there, and the broker has
-    met nothing that it did not foresee."""
+    met no unexpected error."""
     said_before = len(broker.log)
     pid = broker.pid
     with RawConnection(broker.bootstrap) as connection:
@@ -129,8 +129,8 @@ def connection(broker: BrokerProcess) -> Iterator[RawConnection]:
 
 @pytest.mark.parametrize("length", [-1, -(2**31), 104_857_601, _INT32_MAX, 0, 1, 7])
 def test_a_frame_length_that_cannot_be_closes_the_connection(connection: RawConnection, length: int) -> None:
-    """Below zero, over socket.request.max.bytes, or too short for a header: the end comes with the length (and the few
-    bytes), not later."""
+    """Below zero, over socket.request.max.bytes, or too short for a header: the broker closes the connection as soon
+    as it has the length (and the few bytes), not later."""
     connection.send(struct.pack(">i", length) + bytes(max(0, min(length, 7))))
     assert connection.is_closed()
 
@@ -158,7 +158,7 @@ def test_random_bytes_close_the_connection_or_wait_for_more(broker: BrokerProces
 
 
 def test_random_bodies_of_every_api_are_answered_or_close_the_connection(broker: BrokerProcess) -> None:
-    """A good header, then nonsense: whatever a handler makes of it, it meets nothing that it did not foresee."""
+    """A good header with a random body: no handler meets an unexpected error."""
     chance = random.Random(1920)
     with RawConnection(broker.bootstrap) as asking:
         announced = asking.ask(
@@ -191,7 +191,7 @@ def test_an_unknown_version_of_api_versions_is_answered_with_what_there_is(conne
     connection.send_frame(struct.pack(">hhih", 18, 99, 5, -1) + b"\0\0")
     answer = connection.receive(0, ApiVersionsResponse)
     assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
-    # The connection goes on.
+    # The connection stays open.
     assert connection.ask(ApiVersionsRequest(), 0, ApiVersionsResponse).error_code == ErrorCode.NONE
 
 
@@ -237,8 +237,8 @@ def test_announced_lengths_take_no_memory_before_their_bytes_arrive(broker: Brok
 
 
 def test_a_client_that_does_not_read_is_not_read_from(broker: BrokerProcess) -> None:
-    """Its answers wait up to a limit, then its requests stay in its own socket: the broker keeps no growing heap of
-    either."""
+    """Its answers wait up to a limit, then its requests stay in its own socket. So the broker's memory for both does
+    not grow."""
     with RawConnection(broker.bootstrap, 2.0) as deaf:
         create(deaf, "deaf")
         assert produce(deaf, "deaf", bytes(encode_batch([(0, b"k", bytes(900_000), ())]))) == ErrorCode.NONE
@@ -296,7 +296,7 @@ def test_a_decompression_bomb_is_refused_in_bounded_memory(
     broker: BrokerProcess, connection: RawConnection, codec: Codec
 ) -> None:
     size = DECOMPRESSED_BATCH_MAX_BYTES + 10_000_000
-    # The record tells its size honestly: only the limit stands against it.
+    # The record states its true size: only the limit refuses it.
     body = b"\x00\x00\x00" + _varint(1) + b"k" + _varint(size) + bytes(size) + b"\x00"
     packed = compress(codec, _varint(len(body)) + body)
     topic = f"bomb-{codec.name.lower()}"
@@ -310,7 +310,7 @@ def test_a_decompression_bomb_is_refused_in_bounded_memory(
 
 
 def _high_mark(broker: BrokerProcess) -> int:
-    """The most memory that the broker ever had, in bytes; 0 where the machine does not tell."""
+    """The most memory that the broker ever had, in bytes. 0 on systems other than Linux."""
     if sys.platform != "linux":
         return 0
     found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{broker.pid}/status").read_text())

@@ -96,7 +96,7 @@ async def test_the_offsets_topic_is_compacted_and_keeps_what_was_committed_last(
 
 @on_a_loop
 async def test_a_broker_that_compacts_is_stopped_in_order(tmp_path: Path) -> None:
-    """Slow as it is, the compaction would take an hour."""
+    """With its throttle, the compaction would take an hour."""
     broker = broker_at(tmp_path, log_cleaner_io_max_bytes_per_second="10")
     await broker.start()
     try:

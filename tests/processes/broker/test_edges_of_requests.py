@@ -1,5 +1,4 @@
-"""Requests at their edges: what is odd in them is answered as Apache Kafka 4.3.1 (3.9.1 for what 4.x dropped) answers
-it."""
+"""Unusual requests get the answers of Apache Kafka 4.3.1 (of 3.9.1 for versions that 4.x dropped)."""
 
 from __future__ import annotations
 
@@ -108,7 +107,7 @@ def batch(*values: bytes, codec: Codec = Codec.NONE) -> bytes:
 def produce(
     connection: RawConnection, *items: tuple[str, int, bytes | None], acks: int = 1, version: int = 9
 ) -> list[tuple[str, int, int]]:
-    """Topics with a partition and its records; what is answered of each: the name, the partition, the error."""
+    """Produces these records to partitions of topics. Returns the name, the partition and the error of each answer."""
     topics = [
         ProduceRequestTopic(name=name, partition_data=[ProduceRequestPartition(index=number, records=records)])
         for name, number, records in items

@@ -1,5 +1,5 @@
-"""Who leads partitions of a tree in which other brokers have led: nobody who lacks what was committed, unless that is
-allowed."""
+"""The election of leaders in a tree in which other brokers have led. A broker that lacks committed records is not
+elected, unless that is allowed."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from tests.processes.broker.test_shared_tree import broker_on, goes_round, on, t
 from tests.raw_connection import RawConnection
 from tests.served_tree import served
 
-#: The broker that led and does not come back, and the one that starts.
+#: The broker that led and does not return, and the broker that starts.
 GONE, HERE = 5, 0
 
 
 async def write_topic(
     store: Store, replicas: tuple[int, ...], isr: tuple[int, ...], settings: dict[str, str] | None = None
 ) -> None:
-    """A topic of one partition that broker 5 has led."""
+    """Writes a topic of one partition that broker 5 has led."""
     for path in ("/brokers", paths.TOPICS, paths.CONFIG, f"{paths.CONFIG}/topics"):
         await store.create(path, b"")
     await store.create(paths.topic_config("t"), nodes.encode_config(settings or {}))
@@ -40,7 +40,7 @@ async def write_topic(
 
 
 async def state(store: Store) -> tuple[int, int, tuple[int, ...]]:
-    """Leader, leader epoch, in sync."""
+    """The leader, the leader epoch, and the in-sync replicas."""
     found = PartitionStateNode.decode((await store.get(paths.partition_state("t", 0)))[0])
     return found.leader, found.leader_epoch, found.isr
 
@@ -52,7 +52,7 @@ def run(
     test: Callable[[Broker, Store], Awaitable[None]],
     crashed: bool = False,
 ) -> None:
-    """On a directory that was left in order, or not, and has a log of the partition."""
+    """Starts a broker on a directory with a log of the partition, after an orderly stop or a crash."""
     (tmp_path / "t-0").mkdir()
     if not crashed:
         (tmp_path / CLEAN_SHUTDOWN).touch()

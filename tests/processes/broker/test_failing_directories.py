@@ -1,5 +1,5 @@
-"""One of a broker's log directories fails: its partitions answer KAFKA_STORAGE_ERROR, the others go on, everybody is
-told, and nothing is lost once it is mended."""
+"""One of a broker's log directories fails. Its partitions answer KAFKA_STORAGE_ERROR, the others go on, the other
+brokers and the clients learn of it, and nothing is lost when the directory is mended."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _SECONDS = 30.0
 
 
 class BreakingFiles(FileLayer):
-    """A disk that can be broken: calls of that kind fail for files below `broken`."""
+    """A disk that can be broken: calls of one kind fail for files below `broken`."""
 
     def __init__(self) -> None:
         self.broken: Path | None = None
@@ -142,7 +142,7 @@ def partition_of(address: str, name: str) -> MetadataResponsePartition:
 
 
 def directories_of(address: str) -> dict[str, tuple[int, set[str]]]:
-    """Error and topics by the name of the directory."""
+    """The error and the topics, by the name of the directory."""
     with RawConnection(address) as connection:
         answer = connection.ask(DescribeLogDirsRequest(topics=None), 4, DescribeLogDirsResponse)
         return {
@@ -234,7 +234,7 @@ def test_a_directory_that_vanishes_under_load_is_noticed_and_loses_nothing_that_
 
 
 def test_the_directory_with_the_metadata_fails_and_the_others_go_on(three: list[Path]) -> None:
-    """Nothing can be changed in the tree then; records are written and read as before."""
+    """The tree cannot be changed then. Records are written and read as before."""
     files = BreakingFiles()
     with Running(three, files) as running:
         address = running.address
@@ -271,7 +271,7 @@ def test_a_topic_with_a_partition_that_is_offline_goes_when_the_directory_is_bac
 
 
 def test_a_start_goes_on_without_a_directory_that_cannot_be_used(three: list[Path], tmp_path: Path) -> None:
-    """And none of the partitions that may be there gets a new log elsewhere."""
+    """The partitions that may be in that directory get no new logs in the others."""
     with Running(three, FileLayer()) as running:
         create(running.address, "a", "b", "c")
         produce(running.address, "b", b"kept")

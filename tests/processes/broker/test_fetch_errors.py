@@ -67,8 +67,8 @@ _CASES = [
 def test_refused_partition_has_empty_records_and_not_none(
     broker: BrokerProcess, topic_id: uuid.UUID, version: int, partition: FetchRequestPartition, code: ErrorCode
 ) -> None:
-    """As in Kafka: librdkafka takes records of length -1 for a damaged answer, does not see the error, and asks the
-    same again and again."""
+    """As in Kafka: librdkafka considers records of length -1 a damaged answer, does not see the error, and repeats the
+    request endlessly."""
     topic = FetchRequestTopic(topic="t", topic_id=topic_id, partitions=[partition])
     with RawConnection(broker.bootstrap) as connection:
         answer = connection.ask(

@@ -1,5 +1,5 @@
-"""The rows of a fetch's table (`broker/fetching/fetch_states.py`) on a broker. Its pool works when the test says so,
-and nothing of its disk is in memory for as long as the test says so. In the end no answer holds a file."""
+"""The rows of the fetch table (`broker/fetching/fetch_states.py`) on a broker. The test decides when its pool works
+and when data of its disk is in memory. At the end no answer holds a file."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ _VERSIONS = pytest.mark.parametrize("version", [_NEWEST, _WITH_MESSAGE_SETS])
 
 
 class Files(FileLayer):
-    """While `is_cold`, looking for an offset would wait for the disk. While it `drops` pages, those that a look-up has
-    read leave the page cache again."""
+    """While it `is_cold`, a look-up of an offset would wait for the disk. While it `drops` pages, the pages that a
+    look-up has read leave the page cache again."""
 
     __slots__ = ("drops", "is_cold", "logs", "looks")
 
@@ -72,7 +72,7 @@ class Files(FileLayer):
 
 
 class HeldPool(Pool):
-    """While it `holds`, work waits for `run`; while it `is_full`, there is none taken."""
+    """While it `holds`, work waits for `run`. While it `is_full`, it takes no work."""
 
     holds = False
     is_full = False
@@ -107,7 +107,7 @@ class Room:
         self.connection = RawConnection(bootstrap_of(broker))
 
     def ask(self, version: int = _NEWEST, batches: int = 1, max_wait_ms: int = _LONG_MS) -> None:
-        """Asks for the bytes of so many batches."""
+        """Requests the bytes of this number of batches."""
         topics = [
             FetchRequestTopic(
                 topic="t", partitions=[FetchRequestPartition(fetch_offset=0, partition_max_bytes=1 << 20)]
@@ -120,19 +120,19 @@ class Room:
         self.version = version
 
     def roll(self) -> None:
-        """The partition goes on in a new segment."""
+        """Starts a new segment of the partition."""
         for log in self.broker.directories.logs.values():
             log.roll(self.broker.clock.now_ms())
 
     async def answered(self) -> int:
-        """The bytes of records in the answer."""
+        """The number of bytes of records in the answer."""
         answer = await asyncio.to_thread(self.connection.receive, self.version, FetchResponse)
         (partition,) = answer.responses[0].partitions
         assert partition.error_code == ErrorCode.NONE
         return len(partition.records or b"")
 
     def leave(self) -> None:
-        """The client has gone, and the broker has noticed."""
+        """Closes the connection in the broker, as if it had noticed that the client has gone."""
         for connection in list(self.broker.dispatcher.connections):
             connection.framed.close("the client has gone")
 

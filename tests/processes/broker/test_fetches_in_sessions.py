@@ -1,5 +1,5 @@
-"""Fetches in sessions, over sockets: who waits, who is woken, and what a second request of a session does to the
-first."""
+"""Fetches in sessions, over sockets: which of them wait, which are woken, and the effect of a second request of a
+session on the first."""
 
 from __future__ import annotations
 
@@ -131,8 +131,8 @@ def test_a_session_is_answered_at_once_where_one_of_its_partitions_stands_in_a_s
 def test_a_consumer_that_holds_records_of_a_partition_is_not_kept_by_another_that_has_none(
     broker: BrokerProcess,
 ) -> None:
-    """What Java's consumer does with a partition that is read to its end beside one that is not (of which it holds
-    what it has been given)."""
+    """Java's consumer fetches like this: it names the partition that is read to its end, and leaves out another
+    partition of which it still holds records."""
     with RawConnection(broker.bootstrap) as reader, RawConnection(broker.bootstrap) as writer:
         create(writer, "held", 2)
         for _ in range(2):

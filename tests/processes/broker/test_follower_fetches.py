@@ -1,4 +1,5 @@
-"""The leader's side of replication: a broker on a tree where a topic names another broker, which these tests are."""
+"""The leader's side of replication: a broker in whose tree a topic also names another broker. The tests act as that
+other broker."""
 
 from __future__ import annotations
 
@@ -55,7 +56,7 @@ VERSIONS = [4, 11, 12, 13, 15, 18]
 
 
 class Led:
-    """A broker that leads a topic of two partitions with a follower, and what the follower says."""
+    """A broker that leads a topic of two partitions with a follower, and the requests of that follower."""
 
     def __init__(self, broker: Broker, store: Store, channel: Channel) -> None:
         self.broker = broker
@@ -84,7 +85,7 @@ class Led:
         log_start: int = 0,
         rack: str = "",
     ) -> FetchResponse:
-        """Asks for the partitions from these offsets on; those that are None are not named."""
+        """Fetches the partitions from these offsets on. Partitions whose offset is None are not named."""
         parts = [
             FetchRequestPartition(
                 partition=number,
@@ -118,7 +119,7 @@ class Led:
         return await self.channel.request(request, FetchResponse, timeout_seconds=30, at_most=version)
 
     async def first(self, *offsets: int | None, **options: Any) -> FetchResponsePartition:
-        """The answer about the first partition that is answered."""
+        """The answer for the first partition in the response."""
         return (await self.fetch(*offsets, **options)).responses[0].partitions[0]
 
     async def produce(self, acks: int = 1, partition: int = 0, timeout_ms: int = 30_000) -> int:
@@ -143,7 +144,7 @@ class Led:
         return found.base_offset
 
     async def offset(self, version: int, timestamp: int, replica: int = -1) -> tuple[ErrorCode, int]:
-        """What ListOffsets says of the first partition."""
+        """The answer of ListOffsets for the first partition."""
         asked = ListOffsetsRequestPartition(partition_index=0, timestamp=timestamp)
         request = ListOffsetsRequest(replica_id=replica, topics=[ListOffsetsRequestTopic(name="t", partitions=[asked])])
         answer = await self.channel.request(request, ListOffsetsResponse, timeout_seconds=30, at_most=version)
@@ -151,7 +152,7 @@ class Led:
         return ErrorCode(found.error_code), found.offset
 
     async def in_sync(self) -> None:
-        """The follower has both partitions and is in sync."""
+        """Fetches from both high watermarks, and waits until the follower is in sync for both partitions."""
         await self.fetch(self.topic.partitions[0].high_watermark, self.topic.partitions[1].high_watermark)
         await until(lambda: all(partition.isr == (0, FOLLOWER) for partition in self.topic.partitions))
 
@@ -163,7 +164,7 @@ async def _channel(broker: Broker) -> Channel:
 
 @contextlib.asynccontextmanager
 async def led(directory: Path, **settings: str) -> AsyncIterator[Led]:
-    # At its end nobody is there to take over.
+    # When it stops, there is no other broker that could take over.
     given = {"controlled.shutdown.enable": "false"} | {
         name.replace("_", "."): value for name, value in settings.items()
     }
@@ -174,7 +175,7 @@ async def led(directory: Path, **settings: str) -> AsyncIterator[Led]:
     ):
         await store.create(paths.topic("t"), b'{"version":1,"partitions":{"0":[0,9],"1":[0,9]}}')
         await until(lambda: "t" in broker.view.topics)
-        # The follower is registered, and nobody listens there.
+        # The follower is registered, but it does not listen at this port.
         node = nodes.BrokerRegistration((Endpoint("PLAINTEXT", "PLAINTEXT", "127.0.0.1", 1),), 0, rack="b")
         await store.create(paths.broker(FOLLOWER), node.encode(), ephemeral=True)
         await until(lambda: FOLLOWER in broker.view.brokers)
@@ -202,7 +203,7 @@ async def test_a_follower_comes_into_sync_and_what_it_has_is_committed(tmp_path:
         writing = asyncio.ensure_future(one.produce(acks=-1))
         await until(lambda: one.partition.leader_log().log_end_offset == 2)
         found = await one.first(1, version=version)
-        assert (found.high_watermark, bool(found.records)) == (1, True)  # it gets what is not committed yet
+        assert (found.high_watermark, bool(found.records)) == (1, True)  # it gets records that are not committed yet
         assert not writing.done()
         assert one.partition.high_watermark == 1
         await one.fetch(2, version=version)
@@ -267,22 +268,22 @@ async def test_in_a_session_only_what_is_new_is_said_and_what_is_named_is_noted(
         begun = await one.fetch(0, session=(0, 0))
         session = begun.session_id
         assert session > 0
-        # A partition joins, and the other one is named anew: both are noted.
+        # A partition joins, and the other one is named again: the session notes both.
         answer = await one.fetch(1, 0, session=(session, 1))
         assert [part.partition_index for topic in answer.responses for part in topic.partitions] == [1]
         await until(lambda: all(partition.isr == (0, FOLLOWER) for partition in one.topic.partitions))
-        # Nothing is named and nothing is new: it waits, until a record comes.
+        # The request names nothing and nothing is new, so it waits until a record arrives.
         waiting = asyncio.ensure_future(one.fetch(session=(session, 2), max_wait_ms=30_000))
         await until(lambda: len(one.broker.waiting) == 1)
         await one.produce(partition=1)
         (topic,) = (await waiting).responses
         assert [(part.partition_index, bool(part.records)) for part in topic.partitions] == [(1, True)]
-        # Who is committed up to where is told with the next answer.
+        # The next answer contains the new high watermark.
         answer = await one.fetch(None, 1, session=(session, 3))
         assert [
             (part.partition_index, part.high_watermark) for topic in answer.responses for part in topic.partitions
         ] == [(1, 1)]
-        # What is forgotten is not read any more.
+        # A forgotten partition is not read any more.
         await one.produce()
         assert (await one.fetch(session=(session, 4), forget=(0,))).responses == []
 
@@ -327,7 +328,7 @@ async def test_who_does_not_fetch_any_more_leaves_the_isr_and_holds_nobody_back(
 @pytest.mark.parametrize("version", [1, 4, 5, 11])
 @on_a_loop
 async def test_offsets_are_told_when_they_can_be_relied_on(tmp_path: Path, version: int) -> None:
-    """KIP-207; a follower is told where the log ends."""
+    """KIP-207. A follower gets the end of the log."""
     async with led(tmp_path) as one:
         await one.in_sync()
         await one.produce()
@@ -388,7 +389,7 @@ _BY_RACK = {"replica_selector_class": RACK_AWARE, "broker_rack": "a"}
 
 
 def _preferred(answer: FetchResponse) -> list[tuple[int, int, int]]:
-    """Partition, nearer replica and high watermark of everything that is answered. There are no records."""
+    """The partition, the nearer replica and the high watermark of everything in the answer. There are no records."""
     parts = [part for topic in answer.responses for part in topic.partitions]
     assert not any(part.records for part in parts if part.preferred_read_replica != -1)
     return [(part.partition_index, part.preferred_read_replica, part.high_watermark) for part in parts]
@@ -417,7 +418,7 @@ async def test_a_consumer_in_the_followers_rack_is_sent_there_when_it_is_in_sync
         for rack in ("a", "c", ""):
             found = await one.first(0, **(consumer | {"rack": rack}))
             assert (found.preferred_read_replica, bool(found.records)) == (-1, True)
-        # Errors come before that.
+        # Errors take precedence over the nearer replica.
         assert (await one.first(0, **consumer, epoch=7)).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
         assert (await one.first(2, **consumer)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 
@@ -458,7 +459,8 @@ async def test_in_a_session_a_consumer_is_sent_to_the_follower_again_and_again(t
         assert _preferred(begun) == [(0, FOLLOWER, 1)]
         for epoch in (1, 2):
             assert _preferred(await one.fetch(session=(begun.session_id, epoch), **consumer)) == [(0, FOLLOWER, 1)]
-        # What it lets go of it is not told any more; a rack of the leader's is answered by the leader.
+        # A partition that it forgets is not in the answer any more. A consumer in the leader's rack gets records from
+        # the leader.
         answer = await one.fetch(None, 0, session=(begun.session_id, 3), forget=(0,), **consumer)
         assert _preferred(answer) == [(1, FOLLOWER, 0)]
         await one.produce(partition=1)
@@ -493,7 +495,7 @@ async def test_where_consumers_are_sent_to_followers_they_are_told_at_once_what_
         begun = await one.fetch(0, None, session=(0, 0))
         await one.produce()
         assert (await one.first(session=(begun.session_id, 1))).high_watermark == 0
-        # That it has the record commits it: the answer says so, or waits for records.
+        # The follower has the record now, which commits it. The answer states this, or waits for records.
         waiting = asyncio.ensure_future(one.fetch(1, session=(begun.session_id, 2), max_wait_ms=30_000))
         if selector != RACK_AWARE:
             await until(lambda: len(one.broker.waiting) == 1)

@@ -1,8 +1,8 @@
-"""A disk without room: KAFKA_STORAGE_ERROR, nothing half-written is shown, reads go on, and writes resume when there
-is room, without a restart.
+"""A disk without room. Writes are answered with KAFKA_STORAGE_ERROR, no half-written data are shown, and reads go on.
+Writes resume when there is room, without a restart.
 
-Two ways to have no room: a limit on the size of the running broker's files (Linux), and a file system of a few
-megabytes (where the machine lets tests mount one)."""
+There are two ways to have no room: a limit on the size of the running broker's files (Linux), and a file system of a
+few megabytes (where the machine lets tests mount one)."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def create(broker: BrokerProcess, topic: str) -> None:
 
 
 def produce(connection: RawConnection, topic: str) -> tuple[int, int]:
-    """Error code and base offset."""
+    """Produces a batch. Returns the error code and the base offset."""
     data = ProduceRequestTopic(name=topic, partition_data=[ProduceRequestPartition(index=0, records=_BATCH)])
     answer = connection.ask(ProduceRequest(acks=-1, timeout_ms=20_000, topic_data=[data]), 9, ProduceResponse)
     item = answer.responses[0].partition_responses[0]
@@ -51,7 +51,7 @@ def produce(connection: RawConnection, topic: str) -> tuple[int, int]:
 
 
 def offsets(connection: RawConnection, topic: str) -> list[int]:
-    """Every record that a consumer sees."""
+    """The offsets of all records that a consumer sees."""
     found: list[int] = []
     while True:
         part = FetchRequestPartition(partition=0, fetch_offset=len(found), partition_max_bytes=1 << 20)
@@ -65,7 +65,7 @@ def offsets(connection: RawConnection, topic: str) -> list[int]:
 
 
 def fill(connection: RawConnection, topic: str, at_most: int) -> int:
-    """Writes until there is no room; how many batches were taken."""
+    """Writes until there is no room. Returns the number of accepted batches."""
     for count in range(at_most):
         code, offset = produce(connection, topic)
         if code == ErrorCode.KAFKA_STORAGE_ERROR:
@@ -112,7 +112,7 @@ def test_a_killed_broker_with_a_full_disk_keeps_what_it_acknowledged(tmp_path: P
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[SmallDisk]:
-    """A file system of its own with six megabytes."""
+    """A separate file system of six megabytes."""
     path = tmp_path / "disk"
     path.mkdir()
     with ExitStack() as opened:
@@ -174,7 +174,8 @@ def test_a_start_on_a_full_file_system_is_refused_in_one_sentence(small_disk: Sm
 
 
 def test_topics_are_not_created_half_when_there_is_no_room(small_disk: SmallDisk) -> None:
-    """What cannot be created is told so, and once there is room the broker goes on without a restart."""
+    """A topic that cannot be created is answered with an error. When there is room, the broker goes on without a
+    restart."""
     with BrokerProcess(small_disk.path / "data") as broker, RawConnection(broker.bootstrap) as connection:
         small_disk.fill()
         wanted = CreateTopicsRequestTopic(name="late", num_partitions=3, replication_factor=1)

@@ -1,4 +1,4 @@
-"""The disk of the tree is full: changes are refused, clients are served, and all goes on when there is room."""
+"""The disk of the tree is full. Changes are refused, clients are served, and all work goes on when there is room."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def disk(tmp_path: Path) -> Iterator[SmallDisk]:
 
 
 async def _write_until_refused(address: str) -> str:
-    """What the refusal says: of a node that has no room, and then of one that is small."""
+    """The text of the refusal of a node that has no room, and then of a small one."""
     store = await connect(address, session_timeout_ms=10_000)
     try:
         for size in (_NODE_BYTES, 4000, 10):

@@ -88,7 +88,7 @@ def descriptors(broker: BrokerProcess) -> int:
 
 
 def until(holds: Callable[[], bool], seconds: float = 20.0) -> None:
-    """Asks now and then whether something is so, for at most that long."""
+    """Checks a condition repeatedly. Fails if it is not true within this time."""
     ends = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < ends, "it did not come to pass"
@@ -134,8 +134,8 @@ def test_answers_that_nobody_reads_take_little_memory(filled: BrokerProcess, ver
 
 
 def test_fetches_of_clients_that_have_gone_are_given_up(filled: BrokerProcess) -> None:
-    """In every version; half of them with another request behind the one that waits, which keeps the end of the stream
-    from being seen by reading."""
+    """In every version. Half of the clients have sent another request after the waiting one, so the broker cannot
+    notice the end of the stream by reading."""
     before = descriptors(filled)
     with RawConnection(filled.bootstrap) as bystander:
         frames = [bystander.frame(fetch(filled, 1), version) for version in VERSIONS]
@@ -178,5 +178,5 @@ def test_an_answer_that_is_read_slowly_is_not_cut_off_as_idle(tmp_path: Path) ->
             began = time.monotonic()
             while taken < len(batch):
                 taken += len(slow.recv(len(batch) // 20, socket.MSG_WAITALL))
-                time.sleep(0.15)  # what is tested is a client that takes its time
+                time.sleep(0.15)  # the test needs a slow client
             assert time.monotonic() - began > 2

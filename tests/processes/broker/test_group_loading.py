@@ -1,5 +1,5 @@
-"""What a broker makes of `__consumer_offsets` when it starts: damaged batches, a disk that fails, transactions, topics
-that were deleted meanwhile."""
+"""Loads `__consumer_offsets` at the start of a broker: with damaged batches, a disk that fails, transactions, and
+topics that were deleted meanwhile."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ async def loaded(broker: Broker, group: str = "g0") -> None:
 
 
 async def ready(broker: Broker, count: int) -> list[GroupCoordinator]:
-    """The coordinators that are ready, once there are so many and no other is loaded for the first time."""
+    """The loaded coordinators, once there are this many and no other is being loaded for the first time."""
     while True:
         with suppress(CoordinatorLoadInProgressError):
             found = broker.coordinators.groups.coordinators()
@@ -103,7 +103,7 @@ def committed(broker: Broker, group: str, topic: str = "t") -> int | None:
 
 
 async def committed_by_all(data: Path) -> None:
-    """A stopped broker whose groups have committed, each in a batch of its own, in several segments."""
+    """Fills and stops a broker whose groups have committed, each in a batch of its own, in several segments."""
     async with running(data, offsets_topic_segment_bytes=str(_LAST)) as broker:
         await broker.coordinators.groups.ensure_topic()
         for number, name in enumerate(_NAMES):
@@ -257,7 +257,7 @@ async def with_two_topics(broker: Broker) -> None:
 
 
 async def mark_deleted(broker: Broker, topic: str) -> None:
-    """As another program does it in the tree."""
+    """Marks a topic as deleted in the tree, as another program does."""
     await broker.place.store.multi(plan_deletion(broker.control.controller.facts, topic, broker.config))
 
 

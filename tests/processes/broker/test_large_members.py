@@ -1,4 +1,4 @@
-"""Members of groups whose metadata is larger than any record of the group can be."""
+"""Members of groups whose metadata are larger than the largest possible record of the group."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Leader epochs as a consumer asks for them: what ListOffsets hands out OffsetForLeaderEpoch knows, whatever happened
-to the broker in between."""
+"""Leader epochs that a consumer asks for: OffsetForLeaderEpoch knows every epoch that ListOffsets returns, also after
+restarts and other events."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_an_epoch_that_a_client_was_told_is_known_after_two_crashes_without_a_re
 
 
 def test_an_empty_topic_begins_and_ends_in_its_first_epoch(broker: BrokerProcess) -> None:
-    """As Apache Kafka: (0, 0) enters the table when the partition gets its leader."""
+    """As in Apache Kafka, (0, 0) enters the table when the partition gets its leader."""
     create(broker, "epochs-of-an-empty-topic")
     with RawConnection(broker.bootstrap) as connection:
         assert offset_and_epoch(connection, "epochs-of-an-empty-topic", EARLIEST) == (0, 0)

@@ -1,4 +1,5 @@
-"""How late the event loop is, by a loop whose time is moved by hand; and the figures of a running broker."""
+"""The lateness of the event loop, measured with a loop whose time the test moves, and the figures of a running
+broker."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ from tests.raw_connection import RawConnection
 
 
 class _Loop:
-    """Keeps one timer and calls it when it is told how late."""
+    """Keeps one timer, and calls it with the delay that the test chooses."""
 
     def __init__(self) -> None:
         self.now = 1000.0

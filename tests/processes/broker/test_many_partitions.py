@@ -19,7 +19,7 @@ _PARTITIONS = 1_000
 
 
 class Watch:
-    """Looks at the number of logs whenever it has the loop, and keeps the largest step."""
+    """Reads the number of logs whenever the loop is free, and keeps the largest step."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker

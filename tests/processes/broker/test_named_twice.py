@@ -63,7 +63,7 @@ def there(connection: RawConnection, *names: str) -> set[str]:
 
 
 def delete(connection: RawConnection, *items: str | uuid.UUID | tuple[str | None, uuid.UUID]) -> list[Said]:
-    """By name, by id, or by both."""
+    """Deletes topics by name, by id, or by both."""
     topics = []
     for item in items:
         name, topic_id = (

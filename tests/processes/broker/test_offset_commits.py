@@ -1,4 +1,4 @@
-"""Commits whose records cannot be written in time, or not to as many replicas as are asked for."""
+"""Commits whose records cannot be written in time, or not to the requested number of replicas."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ _GROUP, _TOPIC = "offset-fetch", "offset-fetch"
 
 @pytest.fixture(scope="module")
 def member(broker: BrokerProcess) -> str:
-    """The member of a stable group that has committed 5."""
+    """The member of a stable group that has committed offset 5."""
     fill(broker, _TOPIC, 1, 1)
     with RawConnection(broker.bootstrap) as connection:
         wanted = JoinGroupRequest(

@@ -133,7 +133,7 @@ def test_what_a_new_producer_sends_old_consumers_read_without_headers(connection
     for version in range(4):
         wanted = [(index, (row[0] if version >= 2 else -1, *row[1:])) for index, row in enumerate(_ROWS * 3)]
         assert _rows(fetch(connection, topic, version), version) == wanted
-        # In the midst of a batch: an uncompressed one is cut, a compressed one comes whole.
+        # The offset is inside a batch: an uncompressed batch is cut there, a compressed one is returned whole.
         first = 7 if codec else 9
         assert _rows(fetch(connection, topic, version, offset=9), version) == wanted[first:]
         assert _rows(fetch(connection, topic, version, offset=0, max_bytes=1), version) == wanted[:7], (

@@ -1,4 +1,4 @@
-"""A broker that has its tree for itself takes no orders: nobody else can be its controller."""
+"""A broker that has a tree of its own accepts no orders, since no other broker can be its controller."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Produce requests whose batches are checked in different places (on the loop, in the pool) are answered and appended
-as if there were one."""
+"""Produce requests whose batches are checked in different places (on the loop, in the pool). They are answered and
+appended in the same way."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_a_topic_with_a_codec_of_its_own_has_every_batch_in_it(broker: BrokerPro
 
 
 def test_requests_of_one_connection_stay_in_order_wherever_their_batches_are_checked(broker: BrokerProcess) -> None:
-    """Sent all at once, small ones behind those that make a thread of the pool work."""
+    """All are sent at once, small ones after large ones that a thread of the pool checks."""
     values = [bytes([number % 256]) * (200_000 if number % 3 == 0 else 10) for number in range(60)]
     codecs = [Codec.LZ4, Codec.NONE, Codec.SNAPPY, Codec.NONE, Codec.ZSTD]
     with RawConnection(broker.bootstrap) as connection:
@@ -156,8 +156,8 @@ _IN_TRANSACTION: dict[str, Any] = {
 
 @pytest.mark.parametrize("version", range(3, 13))
 def test_transactional_batches_are_refused_and_hold_nobody_back(broker: BrokerProcess, version: int) -> None:
-    """Nobody knows the producer, so nobody could end its transaction. What they are refused with is what Apache Kafka
-    3.9.1 and 4.3.1 answer; a batch without a producer id is no part of any transaction."""
+    """The producer is unknown, so its transaction could never be ended. The errors are those of Apache Kafka 3.9.1 and
+    4.3.1. A batch without a producer id belongs to no transaction."""
     plain = _record()
     with RawConnection(broker.bootstrap) as connection:
         before = len(_values(connection, "mixed", 3))
@@ -198,7 +198,8 @@ def test_transactional_batches_are_refused_and_hold_nobody_back(broker: BrokerPr
 
 
 def test_what_of_a_request_with_transactional_batches_is_told_first(broker: BrokerProcess) -> None:
-    """As by Apache Kafka 4.3.1: what refuses the whole request, in the order in which it stands, whatever acks are."""
+    """As in Apache Kafka 4.3.1: an error that refuses the whole request is reported first, in the order of the
+    batches, with any acks."""
     transactional, unreadable = _record(**_IN_TRANSACTION), bytearray(_record())
     unreadable[MAGIC_OFFSET] = 3
     with RawConnection(broker.bootstrap) as connection:
@@ -215,7 +216,7 @@ def test_what_of_a_request_with_transactional_batches_is_told_first(broker: Brok
         assert codes({2: transactional, 3: bytes(unreadable)}) == [refused, refused]
         assert codes({2: bytes(unreadable), 3: transactional}) == [corrupt, corrupt]
         assert codes({2: transactional, 3: bytes(unreadable)}, transactional_id="t") == [corrupt, corrupt]
-        # A batch without its end is none of a transaction.
+        # A truncated batch does not count as transactional.
         unknown, mistaken = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_REQUIRED_ACKS
         assert codes({2**31 - 1: transactional[:-1], 3: _record()}, acks=2) == [unknown, mistaken]
 

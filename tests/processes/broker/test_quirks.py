@@ -1,5 +1,5 @@
-"""What clients of twelve years rely on beyond the protocol's text: each test is one such habit, with whom it concerns.
-(How fetch sessions, leader epochs, old formats, groups and zstd behave is tested where they are built.)"""
+"""Behaviour that clients of twelve years rely on beyond the text of the protocol. Each test covers one such habit and
+names the clients. (Fetch sessions, leader epochs, old formats, groups and zstd have tests of their own.)"""
 
 from __future__ import annotations
 
@@ -75,8 +75,8 @@ def _ids(connection: RawConnection, version: int, *names: str) -> dict[str | Non
 
 @pytest.mark.parametrize("version", [3, 4])
 def test_an_answer_to_api_versions_has_the_oldest_header(connection: RawConnection, version: int) -> None:
-    """Everybody: who asks does not know yet what the broker speaks. No tagged fields stand between the correlation id
-    and the body."""
+    """All clients: a client that sends ApiVersions does not know yet which versions the broker supports. There are no
+    tagged fields between the correlation id and the body."""
     connection.send_frame(connection.frame(ApiVersionsRequest(**_SOFTWARE), version))
     frame = connection.receive_frame()
     assert decode(ApiVersionsResponse, version, memoryview(frame)[4:]).error_code == ErrorCode.NONE
@@ -86,7 +86,7 @@ def test_an_answer_to_api_versions_has_the_oldest_header(connection: RawConnecti
 def test_api_versions_above_ours_is_answered_in_version_0_with_our_range(
     connection: RawConnection, version: int
 ) -> None:
-    """Java 4, librdkafka, franz-go: they come back with the range of key 18, on the same connection."""
+    """Java 4, librdkafka, franz-go: they repeat the request within the range of key 18, on the same connection."""
     connection.send_frame(
         bytes(request_head(_API_VERSIONS, version, 7, "new", 2)) + encode(ApiVersionsRequest(**_SOFTWARE), 4)
     )
@@ -99,7 +99,7 @@ def test_api_versions_above_ours_is_answered_in_version_0_with_our_range(
 
 
 def test_any_other_version_that_is_not_served_closes_the_connection(broker: BrokerProcess) -> None:
-    """Clients of before 0.10, which find out that way what a broker can do."""
+    """Clients from before 0.10, which find out in this way which versions a broker supports."""
     for key in (0, 1, 3, 11):
         with RawConnection(broker.bootstrap) as opened:
             opened.send_frame(bytes(request_head(key, APIS[key].max_version + 1, 1, "old", 1)) + bytes(64))
@@ -107,7 +107,7 @@ def test_any_other_version_that_is_not_served_closes_the_connection(broker: Brok
 
 
 def test_no_feature_that_begins_at_0_is_announced_and_a_nameless_client_is_refused(connection: RawConnection) -> None:
-    """Java before 3.9 refuses such features; from version 3 on a client says who it is."""
+    """Java before 3.9 refuses such features. From version 3 on a client names its software."""
     answer = connection.ask(ApiVersionsRequest(**_SOFTWARE), 3, ApiVersionsResponse)
     assert answer.supported_features == []
     assert [item.min_version_level for item in answer.finalized_features] == [2]
@@ -118,8 +118,8 @@ def test_no_feature_that_begins_at_0_is_announced_and_a_nameless_client_is_refus
 
 
 def test_what_clients_begin_with_is_announced_from_0_on(connection: RawConnection) -> None:
-    """librdkafka up to 2.11 turns compression off without Produce 0, and lz4 and its groups without FindCoordinator 0;
-    GSSAPI there needs JoinGroup 0; kafkajs ignores minima."""
+    """Without Produce 0, librdkafka up to 2.11 turns compression off. Without FindCoordinator 0 it turns lz4 and its
+    groups off. Its GSSAPI needs JoinGroup 0. kafkajs ignores minimum versions."""
     ranges = _ranges(connection)
     assert {key: ranges[key][0] for key in (0, 1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 18, 19)} == dict.fromkeys(
         (0, 1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 18, 19), 0
@@ -127,8 +127,8 @@ def test_what_clients_begin_with_is_announced_from_0_on(connection: RawConnectio
 
 
 def test_nothing_is_announced_that_is_not_built(connection: RawConnection) -> None:
-    """Java's admin client and consumers use what is announced: telemetry at once, and the new group protocol; what is
-    missing they do another way."""
+    """Java's admin client and consumers use everything that is announced: telemetry at once, and the new group
+    protocol. They have other ways where an API is missing."""
     assert not _ranges(connection).keys() & set(_NEVER_ANNOUNCED_HALF_BUILT)
 
 
@@ -136,7 +136,7 @@ def test_nothing_is_announced_that_is_not_built(connection: RawConnection) -> No
 
 
 def test_no_topics_means_all_in_version_0_and_none_from_version_1_on(connection: RawConnection) -> None:
-    """0.8 clients send an empty list and mean everything; from version 1 on null means that."""
+    """0.8 clients send an empty list for all topics. From version 1 on, null has this meaning."""
     name = create(connection, "listed")
     assert name in {topic.name for topic in connection.ask(MetadataRequest(topics=[]), 0, MetadataResponse).topics}
     for version in range(1, 14):
@@ -147,8 +147,8 @@ def test_no_topics_means_all_in_version_0_and_none_from_version_1_on(connection:
 
 
 def test_every_topic_has_an_id_and_keeps_it(connection: RawConnection) -> None:
-    """franz-go and Java take answers with some ids and some zeros for a fault. From version 12 on a topic is found by
-    its id alone."""
+    """franz-go and Java consider an answer with some ids and some zeros an error. From version 12 on a topic is found
+    by its id alone."""
     names = {create(connection, "first"), create(connection, "second")}
     ids = _ids(connection, 10, *names)
     assert len({value for value in ids.values() if value.int}) == 2
@@ -161,7 +161,7 @@ def test_every_topic_has_an_id_and_keeps_it(connection: RawConnection) -> None:
 
 
 def test_a_topic_is_everywhere_once_its_creation_is_answered(broker: BrokerProcess, connection: RawConnection) -> None:
-    """Clients that do not try again where a topic is unknown."""
+    """Clients that do not repeat a request when a topic is unknown."""
     with RawConnection(broker.bootstrap) as other:
         for number in range(20):
             name = f"at-once-{number}"
@@ -173,7 +173,7 @@ def test_a_topic_is_everywhere_once_its_creation_is_answered(broker: BrokerProce
 
 
 def test_the_cluster_is_described_without_a_request_of_its_own(connection: RawConnection) -> None:
-    """Java's admin client before 2.8 and every other client: brokers, controller and the cluster's id stand in
+    """Java's admin client before 2.8 and every other client: brokers, controller and the cluster's id are in
     Metadata."""
     answer = connection.ask(MetadataRequest(topics=[]), 2, MetadataResponse)
     assert answer.cluster_id
@@ -184,7 +184,7 @@ def test_the_cluster_is_described_without_a_request_of_its_own(connection: RawCo
 
 
 def test_answers_come_in_the_order_of_the_requests(connection: RawConnection) -> None:
-    """Everybody: a fetch that waits holds up what was asked behind it."""
+    """All clients: a fetch that waits delays the answers to later requests."""
     topic = create(connection, "ordered")
     part = FetchRequestPartition(partition=0, partition_max_bytes=1 << 20)
     waiting = FetchRequest(max_wait_ms=300, min_bytes=1, topics=[FetchRequestTopic(topic=topic, partitions=[part])])
@@ -196,7 +196,7 @@ def test_answers_come_in_the_order_of_the_requests(connection: RawConnection) ->
 
 
 def test_a_produce_without_acks_has_no_answer_at_all(connection: RawConnection) -> None:
-    """Everybody with acks=0: the next answer belongs to the next request."""
+    """All clients with acks=0: the next answer belongs to the next request."""
     topic = create(connection, "unanswered")
     data = ProduceRequestTopic(
         name=topic, partition_data=[ProduceRequestPartition(index=0, records=encode_batch([(_NOW_MS, None, b"x", ())]))]
@@ -207,7 +207,8 @@ def test_a_produce_without_acks_has_no_answer_at_all(connection: RawConnection) 
 
 
 def test_a_fetch_inside_a_batch_gets_the_whole_batch_however_large(connection: RawConnection) -> None:
-    """Everybody: the client leaves out what it has, and a first batch comes even where it exceeds the limit."""
+    """All clients: the client skips the records that it has, and a first batch is returned even where it exceeds the
+    limit."""
     topic = create(connection, "inside")
     assert (
         produce(connection, topic, 3, encode_batch([(_NOW_MS, None, bytes(1000), ()) for _ in range(10)])).error_code
@@ -219,7 +220,7 @@ def test_a_fetch_inside_a_batch_gets_the_whole_batch_however_large(connection: R
 
 
 def test_tagged_fields_that_nobody_knows_are_skipped(connection: RawConnection) -> None:
-    """Clients newer than this broker: in the header and at the end of the body."""
+    """Clients that are newer than this broker send such fields in the header and at the end of the body."""
     head = bytearray(request_head(3, 9, 5, "new", 2))
     assert head[-1] == 0
     unknown = bytes([1, 99, 3]) + b"abc"  # one field, tag 99, of three bytes
@@ -230,7 +231,7 @@ def test_tagged_fields_that_nobody_knows_are_skipped(connection: RawConnection) 
 
 
 def test_an_epoch_that_is_not_the_leaders_is_told_apart(connection: RawConnection) -> None:
-    """librdkafka and Java, which learn from it that their metadata are old, or the broker's."""
+    """librdkafka and Java learn from the error that their metadata, or the broker's, are old."""
     topic = create(connection, "epochs")
     (found,) = connection.ask(MetadataRequest(topics=[MetadataRequestTopic(name=topic)]), 7, MetadataResponse).topics
     epoch = found.partitions[0].leader_epoch
@@ -256,7 +257,7 @@ def test_an_epoch_that_is_not_the_leaders_is_told_apart(connection: RawConnectio
 
 
 def test_our_lz4_has_independent_blocks() -> None:
-    """Kafka's Java clients refuse others. Bit 5 of the frame's flags."""
+    """Kafka's Java clients refuse other blocks. The flag is bit 5 of the frame's flags."""
     assert compress(Codec.LZ4, b"some text " * 20_000)[4] & 0x20
 
 
@@ -290,7 +291,8 @@ def _join(
 def test_a_new_member_is_named_at_once_or_told_to_come_back_with_its_name(
     connection: RawConnection, version: int
 ) -> None:
-    """KIP-394: from version 4 on the name comes first, so that clients which give up do not leave members behind."""
+    """KIP-394: from version 4 on the broker first returns the member id, so that clients that give up leave no members
+    in the group."""
     first = _join(connection, version, f"named-{version}")
     assert first.member_id
     assert first.error_code == (ErrorCode.NONE if version < 4 else ErrorCode.MEMBER_ID_REQUIRED)
@@ -302,7 +304,8 @@ def test_a_new_member_is_named_at_once_or_told_to_come_back_with_its_name(
 def test_a_member_without_a_rebalance_timeout_gets_its_session_timeout(
     broker: BrokerProcess, version: int, rebalance_ms: int | None
 ) -> None:
-    """0.9 clients have none, some later ones send 0: the group waits for them all the same when another joins."""
+    """0.9 clients have no such timeout, and some later ones send 0. The group still waits for them when another member
+    joins."""
     group = f"patient-{version}"
     with RawConnection(broker.bootstrap) as one, RawConnection(broker.bootstrap) as other:
         first = _join(one, version, group, rebalance_ms=rebalance_ms)
@@ -325,7 +328,7 @@ def test_a_member_without_a_rebalance_timeout_gets_its_session_timeout(
 
 @pytest.mark.parametrize("version", range(6))
 def test_each_member_that_leaves_is_answered(connection: RawConnection, version: int) -> None:
-    """librdkafka reads the first entry from version 3 on without looking whether there is one."""
+    """From version 3 on, librdkafka reads the first entry without a check that there is one."""
     group = f"left-{version}"
     member = _join(connection, 0, group).member_id
     request = LeaveGroupRequest(group_id=group)
@@ -344,7 +347,7 @@ def test_each_member_that_leaves_is_answered(connection: RawConnection, version:
 
 @pytest.mark.parametrize("version", range(7))
 def test_a_coordinator_is_found_one_by_one_and_in_one_go(connection: RawConnection, version: int) -> None:
-    """Java from 3.0 on asks for several at once; everybody before for one."""
+    """Java from 3.0 on asks for several at once. All older clients ask for one."""
     one = f"found-{version}"
     groups = [one, "another"] if version >= 4 else [one]
     _join(connection, 0, one)

@@ -1,5 +1,5 @@
 """Consumers that read from a follower: two brokers on one loop and one tree, of which the first leads. The follower
-asks its leader so seldom that nobody waits for that."""
+fetches so rarely that no test waits for it."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Followed:
 
     @property
     def partition(self) -> Partition:
-        """As the follower has it."""
+        """The partition at the follower."""
         return self.follower.view.topics["t"].partitions[0]
 
     async def produce(self, broker: Broker | None = None) -> None:
@@ -84,7 +84,7 @@ class Followed:
         max_wait_ms: int = 30_000,
         session: tuple[int, int] = (0, -1),
     ) -> FetchResponse:
-        """Without an offset nothing is named."""
+        """Fetches from the follower. Without an offset the request names no partition."""
         request = FetchRequest(max_wait_ms=max_wait_ms, min_bytes=1, session_id=session[0], session_epoch=session[1])
         if offset is not None:
             part = FetchRequestPartition(fetch_offset=offset, current_leader_epoch=epoch, partition_max_bytes=1 << 20)
@@ -99,7 +99,7 @@ class Followed:
     async def waiting(
         self, offset: int, *, in_session: bool = False, epoch: int = -1
     ) -> asyncio.Future[FetchResponsePartition]:
-        """A fetch that waits at the follower."""
+        """Starts a fetch that waits at the follower."""
         if in_session:
             begun = await self.fetch(offset, epoch=epoch, max_wait_ms=0, session=(0, 0))
             answer = asyncio.ensure_future(self.first(None, session=(begun.session_id, 1)))
@@ -151,7 +151,7 @@ async def test_a_consumer_that_waits_at_a_follower_is_answered_when_that_leads(
         await one.brokers.stop(one.leader.broker_id)
         assert (await answer).error_code == ErrorCode.FENCED_LEADER_EPOCH
         assert (await one.first(0, epoch=1)).records
-        # Who names no epoch goes on reading.
+        # A consumer that names no epoch continues to read.
         answer = await one.waiting(1, in_session=in_session)
         await one.produce(one.follower)
         assert (await answer).records
@@ -167,7 +167,7 @@ async def test_a_consumer_that_waits_at_a_follower_is_sent_away_when_that_gives_
         # As a controller orders it of a broker that is about to stop.
         assert not await one.follower.replication.replicas.stop([Stop(_KEY, 0, False)])
         assert (await answer).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-        # It is told to follow again.
+        # It is ordered to follow again.
         await one.follower.replication.replicas.lead_and_follow(
             [TopicPartitions(one.brokers.controller.control.controller.facts.topics["t"], (0,))]
         )
@@ -201,7 +201,7 @@ async def test_our_client_reads_from_the_follower_of_its_rack_and_from_the_leade
             await consumer.assign({_KEY: 0})
             read = [record.offset for records in (await consumer.poll(20)).values() for record in records]
             assert read == [0]
-            await until(lambda: len(one.follower.waiting) == 1)  # the consumer: nobody follows there
+            await until(lambda: len(one.follower.waiting) == 1)  # the consumer: no broker follows this one
             await one.brokers.stop(one.follower.broker_id)
             await one.produce()
             while len(read) < 2:

@@ -1,4 +1,4 @@
-"""Listeners with TLS and SASL: who gets in, as whom, and what the others learn."""
+"""Listeners with TLS and SASL: which clients are admitted, under which principal, and what the others learn."""
 
 from __future__ import annotations
 

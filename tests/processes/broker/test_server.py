@@ -146,8 +146,8 @@ def test_settings_change_while_running_and_take_effect(broker: BrokerProcess) ->
                 "tuned",
                 [ConfigChange("max.message.bytes", None, DELETE), ConfigChange("min.insync.replicas", "2")],
             )
-            # A topic with one replica asks for one in sync, whatever the setting says: as in Apache Kafka 3.9.1 and
-            # 4.3.1 (1.0.2 refuses it).
+            # For a topic with one replica, one in-sync replica is enough for any value of the setting, as in Apache
+            # Kafka 3.9.1 and 4.3.1 (1.0.2 refuses the records).
             future = await producer.send("tuned", bytes(500), partition=0)
             await producer.flush()
             assert future.exception() is None

@@ -1,5 +1,5 @@
-"""Settings of the broker arrive where they act: in the logs' values, in those of directories and groups, and at the
-broker itself."""
+"""Settings of the broker take effect in the right places: in the values of the logs, of directories and groups, and at
+the broker itself."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_a_topics_log_takes_what_it_does_not_say_itself_from_the_broker(
     assert found != default
 
 
-#: So far from now a time can be: Kafka refuses one whose difference from now is no number of 64 bits.
+#: The greatest distance of a time from now: Kafka refuses a time whose difference from now does not fit into 64 bits.
 _EARLIEST_MS = _NOW_MS - (2**63 - 1)
 
 
@@ -218,7 +218,7 @@ def test_a_broker_without_a_number_takes_one_above_the_reserved_ones_and_listens
         try:
             await broker.start()
             assert broker.broker_id == 5001
-            # Of a socket that listens the system tells the backlog in the sixth number (tcpi_sacked).
+            # For a listening socket, the system returns the backlog in the sixth number (tcpi_sacked).
             (listener,) = broker.serving.listeners
             told = listener._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104)
             assert struct.unpack_from("=6I", told, 8)[5] == min(
@@ -290,7 +290,7 @@ def test_a_zookeeper_is_asked_so_many_things_at_a_time(tmp_path: Path) -> None:
 
 
 class _Counting:
-    """A store that notes how many reads are under way together."""
+    """A store that notes the number of reads that run at the same time."""
 
     def __init__(self, store: Any) -> None:
         self._store, self._now, self.most = store, 0, 0

@@ -1,5 +1,5 @@
-"""Several brokers on one loop and one tree: the settings of their life together. What becomes of processes that are
-killed is asked in tests/cluster."""
+"""Several brokers on one loop and one tree: the settings of a cluster. tests/cluster has the tests of killed
+processes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.served_tree import served
 
 
 class Cluster:
-    """Brokers by their ids; `stop` and `start` end one and begin it again on the same data."""
+    """Brokers by their ids. `stop` ends one, and `start` starts it again on the same data."""
 
     def __init__(self, data: Path, settings: dict[str, str]) -> None:
         self._data = data
@@ -183,7 +183,7 @@ def test_first_replicas_lead_again_after_a_while(tmp_path: Path) -> None:
 
 
 def test_a_broker_that_does_not_answer_the_controller_is_asked_again(tmp_path: Path) -> None:
-    """controller.socket.timeout.ms: without it the first request would be waited for forever."""
+    """Without controller.socket.timeout.ms, the controller would wait for the first answer forever."""
 
     async def work(brokers: Cluster) -> None:
         other = next(broker for broker in brokers.brokers.values() if not broker.control.controller.is_controller)
@@ -240,7 +240,7 @@ def test_a_partition_number_that_is_far_away_takes_no_memory(tmp_path: Path) -> 
     async def work(brokers: Cluster) -> None:
         await brokers.create(1, 1)
         other = next(broker for broker in brokers.brokers.values() if not broker.control.controller.is_controller)
-        leader = brokers.controller.broker_id  # what a broker has replicas of itself, it is told by another order
+        leader = brokers.controller.broker_id  # a broker learns of the replicas that it has itself by another order
         orderer = Orderer(leader, other.control.orders.fence.controller_epoch)
         state = PartitionView(PartitionStateNode(leader, 0, (leader,), 1))
         far, near = (

@@ -1,5 +1,5 @@
-"""A producer that sends several requests before the first is answered, where replicas take their time: the requests
-are written without waiting for one another, and are answered in their order."""
+"""A producer that sends several requests before the first is answered, with slow replicas. The requests are written
+without waiting for one another, and are answered in their order."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ class _Client:
         self._answered = 0
 
     def send(self, *requests: tuple[Message, int]) -> None:
-        """All of them in one write."""
+        """Sends all requests in one write."""
         framed = [self._frames.frame(request, version) for request, version in requests]
         self._writer.write(b"".join(len(frame).to_bytes(4, "big") + frame for frame in framed))
 
     async def answer(self, response: type[Message], version: int) -> Message:
-        """The next answer, which is to the next request."""
+        """The next answer, which belongs to the next request."""
         async with asyncio.timeout(20):
             frame = await self._reader.readexactly(int.from_bytes(await self._reader.readexactly(4), "big"))
         self._answered += 1
@@ -63,7 +63,7 @@ class _Client:
         return ErrorCode(partition.error_code), partition.base_offset
 
     async def has_nothing(self) -> bool:
-        """True if no answer has arrived once the broker has had its turns."""
+        """True if no answer has arrived after the brokers had time to work."""
         try:
             async with asyncio.timeout(0.05):
                 await self._reader.readexactly(1)

@@ -1,5 +1,5 @@
-"""A broker whose tree is on a ZooKeeper server (ours, on the test's loop), or that serves its own: what others write,
-sessions that end, servers that go."""
+"""A broker whose tree is on a ZooKeeper server (ours, on the test's loop), and a broker that serves its own tree:
+changes by other programs, sessions that end, and servers that fail."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def on(server: ZooKeeperServer, path: str = "", session_ms: int = 4000) -> dict[
 
 @contextlib.asynccontextmanager
 async def tool(address: str) -> AsyncIterator[Store]:
-    """Somebody who writes in the tree."""
+    """Another program that writes in the tree."""
     store = await connect(address, session_timeout_ms=4000)
     try:
         yield store
@@ -130,7 +130,7 @@ def test_a_topic_that_others_write_is_made_grows_and_is_deleted(tmp_path: Path) 
             topic_id = topics["old"].topic_id
             assert nodes.TopicNode.decode((await store.get(paths.topic("old")))[0]).topic_id == topic_id
 
-            # Old tools write the node anew, without the id that they do not know.
+            # Old tools replace the node, without the id, which they do not know.
             await store.set(paths.topic("old"), b'{"version":1,"partitions":{"0":[0],"1":[0],"2":[0]}}')
             await until(lambda: len(topics["old"].partitions) == 3)
             await goes_round(broker, "old", 2, b"second")
@@ -236,7 +236,7 @@ def test_an_expired_session_is_replaced_and_the_place_taken_again(tmp_path: Path
             states: list[SessionState] = []
             broker.place.store.on_state(states.append)
             server.close_session(before, lambda _: None)
-            # While nobody looks, somebody writes a topic.
+            # A tool writes a topic while the broker is not connected.
             await store.create(paths.topic("meanwhile"), OLD_TOPIC)
             await until(lambda: SessionState.CONNECTED in states)
             assert states == [SessionState.SUSPENDED, SessionState.EXPIRED, SessionState.CONNECTED]
@@ -379,7 +379,7 @@ def test_a_tree_that_cannot_be_had_stops_the_start(tmp_path: Path, settings: dic
 
 
 def test_the_tree_takes_as_many_connections_of_a_host_as_the_broker_does(tmp_path: Path) -> None:
-    """Tools of 0.8 leave connections behind: ZooKeeper's own limit of 60 would end them."""
+    """Tools of 0.8 do not close their connections. ZooKeeper's own limit of 60 would end them."""
 
     async def work() -> None:
         async with (

@@ -1,5 +1,5 @@
-"""Thousands of connections that are silent, slow, or do not read what they asked for: another client is served all the
-time, and memory stays within bounds."""
+"""Thousands of connections that are silent, slow, or do not read their answers. Another client is served all the time,
+and memory stays within bounds."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _TOPIC = "read-by-all"
 _ROUNDS = 5
 _EXCHANGES = 20
 _AT_ONCE = 25
-#: What the broker may take: for all buffers of what has not arrived whole, and for each connection.
+#: The memory that the broker may use: for all buffers of incomplete requests, and for each connection.
 _MAX_KB, _MAX_KB_EACH = 64 * 1024, 12
 
 pytestmark = pytest.mark.timeout(300)
@@ -42,7 +42,8 @@ pytestmark = pytest.mark.timeout(300)
 
 @pytest.fixture
 def many_files() -> Iterator[None]:
-    """Room for the connections in this process and, since it inherits the limit, in the broker's."""
+    """Raises the limit of open files for the connections in this process and in the broker, which inherits the
+    limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = CONNECTIONS + 1000
     if hard < wanted:
@@ -59,7 +60,7 @@ def _resident_kb(pid: int) -> int:
 
 
 def _produce(connection: RawConnection, size: int) -> int:
-    """The offset of one record."""
+    """Produces one record. Returns its offset."""
     batch = bytes(encode_batch([(1_700_000_000_000, None, os.urandom(size), ())]))
     data = ProduceRequestTopic(name=_TOPIC, partition_data=[ProduceRequestPartition(index=0, records=batch)])
     answer = (
@@ -82,7 +83,7 @@ def _fetch(offset: int, max_bytes: int, max_wait_ms: int = 600_000) -> FetchRequ
 
 
 class Client(threading.Thread):
-    """Writes and reads one record after the other; `wait` returns when it has done so many more."""
+    """Writes and reads one record after the other. `wait` returns after this number of further records."""
 
     def __init__(self, bootstrap: str) -> None:
         super().__init__()
@@ -125,7 +126,7 @@ class Client(threading.Thread):
 
 def _connect(broker: BrokerProcess) -> socket.socket:
     connection = socket.socket()
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)  # what it does not read stays with the broker
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)  # bytes that it does not read stay at the broker
     connection.connect((broker.host, broker.port))
     connection.setblocking(False)
     return connection
@@ -147,7 +148,7 @@ def test_thousands_of_silent_slow_and_deaf_connections_harm_nobody(many_files: N
         for _ in range(50):
             _produce(first, 50_000)
         beginnings = [
-            b"",  # says nothing
+            b"",  # sends nothing
             struct.pack(">i", 60_000),  # a small request, byte by byte
             struct.pack(">i", 900_000) + b"\0\0\0\x09",  # a larger one
             struct.pack(">i", 104_857_600) + b"\0\0\0\x09",  # the largest that is allowed

@@ -1,7 +1,7 @@
-"""A disk that does not answer for a while: whoever asked for what is on it waits, everybody else is served.
+"""A disk that does not answer for a while. Requests for its data wait, and all other requests are served.
 
-The file layer holds every call that may wait for the disk until the test lets it go, and notes those that come from
-the loop's own thread."""
+The file layer holds every call that may wait for the disk until the test releases it, and notes the calls from the
+loop's own thread."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ _RECORD = b"v" * 400
 
 
 class SlowFiles(FileLayer):
-    """While it is `held`, calls of other threads wait, and those of the loop's thread are noted: it must not make
-    any."""
+    """While it is `held`, calls of other threads wait. Calls of the loop's thread are noted, since there must be
+    none."""
 
     __slots__ = ("_answers", "asked_by_the_loop", "held", "loop_thread", "waiting")
 
@@ -108,7 +108,7 @@ class SlowFiles(FileLayer):
 
 
 class Client:
-    """Asks over a connection of its own, in a thread of its own."""
+    """A client that sends requests over a connection of its own, in a thread of its own."""
 
     def __init__(self, bootstrap: str) -> None:
         self.connection = RawConnection(bootstrap)
@@ -123,7 +123,7 @@ class Client:
         return ErrorCode(answer.responses[0].partition_responses[0].error_code)
 
     async def fetch(self, offset: int) -> int:
-        """The base offset of the first batch that comes."""
+        """The base offset of the first batch in the answer."""
         asked = FetchRequestTopic(
             topic=_TOPIC, partitions=[FetchRequestPartition(fetch_offset=offset, partition_max_bytes=1000)]
         )
@@ -163,8 +163,8 @@ def bootstrap_of(broker: Broker) -> str:
 
 
 def with_segments(tmp_path: Path, work: Callable[[Broker, SlowFiles, Client, Client], Awaitable[None]]) -> None:
-    """A broker that has just started, with a topic of several segments, two clients, and no disk call of the loop
-    while the disk was held."""
+    """Runs the work with a broker that has just started, with a topic of several segments, and two clients. Checks
+    that the loop made no disk call while the disk was held."""
 
     async def main() -> None:
         async with running(tmp_path, FileLayer()) as broker:
@@ -195,7 +195,8 @@ def with_segments(tmp_path: Path, work: Callable[[Broker, SlowFiles, Client, Cli
 
 
 async def held_up(files: SlowFiles, asking: asyncio.Task[object], others: Callable[[], Awaitable[object]]) -> None:
-    """Until a thread waits for the disk; others are served meanwhile, and the one that asked is not answered."""
+    """Waits until a thread waits for the disk. Meanwhile other requests are served, and the held request gets no
+    answer."""
     async with asyncio.timeout(20):
         while not files.waiting:
             await asyncio.sleep(0)

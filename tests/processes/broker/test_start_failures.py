@@ -1,4 +1,4 @@
-"""A broker that cannot start says so in one sentence and ends; it leaves what it found as it was."""
+"""A broker that cannot start prints one sentence and ends. It changes nothing in its directories."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def contents(data: Path) -> dict[str, bytes]:
 
 @pytest.fixture
 def used(tmp_path: Path) -> Path:
-    """A directory that a broker has used and left in order."""
+    """A directory of a broker that was stopped in order."""
     data = tmp_path / "data"
     with BrokerProcess(data):
         pass
@@ -122,7 +122,7 @@ def test_a_directory_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
 
 
 def test_data_of_another_cluster_are_refused(used: Path) -> None:
-    """Somebody has put the logs of one cluster beside the metadata of another."""
+    """The logs of one cluster are in the same directory as the metadata of another."""
     properties = used / "meta.properties"
     lines = [
         "cluster.id=BkqKvcOWQuuOhwNvbYx_og" if line.startswith("cluster.id=") else line
@@ -173,8 +173,8 @@ def test_after_a_refusal_the_directory_can_be_used(used: Path) -> None:
 def test_partitions_beside_metadata_that_know_no_cluster_are_refused(
     tmp_path: Path, is_empty: bool, words: str
 ) -> None:
-    """A file of no bytes is what a full disk or a broken copy leaves. The other one is a tree in which no broker has
-    ever been."""
+    """A full disk or a broken copy leaves an empty file. The other case is a tree in which a broker has never
+    registered."""
     data = tmp_path / "data"
     with BrokerProcess(data) as broker, RawConnection(broker.bootstrap) as connection:
         connection.ask(
@@ -198,7 +198,7 @@ def test_partitions_beside_metadata_that_know_no_cluster_are_refused(
 
 
 def test_metadata_that_are_older_than_the_logs_are_refused_and_the_newest_are_taken_again(tmp_path: Path) -> None:
-    """They were put back from a copy. The partition's leader epoch has gone up since, with the end of the broker."""
+    """The metadata were restored from a copy. The partition's leader epoch has risen since, when the broker ended."""
     data, old, newest = tmp_path / "data", tmp_path / "old", tmp_path / "newest"
     with BrokerProcess(data) as broker:
         asyncio.run(_write_to_precious(broker))

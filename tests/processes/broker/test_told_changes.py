@@ -1,4 +1,4 @@
-"""The log says at INFO what was changed, and who has asked for it."""
+"""The log reports each change at INFO, with the client that requested it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Too many open files for a moment: what cannot be done then is refused, and nothing stays broken when the moment has
-passed."""
+"""Too many open files for a moment: work that is impossible at that moment is refused, and afterwards everything works
+again."""
 
 from __future__ import annotations
 
@@ -38,8 +38,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="prlimit is Linu
 
 @contextmanager
 def no_more_files(broker: BrokerProcess) -> Iterator[None]:
-    """The broker has eight descriptors left and no more: the limit is of their numbers, of which some in between are
-    free."""
+    """Leaves the broker eight descriptors. The limit applies to their numbers, and some lower numbers are free."""
     used = {int(path.name) for path in Path(f"/proc/{broker.pid}/fd").iterdir()}
     eighth = next(islice((number for number in count() if number not in used), 7, None))
     before = resource.prlimit(broker.pid, resource.RLIMIT_NOFILE)
@@ -103,7 +102,7 @@ def test_writes_go_on_when_the_moment_has_passed(tmp_path: Path) -> None:
 
 
 def _first_words(descriptors: int, *words: str) -> str:
-    """What a tool says with so few descriptors, up to its end or to the line that says that it is up."""
+    """The output of a tool with so few descriptors, up to its end or to the line that reports that it is up."""
     limit = f"ulimit -n {descriptors} && exec " + shlex.join([sys.executable, "-m", *words])
     with subprocess.Popen(["sh", "-c", limit], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         assert process.stdout is not None
@@ -114,7 +113,8 @@ def _first_words(descriptors: int, *words: str) -> str:
 
 
 def test_whoever_has_no_descriptors_left_says_so_and_what_to_do(tmp_path: Path) -> None:
-    """However far a start comes. With fewer than six Python itself cannot read the program."""
+    """The number of descriptors decides how far the start gets. With fewer than six, Python itself cannot read the
+    program."""
     file = tmp_path / "zookeeper.properties"
     file.write_text(f"dataDir={tmp_path}/data\nclientPort=0\nclientPortAddress=127.0.0.1\n")
     said: list[str] = []

@@ -1,4 +1,4 @@
-"""Transactions of one broker: its settings, its restarts, what is listed, what hangs."""
+"""Transactions of one broker: its settings, its restarts, lists of transactions, and hanging transactions."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _SECONDS = 30.0
 
 
 class Client(Broker):
-    """The requests of the table, and further ones."""
+    """A client with the requests of the table, and further ones."""
 
     def __init__(self, process: BrokerProcess) -> None:
         super().__init__(process.bootstrap)
@@ -75,7 +75,7 @@ class Client(Broker):
         return self.ask(request, 11, FetchResponse).responses[0].partitions[0]
 
     def committed(self, *, stable: bool = False) -> tuple[int, int]:
-        """Error and offset of the group's first partition; -1 without one."""
+        """The error and the offset of the group's first partition, -1 if there is no offset."""
         request = OffsetFetchRequest(
             groups=[OffsetFetchRequestGroup(group_id=GROUP, topics=None)], require_stable=stable
         )
@@ -245,7 +245,7 @@ def test_transactions_are_listed_by_state_producer_and_duration(process: BrokerP
 
 
 def test_a_transaction_that_hangs_is_found_among_the_producers_and_ended_by_a_marker(tmp_path: Path) -> None:
-    """Without verification a late batch opens a transaction that no coordinator knows."""
+    """Without verification, a late batch starts a transaction that the coordinator does not know."""
     with (
         started(tmp_path / "data", transaction_partition_verification_enable="false") as process,
         Client(process) as client,
@@ -312,7 +312,7 @@ def test_with_transaction_version_2_a_late_marker_does_not_end_the_transaction_t
         told = client.end(asked, asked.producer, 5, commits=True)
         client.settled("a")
         following = Who(told.producer_id, told.producer_epoch)
-        # The marker of that end has this epoch; it comes once more.
+        # The marker of that end has this epoch. It is sent a second time.
         assert client.marker(following, commits=True, transaction_version=2) == ErrorCode.NONE
         assert client.produce(asked, following, 12) == ErrorCode.NONE
         assert client.marker(following, commits=True, transaction_version=2) == ErrorCode.INVALID_PRODUCER_EPOCH
@@ -364,7 +364,8 @@ def test_without_verification_old_clients_write_unasked(tmp_path: Path) -> None:
 def test_a_producer_is_told_to_try_again_while_nobody_can_say_whether_its_partition_is_in_the_transaction(
     tmp_path: Path, version: int
 ) -> None:
-    """Nobody coordinates yet. Old clients try this error again, and not those of coordinators."""
+    """There is no coordinator yet. Old clients repeat the request after this error, but not after the errors of
+    coordinators."""
     with started(tmp_path / "data") as process, Client(process) as client:
         client.ask(
             CreateTopicsRequest(topics=[CreateTopicsRequestTopic(name=TOPIC, num_partitions=1, replication_factor=1)]),
@@ -375,7 +376,7 @@ def test_a_producer_is_told_to_try_again_while_nobody_can_say_whether_its_partit
 
 
 def test_a_leader_asks_again_while_the_transaction_before_is_being_ended(tmp_path: Path) -> None:
-    """add.partitions.to.txn.retry.backoff.ms and add.partitions.to.txn.retry.backoff.max.ms."""
+    """Tests add.partitions.to.txn.retry.backoff.ms and add.partitions.to.txn.retry.backoff.max.ms."""
     settings = {"add.partitions.to.txn.retry.backoff.ms": "5", "add.partitions.to.txn.retry.backoff.max.ms": "20000"}
     with (
         BrokerProcess(tmp_path / "data", settings=SETTINGS | settings, warm=True) as process,

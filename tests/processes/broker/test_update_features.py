@@ -1,4 +1,4 @@
-"""UpdateFeatures over the wire: what is answered, and what is in force afterwards, also after a start."""
+"""UpdateFeatures over the wire: its answers, and the features in force afterwards, also after a restart."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _update(
 
 
 def _level(link: RawConnection) -> tuple[int, int]:
-    """What is finalised (0: nothing), and the epoch."""
+    """The finalised level (0 if there is none), and the epoch."""
     answer = link.ask(ApiVersionsRequest(client_software_name="a", client_software_version="1"), 4, ApiVersionsResponse)
     return next(
         (item.max_version_level for item in answer.finalized_features if item.name == _NAME), 0
@@ -91,7 +91,7 @@ def test_versions_0_and_1_answer_for_each_feature(broker: BrokerProcess, version
 
 
 def test_without_the_feature_epochs_are_not_raised_by_transactions(broker: BrokerProcess) -> None:
-    """InitProducerId goes on; who was timed out is fenced for good, as with Apache Kafka 3.9."""
+    """InitProducerId works. A producer whose transaction timed out is fenced for good, as in Apache Kafka 3.9."""
     client = Broker(broker.bootstrap)
     client.prepare()
     with RawConnection(broker.bootstrap) as link:

@@ -109,7 +109,7 @@ def test_a_silent_member_is_expelled_and_a_live_one_is_not(tmp_path: Path, set_m
             second = asyncio.create_task(ask(broker, joining(60_000), JoinAnswer))
             await asyncio.sleep(0)
             clock.ahead_ms = set_ms
-            live = await second  # the silent one does not come to the rebalance: its session ends that
+            live = await second  # the silent member does not join the rebalance, so its session ends it
             assert live.error is ErrorCode.NONE
             assert live.leader == live.member_id != silent.member_id
             assert (await ask(broker, synced(live), SyncAnswer)).error is ErrorCode.NONE

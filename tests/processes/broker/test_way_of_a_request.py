@@ -1,4 +1,4 @@
-"""What docs/architecture.md says of the way of a produce and of a fetch is the way that they go."""
+"""The way of a produce and of a fetch through the broker is as described in docs/architecture.md."""
 
 from __future__ import annotations
 

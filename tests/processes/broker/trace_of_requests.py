@@ -63,7 +63,7 @@ async def main(directory: Path) -> None:
             fetch = FetchRequest(
                 min_bytes=1, max_bytes=1 << 20, topics=[FetchRequestTopic(topic="t", partitions=[wanted])]
             )
-            # What is made at first use is made.
+            # Objects that are made at first use exist after this.
             for _ in range(2):
                 await ask(produce, 9)
                 await ask(fetch, 12)

@@ -35,7 +35,7 @@ class Tool(Protocol):
 
 @pytest.fixture
 def tool(capsys: pytest.CaptureFixture[str]) -> Tool:
-    """Runs a tool; the exit code, and what it wrote on stdout and stderr."""
+    """Runs a tool. Returns the exit code and the output on stdout and stderr."""
 
     def run(main: Main, *arguments: str) -> Result:
         capsys.readouterr()
@@ -51,7 +51,7 @@ def tool(capsys: pytest.CaptureFixture[str]) -> Tool:
 
 @pytest.fixture
 def at(tool: Tool, broker: BrokerProcess) -> Tool:
-    """As `tool`, with the session's broker named."""
+    """The fixture `tool` with the address of the session's broker."""
 
     def run(main: Main, *arguments: str) -> Result:
         return tool(main, "--bootstrap-server", broker.bootstrap, *arguments)
@@ -68,8 +68,8 @@ def fast_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProc
 
 
 def heed_signals() -> None:
-    """For `preexec_fn`: a test run in the background is started with SIGINT ignored, one under nohup with SIGHUP
-    ignored, which a child would inherit."""
+    """Restores signals, for `preexec_fn`: a test run in the background starts with SIGINT ignored, and one under nohup
+    with SIGHUP ignored, which a child would inherit."""
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
 
@@ -83,7 +83,7 @@ def tool_process(broker: BrokerProcess, name: str, *arguments: str) -> Iterator[
 
 @contextmanager
 def process_of(name: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A tool in a process of its own, ended with the block whatever happens in it."""
+    """A tool in a process of its own, which always ends with the block."""
     command = [sys.executable, "-m", module_of_tool(name), *arguments]
     process = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=heed_signals

@@ -1,4 +1,4 @@
-"""What tests of groups look at from outside, through our own client."""
+"""Groups as tests see them from outside, through our own client."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Value = TypeVar("Value")
 
 
 class Reachable(Protocol):
-    """A broker, ours or another's."""
+    """A broker, ours or Apache Kafka's."""
 
     @property
     def bootstrap(self) -> str: ...
@@ -37,7 +37,7 @@ def ask(broker: Reachable, work: Callable[[Cluster], Awaitable[Value]]) -> Value
 
 
 async def _create(cluster: Cluster, topic: str, partitions: int) -> None:
-    """Apache Kafka listens before it has registered: where no broker is there yet, it is asked again."""
+    """Apache Kafka listens before it has registered. Repeats the request while there is no broker yet."""
     while True:
         (error,) = (await Admin(cluster).create_topics([NewTopic(topic, partitions, 1)])).values()
         if error is None or isinstance(error, TopicAlreadyExistsError):
@@ -50,7 +50,8 @@ async def _create(cluster: Cluster, topic: str, partitions: int) -> None:
 def fill(
     broker: Reachable, topic: str, partitions: int, count: int, start: int = 0, timestamp_ms: int | None = None
 ) -> None:
-    """A topic with this many numbers, the same count in each partition; adds to it if it is there."""
+    """Fills a topic with this many numbers, the same count in each partition. Creates the topic if it does not
+    exist."""
 
     async def work(cluster: Cluster) -> None:
         await _create(cluster, topic, partitions)

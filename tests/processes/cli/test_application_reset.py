@@ -1,4 +1,5 @@
-"""kafka-streams-application-reset: what it sets, deletes and removes, and what it leaves alone."""
+"""kafka-streams-application-reset: the offsets that it sets, the topics and members that it deletes and removes, and
+the rest, which stays as it is."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ INTERNAL = (
 
 @pytest.fixture
 def application(at: Tool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> str:
-    """An id. There are a topic `<id>.in` of two partitions with ten records, internal topics and one of the user."""
+    """An application id. There are a topic `<id>.in` of two partitions with ten records, internal topics and a topic
+    of the user."""
     name: str = request.node.name.partition("[")[0].replace("_", "-")[:60]
     for topic in (
         f"{name}.in",
@@ -44,7 +46,7 @@ def application(at: Tool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reque
 
 
 def committed(at: Tool, group: str, topic: str) -> dict[int, int]:
-    """What stands in the group's offsets, by partition."""
+    """The committed offsets of the group, by partition."""
     rows = [line.split() for line in at(kafka_consumer_groups.main, "--describe", "--group", group, "--offsets").lines]
     return {int(row[2]): int(row[3]) for row in rows if row[1:2] == [topic]}
 

@@ -1,4 +1,4 @@
-"""`jesenska branch`, and the setting that every client can ask for a branch with, against a broker of ours."""
+"""`jesenska branch`, and the setting with which every client can request a branch, against a broker of ours."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def values(broker: BrokerProcess, topic: str, partitions: int) -> dict[int, list
 
 
 def settings_of(broker: BrokerProcess, topic: str) -> dict[str, str | None]:
-    """The topic's own."""
+    """The settings of the topic itself."""
 
     async def work(cluster: Cluster) -> dict[str, str | None]:
         return {
@@ -97,7 +97,7 @@ def test_a_branch_has_partitions_settings_and_records_of_its_source(
     assert [len(records) for records in values(fast_broker, "trial", 3).values()] == [201] * 3
     assert [len(records) for records in values(fast_broker, "orders", 3).values()] == [202] * 3
     assert values(fast_broker, "trial", 3)[1][-1] == b"601"
-    # The source goes, and the branch stays; also through a start of the broker.
+    # The source is deleted, and the branch stays, also after a restart of the broker.
     assert tool(kafka_topics.main, *at, "--delete", "--topic", "orders").code == 0
     assert [len(records) for records in values(fast_broker, "trial", 3).values()] == [201] * 3
 
@@ -253,7 +253,7 @@ def test_a_group_with_members_gets_its_offsets_in_a_branch_once_and_goes_on(
                 TopicPartition(topic, 0)
             ]
 
-        # Neither what it has already, nor a topic that it reads, nor one that is no branch.
+        # Not a topic that it has already, not a topic that it reads, and not a topic that is not a branch.
         for topic in ("beside", "in-use", "no-branch"):
             assert isinstance(ask(fast_broker, partial(alter, topic=topic)), UnknownMemberIdError), topic
         until_shared(fast_broker, "at-work", 1, 1)
@@ -289,7 +289,8 @@ def test_offsets_beyond_the_branch_become_its_end() -> None:
 
 
 def test_an_unfinished_branch_is_made_after_a_crash_of_the_broker(tmp_path: Path) -> None:
-    """Forty partitions are branched while the broker is killed: after a start the topic is whole, or not there."""
+    """Forty partitions are branched while the broker is killed. After a start the topic is complete, or does not
+    exist."""
     seen = set()
     with BrokerProcess(tmp_path / "data", warm=True) as broker:
         fill(broker, "orders", 40, 400)

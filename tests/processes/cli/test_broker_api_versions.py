@@ -1,4 +1,5 @@
-"""kafka-broker-api-versions against a broker of ours; conformance compares its output with Apache Kafka's tool."""
+"""kafka-broker-api-versions against a broker of ours. The conformance tests compare its output with Apache Kafka's
+tool."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tools make of a client's settings."""
+"""The tools read a client's settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tools whose standard input or output is closed, or whose reader goes: they end without a word of Python's."""
+"""Tools whose standard input or output is closed, or whose reader ends: they end without a message of Python's."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pytest
 from jesenska.testing import BrokerProcess
 from tests.tool_modules import module_of_tool
 
-#: A tool of each kind: those that read, those that print as they go, those that print from a callback. @ stands for
-#: the broker.
+#: A tool of each kind: tools that read, tools that print while they work, tools that print from a callback. @ is
+#: replaced by the broker.
 TOOLS = (
     "kafka_topics --bootstrap-server @ --list",
     "kafka_console_producer --bootstrap-server @ --topic closed-streams",
@@ -40,7 +40,7 @@ def bootstrap(broker: BrokerProcess) -> str:
 def said(shell: str, words: str) -> tuple[int, str]:
     tool, _, arguments = words.partition(" ")
     command = ["bash", "-c", shell.replace("TOOL", f"{sys.executable} -m {module_of_tool(tool)} {arguments}")]
-    # As at a user's: what is printed waits in a buffer.
+    # As for a user: printed text waits in a buffer.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     done = subprocess.run(command, stderr=subprocess.PIPE, text=True, timeout=60, env=environment)
     return done.returncode, done.stderr

@@ -34,8 +34,8 @@ def bash_script(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _tab(bash_script: Path, line: str, directory: Path | None = None) -> list[str]:
-    """What bash would offer behind this line. What it says on stderr would stand in the middle of what is being typed:
-    nothing."""
+    """The words that bash would offer after this line. Output on stderr would appear in the middle of the typed line,
+    so there must be none."""
     program = (
         'set -u; source "$1"; COMP_LINE=$2 COMP_POINT=${#2}; _jesenska; printf "%s\\n" '
         '${COMPREPLY[@]+"${COMPREPLY[@]}"}'

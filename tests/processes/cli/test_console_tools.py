@@ -1,4 +1,4 @@
-"""kafka-console-producer and kafka-console-consumer, one through the other, against a broker of ours."""
+"""kafka-console-producer and kafka-console-consumer against a broker of ours: one reads the records of the other."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""kafka-consumer-groups against a broker of ours. What Kafka 4.3.1's tool prints for the same was compared by hand;
-the columns stand here."""
+"""kafka-consumer-groups against a broker of ours. The output was compared with that of Kafka 4.3.1's tool by hand. The
+columns are in these tests."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def keys(topic: str, *offsets: int) -> dict[TopicPartition, int]:
 
 @contextmanager
 def active(broker: BrokerProcess, group: str, topic: str, partitions: int, *arguments: str) -> Iterator[None]:
-    """A consumer that is a member of the group meanwhile."""
+    """A consumer that is a member of the group during the block."""
     with tool_process(
         broker, "kafka_console_consumer", "--topic", topic, "--group", group, "--from-beginning", *arguments
     ):
@@ -239,7 +239,7 @@ def test_offsets_that_cannot_be_deleted_say_why(
 
 @pytest.fixture(scope="module")
 def dated_topic(fast_broker: BrokerProcess) -> str:
-    """Two partitions with five records each, all of the first moment of 2020."""
+    """A topic of two partitions with five records each, all from the first moment of 2020."""
     fill(fast_broker, "dated", 2, 10, timestamp_ms=1_577_836_800_000)
     commit(fast_broker, "dated-mark", keys("dated", 1))
     return "dated"
@@ -247,7 +247,7 @@ def dated_topic(fast_broker: BrokerProcess) -> str:
 
 @pytest.fixture
 def dated(fast_broker: BrokerProcess, dated_topic: str) -> str:
-    """That topic, and a group of the same name that has committed 4 and 2."""
+    """The dated topic, and a group of the same name that has committed 4 and 2."""
     commit(fast_broker, dated_topic, keys(dated_topic, 4, 2))
     return dated_topic
 

@@ -1,5 +1,5 @@
-"""`jesenska import` and `jesenska export`: where they refuse, what they leave then, and the way there and back between
-a tree of its own and a ZooKeeper. With Apache Kafka on the other side: tests/conformance/test_interchange.py."""
+"""`jesenska import` and `jesenska export`: their refusals, the files that they leave then, and the way from a tree of
+a broker's own to a ZooKeeper and back. tests/conformance/test_interchange.py has the tests with Apache Kafka."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _partition(directory: Path) -> None:
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """What Kafka left: one partition of one record, and its tree in a ZooKeeper's files beside it."""
+    """Data of Kafka: one partition of one record, and its tree in a ZooKeeper's files beside it."""
     directory = tmp_path / "kafka"
     _partition(directory)
     (directory / "meta.properties").write_text(_PROPERTIES)
@@ -74,7 +74,7 @@ def data(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def raft(tmp_path: Path) -> Path:
-    """The same of KRaft mode."""
+    """The same data in KRaft mode."""
     directory = tmp_path / "kraft"
     _partition(directory)
     (directory / "meta.properties").write_text(_RAFT_PROPERTIES)
@@ -234,7 +234,7 @@ def test_old_formats_are_written_anew(tool: Tool, data: Path) -> None:
 
 
 def test_a_broker_is_not_started_on_what_was_not_imported(data: Path) -> None:
-    """It would take every partition for a stranger's, and begin an empty tree beside them."""
+    """The broker would consider every partition a foreign one, and start an empty tree beside them."""
     said = refused(data)
     assert "holds partitions (t-0 is one), and" in said
     assert "give Apache Kafka's data to jesenska import first" in said
@@ -279,8 +279,8 @@ def test_a_raft_directory_is_imported_from_its_own_log(tool: Tool, raft: Path) -
 def test_a_raft_import_that_is_interrupted_goes_on(
     tool: Tool, raft: Path, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At each step either the directory is a whole one of KRaft mode, or no broker starts on it until the import has
-    been repeated."""
+    """At each step, either the directory is a complete one of KRaft mode, or no broker starts on it until the import
+    has been repeated."""
 
     def stops(*_: object) -> None:
         raise OSError(5, "Input/output error", "the disk")
@@ -390,7 +390,7 @@ def test_an_export_does_not_touch_another_cluster_or_one_that_is_up(tool: Tool, 
 def test_an_export_that_fails_on_the_way_can_be_repeated(
     tool: Tool, data: Path, tree: ServedTree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The cluster's id is written last: a broker of Kafka's that is started too soon stops."""
+    """The cluster's id is written last, so that a broker of Kafka's that is started too early stops."""
     assert tool(main, "import", str(data), "--zookeeper-data", str(data.parent / "zookeeper")).code == 0
     monkeypatch.setattr("jesenska.interchange.zookeeper_copy._PIECE_OPERATIONS", 3)
     written = 0
@@ -458,7 +458,7 @@ def test_several_directories_are_named_in_their_order(tool: Tool, data: Path) ->
 
 
 def test_versions_of_nodes_are_kept(tmp_path: Path) -> None:
-    """The one of /brokers/seqid gives brokers their numbers."""
+    """The version of /brokers/seqid gives brokers their ids."""
     nodes = {"/brokers": Node(None), "/brokers/seqid": Node(None, 7), "/consumers": Node(b"x", 2)}
     for zxid in (0, 99, 10**19):
         journal_file.write_tree(tmp_path, nodes, zxid, 1, FileLayer())
@@ -482,7 +482,7 @@ def test_a_directory_that_does_not_say_whose_it_is(data: Path, tool: Tool) -> No
 
 
 def test_a_broker_takes_its_number_from_its_directory(data: Path, tool: Tool) -> None:
-    """Kafka's first broker is 0, ours 1 where nothing says otherwise."""
+    """Without a setting, Kafka's first broker is 0 and ours is 1."""
     (data / "meta.properties").write_text(_PROPERTIES.replace("broker.id=1", "broker.id=4"))
     nodes = _nodes((4,))
     data_directory(data.parent / "four", nodes)

@@ -1,4 +1,5 @@
-"""kafka-configs against a broker of ours: settings of topics, brokers and all brokers, as Kafka's tool shows them."""
+"""kafka-configs against a broker of ours: settings of topics, brokers and all brokers, in the format of Kafka's
+tool."""
 
 from __future__ import annotations
 

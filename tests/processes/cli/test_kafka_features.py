@@ -1,4 +1,4 @@
-"""kafka-features against a broker of ours. Lines are those of Apache Kafka 4.3.1's tool; sentences have full stops."""
+"""kafka-features against a broker of ours. Lines are those of Apache Kafka 4.3.1's tool. Sentences have full stops."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def test_a_partition_that_does_not_exist_is_told_as_kafkas_tool_tells_it(
 
 
 def test_an_unclean_election_gives_a_leader_to_a_partition_that_has_none(tool: Tool, tmp_path: Path) -> None:
-    """The tree has a topic whose replica in sync is on a broker that does not come back."""
+    """The tree has a topic whose in-sync replica is on a broker that does not return."""
 
     async def main() -> None:
         async with served() as server, tree_tool(f"127.0.0.1:{server.port}") as store:

@@ -37,7 +37,7 @@ def in_tree(address: str, work: Callable[[Store], Awaitable[Value]]) -> Value:
 
 @pytest.fixture
 def tree() -> Iterator[str]:
-    """A tree with two topics and no broker: what is asked for stays there."""
+    """A tree with two topics and no broker, so requests stay in it."""
 
     async def write(store: Store) -> None:
         for path in ("/admin", "/brokers", paths.TOPICS):
@@ -51,7 +51,7 @@ def tree() -> Iterator[str]:
 
 
 def asked(address: str) -> bytes | None:
-    """What stands in the tree, if anything."""
+    """The requested election in the tree, or None."""
 
     async def look(store: Store) -> bytes | None:
         if await store.exists(paths.PREFERRED_REPLICA_ELECTION) is None:

@@ -1,4 +1,4 @@
-"""kafka-replica-verification: what it compares, with batches made by hand; the tool itself against a broker of
+"""kafka-replica-verification: its comparisons, with batches made by hand, and the tool itself against a broker of
 ours."""
 
 from __future__ import annotations
@@ -149,7 +149,8 @@ def test_what_is_no_batch_is_one_sentence() -> None:
 
 
 def test_the_partition_that_has_stood_longest_is_asked_for_first() -> None:
-    """Only the first of a fetch gets a batch larger than the fetch size; it must be the same one on every broker."""
+    """Only the first partition of a fetch gets a batch larger than the fetch size. It must be the same one on every
+    broker."""
     compared = comparison(KEY, OTHER)
     assert list(compared.offsets_on(1)) == list(compared.offsets_on(2)) == [KEY, OTHER]
     compare(compared, replica(1, batch(0, b"a")), replica(1, batch(0, b"a")))
@@ -205,7 +206,7 @@ def test_it_begins_where_it_is_told(at: Tool, broker: BrokerProcess, time: str, 
 
 
 def test_many_small_fetches_come_to_the_end(at: Tool, broker: BrokerProcess) -> None:
-    """Batches are larger than the fetch size: one partition a round gets one."""
+    """Batches are larger than the fetch size, so only one partition gets a batch in each round."""
     for number in range(4):
         fill(broker, "verified-slowly", 2, 10, start=10 * number)
     arguments = [
@@ -227,7 +228,7 @@ def test_many_small_fetches_come_to_the_end(at: Tool, broker: BrokerProcess) -> 
 
 
 def test_a_topic_that_is_made_anew_is_read_from_its_end(tool: Tool, broker: BrokerProcess) -> None:
-    """It is shorter than where the tool reads."""
+    """The log is shorter than the offset that the tool reads."""
     fill(broker, "anew", 1, 10)
     arguments = (
         "--topics-include",
@@ -258,7 +259,7 @@ def test_a_topic_that_is_made_anew_is_read_from_its_end(tool: Tool, broker: Brok
 def test_offsets_that_are_not_there_any_more_are_passed_over(
     broker: BrokerProcess, capsys: pytest.CaptureFixture[str], offset: int, following: int
 ) -> None:
-    """What was deleted up to 5, and what ends at 10."""
+    """Deleted offsets up to 5, and a log that ends at 10."""
     key = TopicPartition(f"trimmed-{offset}", 0)
     fill(broker, key.topic, 1, 10)
 
@@ -283,7 +284,7 @@ def verification(
 
 
 def two_replicas(monkeypatch: pytest.MonkeyPatch, on_1: FetchedReplica, on_2: FetchedReplica, *arguments: str) -> int:
-    """What the tool does with what two brokers answer, whatever it asks for."""
+    """Runs the tool with these answers of two brokers to every fetch."""
 
     async def fetch(
         _: Cluster, broker: int, offsets: Mapping[TopicPartition, int], **__: object

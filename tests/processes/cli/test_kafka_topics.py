@@ -1,4 +1,4 @@
-"""kafka-topics against a broker of ours: Kafka's output, its exit codes, and one sentence for what goes wrong."""
+"""kafka-topics against a broker of ours: Kafka's output, its exit codes, and one sentence for each error."""
 
 from __future__ import annotations
 

@@ -33,9 +33,9 @@ _HANGING_ID, _HANGING_EPOCH = 4711, 3
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    """With a topic `t` of two partitions, a transaction that is open in both, and one that is committed in the first;
-    and with a topic `hanging`, in which a transaction is open that no coordinator knows."""
-    # Whoever writes is not checked, as before KIP-890: so a transaction can hang.
+    """A broker with a topic `t` of two partitions, a transaction that is open in both, and one that is committed in
+    the first. In a topic `hanging` there is an open transaction that no coordinator knows."""
+    # Writers are not checked, as before KIP-890, so a transaction can hang.
     settings = {"transaction.state.log.num.partitions": "2", "transaction.partition.verification.enable": "false"}
     with BrokerProcess(tmp_path_factory.mktemp("transactions") / "data", settings=settings) as running:
         asyncio.run(_prepare(running.bootstrap))

@@ -87,7 +87,7 @@ def test_a_broker_that_was_started_with_nohup_outlives_a_hang_up(tmp_path: Path,
 
 
 def test_a_broker_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
-    """However that process ended: here it is killed while its broker runs."""
+    """The process may end in any way. Here it is killed while its broker runs."""
     program = (
         "import sys, time\nfrom pathlib import Path\nfrom jesenska.testing import BrokerProcess\n"
         f"broker = BrokerProcess(Path({str(tmp_path / 'data')!r})).start()\nprint(broker.pid, "

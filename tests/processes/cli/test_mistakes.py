@@ -1,5 +1,5 @@
-"""Every tool says one sentence with the remedy, and ends with an exit code that is not 0: wrong flags, no broker, a
-topic that does not exist."""
+"""Every tool prints one sentence with the remedy, and ends with an exit code other than 0: for wrong flags, an
+unreachable broker, and a topic that does not exist."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from jesenska.testing import BrokerProcess
 from tests.processes.cli.conftest import Tool
 from tests.tool_modules import module_of_tool
 
-#: How each tool is called for a topic; @ stands for the broker, & for a file that names the topic.
+#: The arguments of each tool for a topic. @ is replaced by the broker, & by a file that names the topic.
 ASKS = {
     "kafka_topics": "--bootstrap-server @ --describe --topic {}",
     "kafka_configs": "--bootstrap-server @ --describe --entity-type topics --entity-name {}",
@@ -70,8 +70,8 @@ def words(name: str, bootstrap: str, directory: Path) -> list[str]:
 
 
 def sentence(said: str) -> str:
-    """The last line, which must be one with a name in front (Kafka's own tool for groups says Error) and a full stop
-    behind."""
+    """The last line, which must begin with a name (Kafka's own tool for groups prints Error) and end with a full
+    stop."""
     assert "Traceback" not in said
     line = said.strip().splitlines()[-1]
     name, colon, text = line.partition(": ")

@@ -1,4 +1,5 @@
-"""A broker starts without what only some brokers need, or other programs: each module costs time at every start."""
+"""A broker starts without the modules that only some brokers or other programs need. Each module makes every start
+slower."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-#: Ends when clients can connect, and says which modules there are then.
+#: Ends when clients can connect, and prints the modules that are loaded then.
 _PROGRAM = """
 import io, os, signal, sys
 
@@ -57,7 +58,7 @@ _NOT_WANTED = (
 
 
 def modules_of_a_start(data: Path, *words: str) -> list[str]:
-    """What is imported when clients can connect to `jesenska up`."""
+    """The modules that are imported when clients can connect to `jesenska up`."""
     done = subprocess.run(
         [sys.executable, "-c", _PROGRAM, "--data", str(data), *words],
         capture_output=True,
@@ -80,7 +81,7 @@ def test_a_start_imports_nothing_that_only_others_need(modules: list[str]) -> No
 
 
 def test_a_start_imports_no_more_modules_than_that(modules: list[str]) -> None:
-    """A greater number is a choice to be made: is what the new modules do needed before the first client comes?"""
+    """Before you raise this number, check that the new modules are needed before the first client connects."""
     assert len(modules) <= _MODULES_MAX
 
 

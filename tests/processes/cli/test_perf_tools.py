@@ -1,5 +1,5 @@
-"""kafka-producer-perf-test and kafka-consumer-perf-test: what they send and read is counted right, and their lines are
-Kafka's."""
+"""kafka-producer-perf-test and kafka-consumer-perf-test: they count the records that they send and read correctly, and
+their lines are Kafka's."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def consume(tool: Tool, fast_broker: BrokerProcess) -> Run:
 
 @pytest.fixture
 def values_of(tool: Tool, fast_broker: BrokerProcess) -> Callable[[str, int], list[str]]:
-    """The values of a topic, of which there must be so many."""
+    """The values of a topic. There must be exactly this number."""
 
     def run(topic: str, count: int) -> list[str]:
         at = ("--bootstrap-server", fast_broker.bootstrap, "--topic", topic)
@@ -198,7 +198,7 @@ def test_transactional_records_are_committed_under_the_id(
     produce: Run, tool: Tool, fast_broker: BrokerProcess, arguments: list[str], name: str
 ) -> None:
     topic, at = f"perf-{name}", ("--bootstrap-server", fast_broker.bootstrap)
-    # Enough records for many transactions of a millisecond, also where one of them takes long.
+    # Enough records for many transactions of a millisecond, even where one transaction takes long.
     count = 20_000 if name == "perf-often" else 2000
     result = produce(topic, count, "--record-size", "50", *arguments)
     assert (result.code, result.err) == (0, "")
@@ -211,7 +211,7 @@ def test_transactional_records_are_committed_under_the_id(
     (found,) = [line for line in listed if line[0].startswith(name)]
     assert found[3] == "CompleteCommit"
     described = tool(kafka_transactions.main, *at, "describe", "--transactional-id", found[0]).lines[1].split()
-    # The epoch goes up with each transaction.
+    # Each transaction raises the epoch.
     epoch, timeout_ms = int(described[3]), described[5]
     assert (epoch > 3) == (name == "perf-often")
     assert timeout_ms == ("30000" if name == "perf-setting" else "60000")

@@ -1,5 +1,5 @@
-"""kafka-server-start and kafka-server-stop: a broker started, found by its directories, and stopped; nobody else's
-process is ended."""
+"""kafka-server-start and kafka-server-stop: a broker is started, found by its directories, and stopped. Other
+processes are not ended."""
 
 from __future__ import annotations
 

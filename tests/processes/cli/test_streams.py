@@ -26,7 +26,7 @@ topology = builder.build()
 
 @pytest.fixture
 def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A program that imports a file beside it; what it adds to the path goes again."""
+    """A program that imports a file beside it. Its additions to the path are removed afterwards."""
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "beside.py").write_text("topic = 'in'\n")
     file = tmp_path / "a_program_of_streams.py"
@@ -99,7 +99,7 @@ def test_an_application_without_room_for_its_state_names_the_directory(
             raise OSError(errno.ENOSPC, "No space left on device")
 
         def __exit__(self, *_: object) -> None:
-            """Nothing has begun."""
+            """The program has not started."""
 
     monkeypatch.setattr(streams, "heeded_signals", tuple)
     monkeypatch.setattr(streams, "_application", lambda options, program: Full())

@@ -1,4 +1,4 @@
-"""The tree's process alone, ordered about by the test in the supervisor's place."""
+"""The tree's process alone. The test sends it orders in place of the supervisor."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from jesenska.net.listener import listening_socket
 from tests.on_a_loop import on_a_loop
 from tests.session_holder import SESSION_TIMEOUT_MS
 
-#: For what is waited for: less than a session's timeout.
+#: The limit for waits. It is less than a session's timeout.
 _SECONDS = 50.0
 
 
@@ -40,7 +40,7 @@ class Tree:
         self.address = ""
 
     def hear(self) -> dict[str, Any]:
-        """The next thing that it says."""
+        """The next line of its output."""
         assert self.process.stdout is not None
         said = json.loads(self.process.stdout.readline())
         assert isinstance(said, dict)
@@ -60,7 +60,7 @@ class Tree:
         self.process.stdin.close()
 
     async def session(self) -> tuple[Store, asyncio.Event]:
-        """A client's, and the event of its end."""
+        """The session of a client, and the event of its end."""
         store, expired = await connect(self.address, session_timeout_ms=SESSION_TIMEOUT_MS), asyncio.Event()
         store.on_state(lambda state: expired.set() if state is SessionState.EXPIRED else None)
         return store, expired
@@ -70,7 +70,7 @@ class Tree:
 def started(
     directory: Path, *arguments: str, stdin: Any = subprocess.PIPE, descriptors: tuple[int, ...] = ()
 ) -> Iterator[Tree]:
-    """The process, ended with the block whatever happens in it."""
+    """The process, which always ends with the block."""
     tree = Tree(directory, *arguments, stdin=stdin, descriptors=descriptors)
     with tree.process:
         try:
@@ -81,7 +81,7 @@ def started(
 
 @contextmanager
 def serving(directory: Path, *arguments: str, descriptors: tuple[int, ...] = ()) -> Iterator[Tree]:
-    """The process when clients can connect; it must end in order when its orders end."""
+    """The process when clients can connect. It must end in order when its orders end."""
     with started(directory, *arguments, descriptors=descriptors) as tree:
         ready = tree.hear()
         assert (ready["ready"], ready["host"], ready["process"]) == (True, "127.0.0.1", tree.process.pid)
@@ -201,7 +201,7 @@ async def test_it_serves_at_the_socket_that_it_is_given_again_and_again(tmp_path
             tree.address = address
             store, ended = await tree.session()
             before = (await store.create("/a", ephemeral=True)).stat
-        # Who connects while nobody serves waits.
+        # A client that connects while there is no server waits.
         waiting = asyncio.create_task(connect(address, session_timeout_ms=SESSION_TIMEOUT_MS))
         with serving(tmp_path, str(descriptor), descriptors=(descriptor,)) as again:
             assert again.address == address

@@ -1,5 +1,5 @@
-"""The supervisor: whose death is heard of, what is started again, and that nobody is left behind. Sessions last for a
-minute, and no test waits as long: what happens sooner was made to happen by the supervisor."""
+"""The supervisor: it notices dead children, starts some again, and leaves no process running. Sessions last for a
+minute, and no test waits for so long: the supervisor causes everything that is faster."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ assert _SECONDS * 1000 < SESSION_TIMEOUT_MS
 
 
 def setting(event: asyncio.Event, state: SessionState | None = None) -> Callable[[object], None]:
-    """What sets the event when it is called, with that state where one is named."""
+    """Returns a callback that sets the event. With `state`, it sets the event only for that state."""
     return lambda told: event.set() if state in (None, told) else None
 
 
 class Heard:
-    """A stream: what was written to it, and a test that waits for more."""
+    """A stream that keeps everything that is written to it. A test can wait for more text."""
 
     def __init__(self) -> None:
         self.text = ""
@@ -58,14 +58,14 @@ class Heard:
         self._loop.call_soon_threadsafe(self._add, text)
 
     def flush(self) -> None:
-        """It has no buffer."""
+        """Does nothing, since there is no buffer."""
 
     def _add(self, text: str) -> None:
         self.text += text
         self._changed.set()
 
     async def when(self, condition: Callable[[str], object]) -> None:
-        """Returns when this is true of all that was written."""
+        """Returns when this is true of all the text that was written."""
         async with asyncio.timeout(_SECONDS):
             while not condition(self.text):
                 self._changed.clear()
@@ -87,7 +87,7 @@ class Cluster:
         self.supervisor.add(Child(name, command, path, restarts=restarts, environment=ENVIRONMENT))
 
     async def until(self, path: str, wanted: bool) -> Stat | None:
-        """Returns when a node is there, or is not: its stat. Hears of it by a watch."""
+        """Waits by a watch until a node exists, or does not exist. Returns its stat."""
         async with asyncio.timeout(_SECONDS):
             while True:
                 changed = asyncio.Event()
@@ -97,13 +97,13 @@ class Cluster:
                 await changed.wait()
 
     async def node(self, name: str) -> Stat:
-        """A child's node, when it is there."""
+        """Returns a child's node when it exists."""
         stat = await self.until(f"/{name}", True)
         assert stat is not None
         return stat
 
     async def will_go(self, name: str) -> asyncio.Future[WatchEvent]:
-        """Done when the node of a child that is there has gone."""
+        """Returns a future that is done when the node of a running child has disappeared."""
         gone: asyncio.Future[WatchEvent] = asyncio.get_running_loop().create_future()
         assert await self.store.exists(f"/{name}", gone.set_result) is not None
         return gone
@@ -131,7 +131,7 @@ class Cluster:
 
 @contextlib.asynccontextmanager
 async def cluster(directory: Path, grace_seconds: float = 30.0) -> AsyncIterator[Cluster]:
-    """A cluster, stopped with the block; nothing may have failed unheard on the loop."""
+    """A cluster, which is stopped with the block. No error may be left unhandled on the loop."""
     out, err = Heard(), Heard()
     failures: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
@@ -145,7 +145,7 @@ async def cluster(directory: Path, grace_seconds: float = 30.0) -> AsyncIterator
 
 
 def is_gone(process: int) -> bool:
-    """Whether there is no such process, not even one that nobody has reaped."""
+    """True if there is no such process, not even as a zombie."""
     try:
         os.kill(process, 0)
     except ProcessLookupError:
@@ -226,11 +226,12 @@ async def test_the_tree_that_is_killed_is_back_at_its_port_and_sessions_live_on(
             await running.connected_again()
             assert is_gone(process)
             assert running.supervisor.address == address
-            # Its own client has found it there, and so have the children: one that had ended would have been told of.
+            # Its own client has found it there, and so have the children: a session that had ended would have been
+            # reported.
             assert [await running.store.exists(f"/{name}") for name in "ab"] == before
         assert [running.supervisor.process_of(name) for name in "ab"] == processes
         await running.err.until(r"^The tree's process was ended by SIGKILL; it starts again at once\.$")
-        # What the children hold they hold by sessions that are heard of: orders still reach the tree.
+        # The children's nodes belong to sessions that the supervisor knows: orders still reach the tree.
         gone = await running.will_go("b")
         running.kill("b")
         async with asyncio.timeout(_SECONDS):
@@ -440,7 +441,7 @@ async def test_a_stop_leaves_no_process_and_no_session_of_a_child(tmp_path: Path
 
 @pytest.fixture
 def stops(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
-    """The stops of processes as they begin and end: which, and the process."""
+    """The stops of processes as they start and end: the kind and the process."""
     seen: list[tuple[str, int]] = []
     stop = ChildProcess.stop
 
@@ -548,7 +549,7 @@ def test_everybody_ends_when_the_supervisor_is_killed(tmp_path: Path) -> None:
         with watched(*processes.values()) as have_ended:
             supervisor.kill()
             assert have_ended()
-        # Nobody holds the directory any more, and what they left is no obstacle.
+        # The directory is not locked any more, and the files of the old processes are no obstacle.
         supervisor.start()
         again = supervisor.wait_for_children(without=processes.values())
         with watched(*again.values()) as have_ended:

@@ -1,5 +1,5 @@
-"""`jesenska tree`: a cluster whose tree is lost goes on, from a backup that was made under load, or from what its
-brokers hold."""
+"""`jesenska tree`: a cluster whose tree is lost continues from a backup that was made under load, or from the data of
+its brokers."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def _create(bootstrap: str, partitions: int) -> None:
 
 
 async def _write(bootstrap: str, numbers: range) -> None:
-    """A record of each number, all in partition 3 of orders, and the group's offset behind them."""
+    """Writes a record for each number, all in partition 3 of orders. Then commits the group's offset after them."""
     cluster = Cluster(bootstrap)
     async with Producer(cluster) as producer:
         await asyncio.gather(
@@ -53,13 +53,14 @@ async def _write(bootstrap: str, numbers: range) -> None:
 
 
 def _holds(bootstrap: str, count: int) -> None:
-    """Partition 3 of orders has every value up to there, and the group's offset is behind them."""
+    """Checks that partition 3 of orders has every value up to this number, and that the group's offset is after
+    them."""
     values, committed = asyncio.run(values_and_offset(bootstrap, _KEY, "readers", count))
     assert (values, committed) == ([b"%d" % number for number in range(count)], count)
 
 
 def _settings(tool: Tool, bootstrap: str, topic: str) -> str:
-    """What was set for a topic."""
+    """The settings of a topic."""
     return tool(
         kafka_configs.main,
         "--bootstrap-server",

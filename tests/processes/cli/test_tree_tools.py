@@ -26,7 +26,7 @@ from tests.processes.cli.conftest import Main, Result, Tool
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[BrokerProcess, str]]:
-    """A broker, and where its tree is."""
+    """A broker, and the address of its tree."""
     address = f"127.0.0.1:{free_port()}"
     with BrokerProcess(
         tmp_path_factory.mktemp("tree") / "data", settings={"jesenska.zookeeper.listener": address}
@@ -56,7 +56,7 @@ def test_topics_in_the_tree(tool: Tool, served: tuple[BrokerProcess, str]) -> No
         return result.out if code == 0 else result.err
 
     def until(topic: str, count: int) -> str:
-        """The broker has seen it: every partition has a leader."""
+        """Waits until the broker has seen it: every partition has a leader."""
         while (said := topics("--describe", "--topic", topic)).count("Leader: 1") < count:
             pass
         return said

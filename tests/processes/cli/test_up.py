@@ -1,4 +1,4 @@
-"""`jesenska up`: which of two places that say the same thing is believed, and what the banner says."""
+"""`jesenska up`: the order of precedence of two places that set the same value, and the text of the banner."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from jesenska.config.layers import BrokerConfig
 from jesenska.testing import BrokerProcess
 from tests.processes.cli.conftest import Tool
 
-#: For each setting, where it can be said, the strongest first: the words of the command line and the variables of the
-#: environment, and what they ask for.
+#: For each setting, the places that can set it, in order of precedence: the words of the command line, the variables
+#: of the environment, and the resulting value.
 PLACES: dict[str, list[tuple[list[str], dict[str, str], str]]] = {
     "log.dirs": [
         (["--data", "flag"], {}, "flag"),

@@ -1,5 +1,5 @@
-"""`jesenska up -n N`: what each broker is started with, what is refused, and a cluster of processes that are killed,
-stopped, and started again."""
+"""`jesenska up -n N`: the settings of each broker, the refusals, and a cluster of processes that are killed, stopped,
+and started again."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def options_of(*words: str) -> argparse.Namespace:
 
 
 def settings_by_command(options: argparse.Namespace, number: int, port: int) -> BrokerConfig:
-    """What a broker would read of its command's line."""
+    """The configuration that a broker reads from its command line."""
     command = command_of(options, number, port, "127.0.0.1:7")
     found: dict[str, list[str]] = {"--default": [], "--override": [], "--flag": []}
     for flag, word in pairwise(command):
@@ -245,7 +245,7 @@ def test_brokers_that_have_data_and_are_not_started_are_named(tmp_path: Path) ->
 
 @pytest.fixture
 def three_free_ports() -> int:
-    """The first of three, one after the other, that nobody had a moment ago."""
+    """The first of three consecutive ports that were free a moment ago."""
     for _ in range(1000):
         with ExitStack() as kept:
             first = kept.enter_context(closing(ReservedPort("127.0.0.1", 0))).port
@@ -315,7 +315,7 @@ def test_a_log_file_that_was_renamed_is_opened_anew(tmp_path: Path) -> None:
 
 
 async def until(condition: Callable[[], bool], cluster: Cluster) -> None:
-    """Asks the cluster again and again until this is true of what it has said."""
+    """Asks the cluster repeatedly until this is true of its answers."""
     async with asyncio.timeout(SECONDS):
         while not condition():
             await cluster.refresh(None)
@@ -323,7 +323,8 @@ async def until(condition: Callable[[], bool], cluster: Cluster) -> None:
 
 
 def wait_for_brokers(bootstrap: str, count: int) -> dict[int, int]:
-    """The ports of the brokers by their ids, as the first of these has them, when it has so many."""
+    """The ports of the brokers by their ids, as the first of these reports them, when it knows this number of
+    brokers."""
 
     async def ask() -> dict[int, int]:
         cluster = Cluster(bootstrap.split(",")[0])
@@ -337,7 +338,7 @@ def wait_for_brokers(bootstrap: str, count: int) -> dict[int, int]:
 
 
 def wait_for_leaders(bootstrap: str, topic: str, in_sync: int) -> None:
-    """Returns when each partition of a topic has a leader and so many replicas in sync."""
+    """Returns when each partition of a topic has a leader and this number of in-sync replicas."""
 
     async def ask() -> None:
         cluster = Cluster(bootstrap)
@@ -384,7 +385,7 @@ def consume(tool: Tool, bootstrap: str, topic: str, count: int) -> list[str]:
 
 @contextmanager
 def ended_with(brokers: SeveralBrokers) -> Iterator[dict[str, int]]:
-    """The processes of a running cluster, all of which must have ended with the block."""
+    """The processes of a running cluster. All of them must have ended at the end of the block."""
     processes = brokers.processes()
     with watched(*processes.values(), seconds=SECONDS) as have_ended:
         yield processes
@@ -423,7 +424,7 @@ def test_three_brokers_are_one_cluster_and_keep_what_they_have(tool: Tool, tmp_p
             assert status.code == 0, status.err
             told = json.loads(status.out)
             assert (told["brokers"], told["process"]) == (3, brokers.pid)
-            assert told["memory_mb"] > 4 * 10  # of five processes, each of which has more than that
+            assert told["memory_mb"] > 4 * 10  # five processes, each of which has more than 10
             again = tool(jesenska.main, "up", "-n", "3", "--port", "0", "--data", str(brokers.data))
             assert (again.code, again.err) == (
                 1,
@@ -451,7 +452,7 @@ def test_a_broker_that_is_killed_is_back_at_its_port_and_the_others_stay(tmp_pat
             os.kill(brokers.processes()[f"broker {number}"], signal.SIGKILL)
             brokers.wait_until_said(f"broker {number} was ended by SIGKILL; it starts again at once.\n", SECONDS)
             brokers.wait_until_said(f"broker {number} is up again.\n", SECONDS)
-        # Each of them tells of all three, at the ports that they had.
+        # Each of them names all three, at the same ports as before.
         for address in brokers.bootstrap.split(","):
             assert wait_for_brokers(address, 3) == before
         again = brokers.processes()
@@ -462,7 +463,7 @@ def test_nobody_is_left_when_up_is_killed(tmp_path: Path) -> None:
     with SeveralBrokers(tmp_path / "data", 2) as brokers:
         with ended_with(brokers):
             brokers.kill()
-        # What they left is no obstacle.
+        # The files of the old processes are no obstacle.
         brokers.start()
         with ended_with(brokers):
             assert brokers.stop() == 0
@@ -548,7 +549,7 @@ def test_a_broker_that_cannot_start_ends_the_start(tmp_path: Path, number: int) 
     assert told.startswith(f"jesenska: Broker {number} did not start: ")
     assert str(broker_directory(data, number)) in told
     assert "starts again" not in done.stderr
-    # Both have no compiled code, which is told once.
+    # Both have no compiled code, which is reported once.
     assert done.stderr.count("The compiled ") <= 1
     assert all(
         lock_holder(directory) is None for directory in (data, tree_directory(data), broker_directory(data, 3 - number))

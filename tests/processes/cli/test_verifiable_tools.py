@@ -1,5 +1,5 @@
-"""kafka-verifiable-producer and -consumer against a broker of ours; conformance compares their lines with those of
-Apache Kafka's tools."""
+"""kafka-verifiable-producer and -consumer against a broker of ours. The conformance tests compare their lines with
+those of Apache Kafka's tools."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.processes.cli.conftest import Main, Result, Tool, process_of, tool_pr
 
 @pytest.fixture
 def at(tool: Tool, fast_broker: BrokerProcess) -> Tool:
-    """Tools at a broker whose groups begin at once."""
+    """Tools for a broker whose groups start at once."""
 
     def run(main: Main, *arguments: str) -> Result:
         return tool(main, "--bootstrap-server", fast_broker.bootstrap, *arguments)

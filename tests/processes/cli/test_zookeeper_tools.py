@@ -29,7 +29,7 @@ def properties(tmp_path: Path) -> Path:
 
 @contextmanager
 def server(properties: Path, *arguments: str) -> Iterator[str]:
-    """A server's address; stopped by SIGTERM at the end, which must end it in order."""
+    """The address of a server. At the end SIGTERM stops it, and it must end in order."""
     command = [sys.executable, "-m", "jesenska.cli.zookeeper.zookeeper_server_start", str(properties), *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         try:

@@ -1,4 +1,5 @@
-"""A broker that answers as the test says: for what a real one does seldom, or only where there are several."""
+"""A broker that gives the answers of a test: for behaviour that is rare in a real broker, or that needs several
+brokers."""
 
 from __future__ import annotations
 
@@ -17,8 +18,8 @@ Answer = Callable[[Message], Message | None]
 
 
 class ScriptedBroker:
-    """Listens on loopback while in its `async with` block. `answers` has what it says, by the kind of request; it
-    announces those APIs in every version, or up to that of `at_most`."""
+    """Listens on loopback while in its `async with` block. `answers` has its answers, by the kind of request. It
+    announces those APIs in every version, or up to the version in `at_most`."""
 
     def __init__(
         self, answers: Mapping[type[Message], Answer], at_most: Mapping[type[Message], int] | None = None
@@ -40,7 +41,7 @@ class ScriptedBroker:
         await self.stop()
 
     async def stop(self) -> None:
-        """It is gone: nobody listens, and its connections end."""
+        """Stops the broker: it stops listening and closes its connections."""
         self._server.close()
         for writer in list(self._writers):
             writer.close()

@@ -1,4 +1,4 @@
-"""A leader goes, or a broker tells of one that led before: what the client does until it has found the right one."""
+"""A leader fails, or a broker names an earlier leader: the client's behaviour until it has found the right one."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ KEY = TopicPartition("t", 0)
 
 @dataclass
 class Script:
-    """Two brokers that both tell the same of one topic, and what was produced to each."""
+    """Two brokers that give the same metadata of one topic, and the records that were produced to each."""
 
     leader: int = 0
     leader_epoch: int = 0
@@ -93,7 +93,7 @@ async def test_a_broker_that_tells_of_an_earlier_leader_is_not_believed() -> Non
         cluster.forget_topic("t")
         found = await cluster.leader_of(KEY)
         assert (found.leader, found.leader_epoch) == (1, 5)
-        # Of a newer epoch it is, and of a topic that was made anew.
+        # The metadata are of a newer epoch, and of a topic that was deleted and created again.
         script.leader_epoch = 6
         cluster.forget_topic("t")
         assert (await cluster.leader_of(KEY)).leader_epoch == 6

@@ -1,4 +1,4 @@
-"""Connections of the client, and what it keeps of the metadata."""
+"""Connections of the client, and the metadata that it keeps."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def test_an_unused_connection_is_closed_without_being_asked(broker: BrokerProces
 
 
 def keeping(cluster: Cluster, topic: str) -> list[str]:
-    """What still has something of a topic."""
+    """The names of the attributes that still contain something about a topic."""
     return [name for name, kept in vars(cluster).items() if isinstance(kept, dict) and topic in kept]
 
 

@@ -76,7 +76,7 @@ def test_a_poll_gives_as_many_records_as_max_poll_records_says_unless_it_is_told
 def test_a_poll_that_fails_or_is_given_up_takes_nothing_away(
     broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch, fault: BaseException
 ) -> None:
-    """Whatever it had in hand comes with the next one, before what is behind it."""
+    """The records that it held are returned by the next poll, before all later ones."""
     key = TopicPartition(f"given-up-{type(fault).__name__}", 0)
     fetch_ahead = Consumer._fetch_ahead
     faults = [fault]
@@ -233,7 +233,7 @@ def test_a_consumer_waits_while_its_broker_is_away_and_goes_on_when_it_is_back(t
             broker.kill()
             for _ in range(5):
                 assert await consumer.poll(0.3) == {}
-            # One poll that begins while nobody answers gives what comes afterwards.
+            # A poll that begins while no broker answers returns the records that arrive afterwards.
             waiting = asyncio.create_task(consumer.poll(40))
             await asyncio.to_thread(broker.start)
             await producer.send(key.topic, b"after", partition=0)

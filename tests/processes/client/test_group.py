@@ -80,7 +80,7 @@ def member(
 
 
 async def settle(members: list[GroupConsumer], partitions: int) -> None:
-    """Each member polls for itself until they own every partition between them."""
+    """Polls with each member until together they own every partition."""
 
     def settled() -> bool:
         owned = [key for item in members for key in item.assignment()]
@@ -282,7 +282,8 @@ def test_a_group_goes_on_after_the_broker_was_killed(tmp_path: Path) -> None:
             await fill(cluster, "kept", 2, 50, 100)
             await read(150)
             assert sorted(seen) == list(range(150))
-            # Records are read while the coordinator may still be loading what it was: a commit is told so.
+            # Records are read while the coordinator may still be loading its old offsets: a commit is refused with
+            # that error then.
             await persistently(cluster, _COORDINATOR_PASSES, consumer.commit)
             assert await consumer.committed([TopicPartition("kept", 0)]) == {TopicPartition("kept", 0): 75}
             await consumer.close()

@@ -1,5 +1,5 @@
-"""What a consumer does where leaders change (KIP-320): which leader epochs it names, whom it believes, and where it
-goes on when the log is not the one that it has read."""
+"""A consumer's behaviour when leaders change (KIP-320): the leader epochs that it names, the metadata that it
+believes, and the offset from which it continues when the log differs from the one that it has read."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ _RESETS = ["earliest", "latest", "none"]
 
 @dataclass
 class Replica:
-    """A broker: the leader epoch in which it takes itself for the leader, its log as the leader epochs of the records,
-    what it tells of the leader (broker and epoch), and what it was asked."""
+    """A broker: the leader epoch in which it believes that it leads, its log as the leader epochs of the records, the
+    leader that it names (broker and epoch), and the requests that it received."""
 
     epoch: int
     log: list[int]
@@ -74,14 +74,14 @@ class Replica:
     before: Callable[[], None] = lambda: None
     #: How many records an answer may have.
     batches: int = 1
-    #: How many partitions there are, each with this log, and those of which no records are given.
+    #: The number of partitions, each of which has this log, and the partitions for which it returns no records.
     partitions: int = 1
     refused: frozenset[int] = frozenset()
-    #: Whether it looks at the epochs of requests.
+    #: True if it checks the epochs of requests.
     fences: bool = True
     #: The replica that it sends consumers to.
     near: int = -1
-    #: Partitions that nobody leads.
+    #: Partitions that have no leader.
     leaderless: frozenset[int] = frozenset()
 
     def refuses(self, current_leader_epoch: int) -> ErrorCode:
@@ -90,7 +90,7 @@ class Replica:
         return ErrorCode.FENCED_LEADER_EPOCH if current_leader_epoch < self.epoch else ErrorCode.UNKNOWN_LEADER_EPOCH
 
     def records(self, offset: int) -> bytes:
-        """From an offset on, a batch for each record."""
+        """A batch for each record from an offset on."""
         data = bytearray()
         for at in range(offset, min(offset + self.batches, len(self.log))):
             batch = make_batch()
@@ -189,7 +189,7 @@ async def consumer_of(
     timeout_seconds: float = 60.0,
     at_most: dict[type[Message], int] | None = None,
 ) -> AsyncIterator[Consumer]:
-    """A consumer that knows these brokers, the first of which it asks first."""
+    """A consumer that knows these brokers and asks the first one first."""
     ports: list[int] = []
     async with asyncio.timeout(20), contextlib.AsyncExitStack() as stack:
         for replica in replicas:
@@ -205,7 +205,7 @@ async def consumer_of(
 
 
 async def read(consumer: Consumer, count: int) -> list[int]:
-    """The next offsets that it gives."""
+    """The next offsets that the consumer returns."""
     found: list[int] = []
     while len(found) < count:
         found += [record.offset for records in (await consumer.poll(20, 1)).values() for record in records]
@@ -213,7 +213,7 @@ async def read(consumer: Consumer, count: int) -> list[int]:
 
 
 async def moved(consumer: Consumer, goes: Callable[[], bool]) -> None:
-    """Polls until something has come about."""
+    """Polls until a condition is true."""
     while not goes():
         assert await consumer.poll(0.01) == {}
 
@@ -249,7 +249,7 @@ async def test_a_look_up_of_offsets_that_another_leader_epoch_refuses_asks_who_l
 async def test_a_leader_that_refuses_the_epoch_is_asked_again_with_newer_metadata_and_nothing_is_read_twice(
     known: int, led: int
 ) -> None:
-    """Either the consumer has not heard of the epoch, or the broker has not."""
+    """The epoch is unknown to the consumer or to the broker."""
     leader = Replica(epoch=4, log=[4, 4], tells=(0, 4))
     async with consumer_of(leader) as consumer:
         await consumer.assign({KEY: 0})
@@ -285,7 +285,7 @@ async def test_the_leader_checks_a_position_that_is_read_on_from_at_a_near_repli
         await consumer.assign({KEY: 0})
         assert await read(consumer, 2) == [0, 1]
         for replica in (leader, near):
-            # Nobody refuses: the metadata alone tell of the new epoch.
+            # No broker refuses the fetch: only the metadata contain the new epoch.
             replica.epoch, replica.tells, replica.fences = 2, (0, 2), False
         consumer.cluster.forget_topic("t")
         await moved(consumer, lambda: bool(leader.checks or near.checks))
@@ -339,8 +339,8 @@ async def test_where_the_leader_does_not_know_the_epoch_auto_offset_reset_holds(
 
 @on_a_loop
 async def test_a_leader_before_the_one_that_was_read_does_not_throw_a_consumer_back() -> None:
-    """A consumer has metadata of epoch 0 and reads on while their leader leads again in epoch 2. Then it is told of
-    the leader of epoch 1, which stood still and has less."""
+    """A consumer has metadata of epoch 0 and continues to read while their leader leads again in epoch 2. Then a
+    broker names the leader of epoch 1, which was paused and has fewer records."""
     between = Replica(epoch=1, log=[0, 0, 1], tells=(1, 0))
     leader = Replica(epoch=2, log=[0, 0, 2, 2, 2], tells=(1, 2), fences=False)
     async with consumer_of(between, leader) as consumer:
@@ -365,7 +365,7 @@ async def test_a_member_that_begins_where_another_one_was_does_not_believe_a_lea
 
 @on_a_loop
 async def test_metadata_that_stay_older_than_the_position_are_believed_after_the_time_of_a_request() -> None:
-    """Another topic of that name was read before this one was made."""
+    """Another topic of that name was read before this one was created."""
     leader = Replica(epoch=1, log=[1, 1, 1], tells=(0, 1))
     async with consumer_of(leader, timeout_seconds=0.5) as consumer:
         await consumer.assign({KEY: Position(2, 9)})
@@ -458,7 +458,7 @@ async def test_a_broker_that_answers_no_consumer_of_epochs_is_read_on_from() -> 
 
 @on_a_loop
 async def test_a_topic_that_was_made_anew_and_has_less_is_not_taken_for_truncated() -> None:
-    """Leader epochs begin again, so that the new topic has one of the same number."""
+    """Leader epochs start again, so the new topic has an epoch with the same number."""
     leader = Replica(epoch=0, log=[0] * 5, tells=(0, 0))
     async with consumer_of(leader) as consumer:
         await consumer.assign({KEY: 0})
@@ -529,7 +529,7 @@ async def test_what_becomes_of_a_position_that_was_moved_meanwhile_is_nobodys_er
 
 @on_a_loop
 async def test_a_broker_that_knows_no_topic_ids_is_not_believed_a_leader_before_either() -> None:
-    """An older release, of which one is left, and which was cut off."""
+    """One broker still has an older release, and it was cut off."""
     old, new = Replica(epoch=1, log=[1], tells=(1, 2)), Replica(epoch=2, log=[1, 2, 2], tells=(1, 2))
     async with consumer_of(old, new) as consumer:
         await consumer.assign({KEY: 0})

@@ -1,4 +1,5 @@
-"""A leader names a replica that is nearer to the consumer: from whom the consumer reads then, and until when."""
+"""A leader names a replica that is nearer to the consumer: the replica from which the consumer reads, and when this
+ends."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ from tests.units.log.log_harness import make_batch
 
 _KEY = TopicPartition("t", 0)
 _LEADER, _NEAR = 0, 1
-#: What a broker says of the partition at this offset.
+#: A broker's answer for the partition at this offset.
 Says = Callable[[int], FetchResponsePartition]
 
 
@@ -48,7 +49,7 @@ def _error(code: ErrorCode) -> Says:
 
 
 class Script:
-    """Two brokers, of which the first leads, what each says, and who was asked for which offset, in order."""
+    """Two brokers, of which the first leads, the answers of each, and the requests as broker and offset, in order."""
 
     def __init__(self) -> None:
         self.says: dict[int, Says] = {_LEADER: _sends_to_near, _NEAR: _record}
@@ -79,7 +80,7 @@ class Script:
         return self.brokers[number]
 
     async def read(self, count: int) -> list[int]:
-        """The next offsets that the consumer gives."""
+        """The next offsets that the consumer returns."""
         found: list[int] = []
         while len(found) < count:
             found += [record.offset for records in (await self.consumer.poll(20, 1)).values() for record in records]

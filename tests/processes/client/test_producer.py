@@ -126,7 +126,7 @@ def test_a_batch_is_sent_again_as_often_as_retries_says(broker: BrokerProcess) -
 
 
 class _Drawn(random.Random):
-    """Draws the partition behind the one that the key would have."""
+    """Draws the partition after the one that the key would get."""
 
     def randrange(self, start: int, stop: int | None = None, step: int = 1) -> int:
         return (partition_of_key(b"k", 3) + 1) % 3
@@ -144,7 +144,7 @@ def test_keys_choose_the_partition_unless_they_are_to_be_ignored(broker: BrokerP
 
 
 def leader_of_one_partition(port: int = 0) -> ScriptedBroker:
-    """A broker with every topic, of one partition, that acknowledges all records at offset 7."""
+    """A broker that has every topic with one partition, and acknowledges all records at offset 7."""
 
     def metadata(request: MetadataRequest) -> MetadataResponse:
         partitions = [MetadataResponsePartition(partition_index=0, leader_id=1, replica_nodes=[1], isr_nodes=[1])]
@@ -189,7 +189,7 @@ async def producing(port: int, *, metadata_max_age_seconds: float = 300, **optio
 
 
 async def failed_attempts(cluster: Cluster, count: int) -> None:
-    """Returns when so many attempts to connect in a row have failed."""
+    """Returns when this number of attempts to connect in a row have failed."""
     while sum(failures for failures, _ in cluster._failed.values()) < count:
         await asyncio.sleep(0.001)
 
@@ -220,7 +220,7 @@ def test_the_first_record_waits_no_longer_than_max_block() -> None:
                 with pytest.raises(error, match=message):
                     await producer.send("first", b"value")
 
-    # That nobody answers is known only once one attempt has ended.
+    # The producer knows that no broker answers only when one attempt has ended.
     asyncio.run(run(False, 2.0, NetworkException, "No broker answers"))
     asyncio.run(run(True, 0.2, RequestTimedOutError, "No broker has told the partitions of topic first within 0.2"))
 
@@ -236,7 +236,7 @@ def test_what_a_broker_answers_of_a_topic_is_not_waited_for(broker: BrokerProces
 
 @pytest.mark.parametrize("stale", ["forgotten", "old"])
 def test_records_are_taken_while_the_broker_is_away(stale: str) -> None:
-    """A topic is known although its metadata are to be asked for again."""
+    """A topic stays known although its metadata must be requested again."""
 
     async def run() -> None:
         async with (

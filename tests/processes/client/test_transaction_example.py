@@ -1,5 +1,5 @@
 """examples/consume_transform_produce.py: each input is in the output once, also where the program is killed and
-another one takes over."""
+another instance takes over."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def _fill(bootstrap: str, first: int, count: int) -> None:
 
 
 async def _until_read(bootstrap: str, count: int) -> list[bytes]:
-    """The values that a reader of committed records finds, once there are so many."""
+    """The values that a reader of committed records finds, when there are this many."""
     cluster = Cluster(bootstrap)
     keys = [TopicPartition("invoices", number) for number in range(_PARTITIONS)]
     deadline = time.monotonic() + _SECONDS
@@ -69,7 +69,7 @@ def test_each_input_is_in_the_output_once(tmp_path: Path) -> None:
         with _running(broker.bootstrap, "a"):
             asyncio.run(_until_read(broker.bootstrap, 500))
             asyncio.run(_fill(broker.bootstrap, 500, 500))
-        # It was killed wherever it was; the next one of its name goes on.
+        # The program was killed at any point. The next one with its name continues.
         with _running(broker.bootstrap, "a"):
             values = asyncio.run(_until_read(broker.bootstrap, 1000))
     assert values == sorted(b"invoice for %d" % number for number in range(1000))

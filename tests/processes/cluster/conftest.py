@@ -1,5 +1,5 @@
-"""Clusters that tests share. One is for tests that leave it whole; in the other brokers die, and each test begins with
-it whole."""
+"""Clusters that tests share. One is for tests that stop no broker. In the other one brokers die, and each test starts
+with all brokers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _steady(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerCluster]
 
 @pytest.fixture
 def cluster(_steady: BrokerCluster) -> BrokerCluster:
-    """Three brokers that keep their places in the tree however slow the machine is: whoever goes, goes in order."""
+    """Three brokers that keep their places in the tree even on a slow machine. All stops are orderly."""
     _steady.heal()
     return _steady
 
@@ -31,7 +31,7 @@ def _frail(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerCluster]:
 
 @pytest.fixture
 def frail(_frail: BrokerCluster) -> BrokerCluster:
-    """Three brokers that lose their places soon after they have died. On a slow machine they may lose them without
-    having died: tests wait for what comes of that in the end."""
+    """Three brokers that lose their places in the tree soon after they have died. On a slow machine they may lose them
+    without having died, so tests wait for the final state."""
     _frail.heal()
     return _frail

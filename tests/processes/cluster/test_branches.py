@@ -1,5 +1,5 @@
-"""Branches among three brokers: each that has a replica of the source shares its files, and all replicas of a branch
-become one log, whatever happens meanwhile."""
+"""Branches on three brokers. Each broker with a replica of the source shares its files, and all replicas of a branch
+become one log, whatever happens in between."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ def _branch(cluster: BrokerCluster, source: str, target: str) -> None:
 
 
 def _settings(cluster: BrokerCluster, topic: str) -> dict[str, str]:
-    """The topic's own, as the tree has them."""
+    """The settings of the topic itself, in the tree."""
     return dict(decode_config(cluster.node(paths.topic_config(topic)) or b""))
 
 
 def _is_shared(cluster: BrokerCluster, topic: str, brokers: Collection[int] = (1, 2, 3)) -> bool:
-    """Each of these brokers has more files of the topic in common with another one than of its own."""
+    """True if each partition of the topic on these brokers shares all but two of its log files with another topic."""
     for broker_id in brokers:
         for directory in cluster.brokers[broker_id].data.glob(f"{topic}-[0-9]"):
             links = [path.stat().st_nlink for path in directory.glob("*.log")]
@@ -143,7 +143,7 @@ def test_a_branch_outlives_its_source_and_its_leader(cluster: BrokerCluster) -> 
 
 
 def test_a_leader_without_a_source_begins_no_empty_log(cluster: BrokerCluster) -> None:
-    """A branch whose source went before it was made, as another controller may leave it."""
+    """A branch whose source was deleted before the branch was made. Another controller may leave such a branch."""
     point = BranchPoint("vanished", 3, uuid_from_text("9tbXHgBvRzO0K-63RUy5HQ"))
     node = TopicNode({0: (1, 2, 3)}, uuid_from_text("AAAAAAAAAAAAAAAAAAAAAQ"))
 

@@ -1,5 +1,5 @@
-"""A broker of several loses one of its log directories under load: others lead what was there, everything else stays
-where it is, and nothing acknowledged is lost."""
+"""A broker of several loses one of its log directories under load. Other brokers lead the partitions of that
+directory, all other partitions stay in place, and no acknowledged record is lost."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PARTITIONS = 9
 
 
 def _homes(cluster: BrokerCluster, broker_id: int, topic: str) -> dict[int, str]:
-    """In which log directory of a broker each partition is."""
+    """The log directory of each partition on a broker."""
     found: dict[int, str] = {}
     for path in cluster.brokers[broker_id].data.glob(f"*/{topic}-*"):
         found[int(path.name.rpartition("-")[2])] = path.parent.name

@@ -1,5 +1,5 @@
-"""Brokers that are killed with SIGKILL under load: others take over, nothing acknowledged is lost, and who comes back
-takes what the others have."""
+"""Brokers that are killed with SIGKILL under load. Others take over, no acknowledged record is lost, and a broker that
+returns copies the log of the others."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.crash, pytest.mark.timeout(300)]
 
 
 def _until_led_by_another(cluster: BrokerCluster, topic: str, gone: int, partitions: int) -> None:
-    """All that answer tell of a leader that does not name the one that has gone."""
+    """All brokers that answer name a leader other than the stopped broker."""
     cluster.until(lambda view: all(view.of(topic, number).leader not in (-1, gone) for number in range(partitions)))
 
 
@@ -101,7 +101,7 @@ def test_all_brokers_killed_at_once_have_everything_when_they_are_back(frail: Br
 
 
 def test_librdkafkas_idempotent_producer_goes_on_with_another_leader(frail: BrokerCluster) -> None:
-    """Five requests in flight, and what was not answered is sent again: once in the log, in order."""
+    """Five requests are in flight, and unanswered ones are sent again. Each record is in the log once, in order."""
     need_modules("confluent_kafka")
     frail.create(TOPIC, PARTITIONS)
     ledger = Ledger()

@@ -1,5 +1,5 @@
-"""Groups on several brokers: every broker names the same coordinator, and another one takes over with everything that
-was committed when it is killed."""
+"""Groups on several brokers. Every broker names the same coordinator. When it is killed, another broker takes over
+with all committed offsets."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_commits_never_go_back_while_brokers_are_killed(frail: BrokerCluster, tm
 
 @ours_only
 def test_the_offsets_topic_begins_with_the_brokers_that_there_are_and_gets_the_others(tmp_path: Path) -> None:
-    """Apache Kafka has no coordinator before there are as many brokers as the topic is to have replicas."""
+    """Apache Kafka has no coordinator before there are as many brokers as the topic needs replicas."""
     growing = BrokerCluster(tmp_path)
     try:
         growing.begin([1])

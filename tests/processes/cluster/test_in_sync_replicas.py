@@ -1,5 +1,5 @@
-"""Who is in sync: followers that stand still leave the ISR and come back, nothing is committed without the ISR, and
-min.insync.replicas holds."""
+"""In-sync replicas: paused followers leave the ISR and return, no record is committed without the ISR, and
+min.insync.replicas is obeyed."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def _lagging(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerCluster
 
 @pytest.fixture
 def lagging(_lagging: BrokerCluster) -> BrokerCluster:
-    """Brokers that soon call others out of sync, but for dead only when they have gone in order: so a broker that is
-    paused is missed by its leaders alone."""
+    """Brokers that soon remove others from the ISR, but consider them dead only after an orderly stop. So only the
+    leaders notice a paused broker."""
     _lagging.heal()
     return _lagging
 
 
 def _followers(cluster: BrokerCluster, topic: str) -> tuple[int, list[int]]:
-    """The leader, and the others; the first of them is not the controller, without which no ISR changes."""
+    """The leader and the others. The first of the others is not the controller, without which no ISR changes."""
     leader, controller = cluster.view().of(topic).leader, cluster.controller()
     return leader, sorted(
         (broker_id for broker_id in cluster.brokers if broker_id != leader),
@@ -56,7 +56,7 @@ def test_a_follower_that_stands_still_leaves_the_isr_and_comes_back(lagging: Bro
     lagging.write(topic, [b"before"] * 100)
     leader, (follower, other) = _followers(lagging, topic)
     lagging.brokers[follower].pause()
-    # In sync for all that anybody knows: it is waited for, until it is not in sync any more.
+    # Every broker still believes that it is in sync: the leader waits for it until it leaves the ISR.
     assert produce(lagging.brokers[leader].address, topic, b"meanwhile", timeout_ms=60_000) == (ErrorCode.NONE, 100)
     assert set(lagging.state(topic).isr) == {leader, other}
     lagging.until(lambda view: view.of(topic).isr == tuple(sorted((leader, other))))
@@ -72,8 +72,8 @@ def test_a_follower_that_stands_still_leaves_the_isr_and_comes_back(lagging: Bro
 
 
 def test_an_idle_partitions_follower_stays_in_sync(lagging: BrokerCluster) -> None:
-    """A follower that has everything is in sync, however long nothing was written: another topic's follower leaves
-    meanwhile."""
+    """A follower that has all records is in sync, no matter how long ago the last write was. Meanwhile another topic's
+    follower leaves."""
     controller = lagging.controller()
     paused, other = (broker_id for broker_id in lagging.brokers if broker_id != controller)
     idle, busy = (
@@ -104,7 +104,7 @@ def test_a_follower_that_is_told_of_a_topic_before_its_leader_stays_in_sync(lagg
             lambda: len(list(lagging.brokers[follower].data.glob("sooner-*"))) == _MANY,
             "the follower is not told of the topic",
         )
-        # Longer than a fetch waits: then the follower's next one comes as soon as the leader goes on.
+        # Longer than a fetch waits, so that the follower's next fetch arrives as soon as the leader goes on.
         time.sleep(2 * _FETCH_WAIT_SECONDS)
         lagging.brokers[leader].resume()
         assert connection.receive(7, CreateTopicsResponse).topics[0].error_code == ErrorCode.NONE
@@ -127,7 +127,7 @@ def test_consumers_see_nothing_that_a_replica_in_sync_has_not_got(lagging: Broke
         _, high_watermark, values = fetch(address, topic)
         _, end = list_offset(address, topic)
         seen = high_watermark == 2 or values == [b"old", b"new"] or end == 2
-        # Looked at afterwards: who has left the ISR by then may have left it before.
+        # The ISR is read afterwards: a follower that is out of it by now may have been out of it before.
         assert not seen or follower not in lagging.state(topic).isr
         return seen
 
@@ -143,7 +143,7 @@ def test_a_write_that_waits_for_replicas_is_told_when_its_time_is_up(lagging: Br
     lagging.brokers[follower].pause()
     code, _ = produce(address, topic, b"value", timeout_ms=1)
     assert code == ErrorCode.REQUEST_TIMED_OUT
-    # It stands in the log all the same.
+    # The record is in the log all the same.
     until(lambda: fetch(address, topic)[2] == [b"value"], "the record is never committed")
 
 

@@ -1,4 +1,4 @@
-"""A broker that never comes again: topics that were deleted without it can be made again."""
+"""A broker that never returns: topics that were deleted without it can be created again."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_topic_that_was_deleted_without_a_broker_can_be_made_again(
         cluster.write("again", [b"new"])
     finally:
         cluster.brokers[3].start()
-    # It comes all the same: what it has of the first topic disturbs nobody.
+    # The broker does return: its data of the first topic disturb nothing.
     cluster.until_whole()
     assert cluster.values("again") == [b"new"]
     assert (cluster.brokers[3].data / "again-0").is_dir()

@@ -1,4 +1,4 @@
-"""What clients are told of a cluster is the same whichever broker they ask, and only leaders serve partitions."""
+"""The metadata of a cluster are the same at every broker, and only leaders serve partitions."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_leaders_and_followers_are_spread_evenly(cluster: BrokerCluster) -> None
     assert [partition.leader for partition in partitions] == [partition.replicas[0] for partition in partitions]
     assert Counter(partition.leader for partition in partitions) == {1: 10, 2: 10, 3: 10}
     assert {tuple(sorted(partition.replicas)) for partition in partitions} == {(1, 2, 3)}
-    # Who follows first is who leads when the leader is gone.
+    # The first follower leads when the leader has failed.
     pairs = Counter(partition.replicas[:2] for partition in partitions)
     assert set(pairs.values()) == {5}
 
@@ -116,7 +116,7 @@ def _offset_for_leader_epoch(address: str, topic: str) -> ErrorCode:
 
 @pytest.fixture
 def placed(cluster: BrokerCluster) -> str:
-    """A topic on brokers 1, which leads, and 2, with two records."""
+    """Creates a topic on brokers 1, which leads, and 2, with two records."""
     if "placed" not in cluster.view().topics:
         cluster.create("placed", placed=[[1, 2]])
         cluster.write("placed", [b"first", b"second"])

@@ -1,5 +1,5 @@
-"""Replicas of leaders and followers move between the log directories of their brokers while brokers come and go:
-nothing acknowledged is lost, and every replica ends with the same log."""
+"""Replicas of leaders and followers move between the log directories of their brokers while brokers stop and start. No
+acknowledged record is lost, and all replicas have the same log at the end."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SETTINGS = {"log.segment.bytes": "40000"}
 
 
 def home(cluster: BrokerCluster, broker_id: int, key: TopicPartition) -> str:
-    """In which directory of a broker a replica is."""
+    """The log directory of a replica on a broker."""
     names = [
         path.parent.name
         for path in cluster.brokers[broker_id].data.glob(f"*/{key}")
@@ -86,7 +86,7 @@ def test_replicas_of_leaders_and_followers_move_under_load(tmp_path: Path) -> No
 
 
 def test_replicas_move_while_leaders_are_killed_and_followers_cut_their_logs(tmp_path: Path) -> None:
-    """What is being copied is throttled, so that elections, truncations and starts come in the middle of it."""
+    """The copying is throttled, so that elections, truncations and restarts happen during it."""
     settings = {**_SETTINGS, "replica.alter.log.dirs.io.max.bytes.per.second": "200000"}
     with BrokerCluster(tmp_path / "cluster", log_dirs=_DIRECTORIES, settings=settings) as cluster:
         cluster.create("t", _PARTITIONS)

@@ -1,5 +1,5 @@
-"""A broker that was away for longer than its session, without knowing it, is controller and leader no more: what it
-says and does from then on changes nothing."""
+"""A broker that was paused for longer than its session, without knowing it. It is not controller or leader any more,
+and its later answers and actions change nothing."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ def test_an_old_controller_that_wakes_up_changes_nothing(frail: BrokerCluster) -
 
 
 def test_an_old_leader_that_wakes_up_acknowledges_nothing_that_is_not_kept(frail: BrokerCluster) -> None:
-    """What it has in its socket and in its log when others lead: writes with acks=all, which it must refuse or never
-    answer, and with acks=1 from before, which its log loses."""
+    """Requests that are in its socket and in its log when others lead: writes with acks=all, which it must refuse or
+    never answer, and earlier writes with acks=1, which its log loses."""
     old = next(broker_id for broker_id in frail.brokers if broker_id != frail.controller())
     others = [broker_id for broker_id in frail.brokers if broker_id != old]
     frail.create("overtaken", placed=[[old, *others]])

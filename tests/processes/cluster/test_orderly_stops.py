@@ -1,4 +1,4 @@
-"""A broker that is stopped in order hands over what it leads before it goes: its clients hear of nothing but another
+"""A broker that is stopped in order hands over its partitions before it ends. Its clients notice only a change of
 leader."""
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ pytestmark = pytest.mark.timeout(300)
 
 
 class StrictProducer:
-    """Writes one record after the other with acks=all to whoever leads partition 0, tries nothing again before it
-    knows of another leader, and notes every answer that is no success."""
+    """Writes one record after the other with acks=all to the current leader of partition 0. It repeats no request
+    before it knows another leader, and notes every answer that is an error."""
 
     def __init__(self, cluster: BrokerCluster, topic: str) -> None:
         self._cluster = cluster
@@ -29,7 +29,7 @@ class StrictProducer:
         self._stopping = threading.Event()
         self._changed = threading.Condition()
         self.acknowledged: list[tuple[int, bytes]] = []
-        #: How often it was told that another leads.
+        #: The number of answers that reported another leader.
         self.moves = 0
         self.failures: list[str] = []
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -64,7 +64,7 @@ class StrictProducer:
             self._changed.notify_all()
 
     def _write_to(self, leader: int) -> int:
-        """Writes for as long as that broker leads; who leads then."""
+        """Writes while this broker leads. Returns the next leader."""
         with RawConnection(self._cluster.brokers[leader].address, 60) as connection:
             while not self._stopping.is_set():
                 value = b"%d" % len(self.acknowledged)
@@ -120,7 +120,7 @@ def test_leadership_moves_before_the_leader_goes(cluster: BrokerCluster) -> None
     assert producer.failures == []
     assert producer.moves == 2
     records = [(record.offset, record.value) for record in cluster.read("handed-over")]
-    # What was on its way when the leader changed may stand there without having been acknowledged.
+    # Records that were in flight when the leader changed may be in the log without having been acknowledged.
     assert [record for record in records if record in set(producer.acknowledged)] == producer.acknowledged
     assert len(records) <= len(producer.acknowledged) + producer.moves
     cluster.until_logs_equal("handed-over", 3)

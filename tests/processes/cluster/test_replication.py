@@ -1,4 +1,4 @@
-"""What leaders acknowledge stands in every replica, byte for byte."""
+"""All acknowledged records are in every replica, byte for byte."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ def _values(partition: int) -> list[bytes]:
 
 
 def _is_everywhere(cluster: BrokerCluster, topic: str, values: dict[int, list[bytes]]) -> None:
-    """The values, in this order, are in equal logs that are committed to the end, and are read."""
+    """Waits until all replicas have equal logs with these values in this order, all of which are committed and can be
+    read."""
     cluster.until_logs_equal(topic, len(values))
     for number, wanted in values.items():
         records = cluster.read(topic, number)

@@ -1,5 +1,5 @@
-"""Settings that are changed at one broker take effect where they belong: those of topics and of all brokers
-everywhere, those of one broker there alone."""
+"""Settings that are changed at one broker take effect in the right places: settings of topics and of all brokers at
+every broker, settings of one broker only at that broker."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from tests.cluster.cluster import BrokerCluster, until
 from tests.cluster.members import Broker
 from tests.cluster.one_request import alter, described, list_offset, produce
 
-#: Where a value comes from, in DescribeConfigs.
+#: The source of a value, in DescribeConfigs.
 _OF_TOPIC, _OF_BROKER, _OF_ALL_BROKERS, _DEFAULT = 1, 2, 3, 5
 _DEFAULT_BYTES = "1048588"
 _LARGE = b"x" * 5000
 
 
 def _one_topic_each(cluster: BrokerCluster, name: str) -> dict[int, str]:
-    """A topic that each broker leads, by broker."""
+    """A topic for each broker that leads it, by broker."""
     topics = {broker_id: f"{name}-{broker_id}" for broker_id in cluster.brokers}
     for broker_id, topic in topics.items():
         if topic not in cluster.view().topics:
@@ -32,7 +32,7 @@ def _one_topic_each(cluster: BrokerCluster, name: str) -> dict[int, str]:
 
 
 def _takes(cluster: BrokerCluster, topic: str) -> ErrorCode:
-    """What the leader says to a large record."""
+    """The leader's answer to a large record."""
     return produce(cluster.brokers[cluster.view().of(topic).leader].address, topic, _LARGE)[0]
 
 
@@ -49,7 +49,7 @@ def _until_described(broker: Broker, kind: int, name: str, key: str, wanted: tup
 
 @contextmanager
 def _taken_back(cluster: BrokerCluster, *names: str) -> Iterator[None]:
-    """Settings of brokers that are nobody's at the end."""
+    """Removes these settings of brokers at the end."""
     try:
         yield
     finally:

@@ -1,5 +1,5 @@
-"""docs/operations.md, "A cluster on several hosts": its files start three brokers and a tree, which are restarted, get
-a new disk, and lose their tree, as the page says."""
+"""docs/operations.md, "A cluster on several hosts": its files start three brokers and a tree. These are restarted, get
+a new disk, and lose their tree, as the page describes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PAGE = Path(__file__).parents[3] / "docs" / "operations.md"
 
 
 class _Server(ServerProcess):
-    """What is started with a file of the page."""
+    """A server that is started with a file of the page."""
 
     _READY = re.compile(rb"jesenska(?:'s ZooKeeper server)? is up at \S+:(?P<port>\d+) ")
 

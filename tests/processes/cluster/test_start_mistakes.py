@@ -1,4 +1,4 @@
-"""Brokers that cannot join a cluster say why in one sentence, end with 1, and disturb nobody."""
+"""Brokers that cannot join a cluster print the reason in one sentence, end with 1, and disturb no other broker."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_a_broker_whose_id_is_taken_is_refused_and_the_first_goes_on(
 
 
 def test_an_address_that_another_broker_tells_clients_is_refused(undisturbed: BrokerCluster, tmp_path: Path) -> None:
-    """As by Apache Kafka: the controller would give one of the two the other's orders."""
+    """As in Apache Kafka: otherwise the controller would send one of the two the other's orders."""
     view = undisturbed.view()
     before = view.brokers, view.controller, view.topics["undisturbed"]
     address = undisturbed.brokers[1].address
@@ -149,7 +149,7 @@ def test_a_tree_that_nobody_serves_is_named(tmp_path: Path) -> None:
 
 
 def test_brokers_without_an_id_get_one_each(undisturbed: BrokerCluster, tmp_path: Path) -> None:
-    """The ids that are given out are above `reserved.broker.max.id`."""
+    """Generated ids are above `reserved.broker.max.id`."""
     settings = {
         "broker.id": "-1",
         "zookeeper.connect": undisturbed.tree.address,
@@ -173,7 +173,7 @@ def test_brokers_without_an_id_get_one_each(undisturbed: BrokerCluster, tmp_path
 
 
 def test_a_mistyped_path_of_the_tree_is_refused_and_not_made(undisturbed: BrokerCluster, tmp_path: Path) -> None:
-    """As by Apache Kafka, which makes the path all the same."""
+    """As in Apache Kafka, which creates the path anyway."""
     view = undisturbed.view()
     before = view.brokers, view.controller, view.topics["undisturbed"]
     data = tmp_path / "data"

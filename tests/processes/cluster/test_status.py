@@ -1,5 +1,5 @@
-"""`jesenska status` beside a broker of the cluster that is gone: the others are live and ready, and the cluster is not
-whole."""
+"""`jesenska status` in a cluster with a stopped broker: the others are live and ready, and the cluster is not
+complete."""
 
 from __future__ import annotations
 

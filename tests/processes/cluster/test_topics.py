@@ -1,4 +1,5 @@
-"""Topics of a cluster: the controller alone makes, grows and deletes them, and every broker does what it decides."""
+"""Topics of a cluster: only the controller creates, grows and deletes them, and every broker carries out its
+decisions."""
 
 from __future__ import annotations
 
@@ -48,7 +49,7 @@ def _delete(cluster: BrokerCluster, name: str) -> None:
 
 
 def _directories(cluster: BrokerCluster, topic: str) -> dict[int, list[str]]:
-    """What each broker has on its disk of a topic, also of one that is to be deleted."""
+    """The directories of a topic on each broker's disk, also of a topic that is being deleted."""
     return {
         broker_id: sorted(path.name for path in broker.data.glob(f"{topic}-*"))
         for broker_id, broker in cluster.brokers.items()
@@ -122,7 +123,7 @@ def test_a_broker_that_is_not_controller_says_so_and_changes_nothing(cluster: Br
         if broker_id != controller:
             with RawConnection(broker.address) as connection:
                 assert code(connection.ask(request, version, response)) == ErrorCode.NOT_CONTROLLER
-    # The controller has done what comes after that: nothing of it is still to happen.
+    # The controller has created this topic, so all earlier work is done.
     cluster.create(f"after-{order.replace(' ', '-')}")
     views = cluster.views()
     assert {broker_id: view.topics["kept"] for broker_id, view in views.items()} == dict.fromkeys(
@@ -187,7 +188,7 @@ def test_every_broker_has_the_data_of_its_replicas_and_the_topics_id(cluster: Br
 
 
 def _topic_id(text: str) -> uuid.UUID:
-    """What partition.metadata says."""
+    """The topic id in partition.metadata."""
     (line,) = [line for line in text.splitlines() if line.startswith("topic_id")]
     return uuid_from_text(line.partition(":")[2].strip())
 
@@ -256,8 +257,8 @@ def test_a_topic_that_is_deleted_while_a_broker_is_away_does_not_come_back_with_
 
 
 def test_a_broker_that_stood_still_forgets_topics_that_were_deleted_meanwhile(frail: BrokerCluster) -> None:
-    """One that it has a replica of, and one that it has none of. Topics of these names are whole when they are made
-    again."""
+    """A topic of which the broker has a replica, and a topic of which it has none. Topics of these names are complete
+    when they are created again."""
     gone = next(broker_id for broker_id in frail.brokers if broker_id != frail.controller())
     others = [broker_id for broker_id in frail.brokers if broker_id != gone]
 

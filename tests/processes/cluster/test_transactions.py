@@ -1,5 +1,5 @@
-"""Transactions on several brokers: markers reach every leader, whoever is killed or stands still, and the coordinator
-that takes over carries out what was decided."""
+"""Transactions on several brokers: markers reach every leader although brokers are killed or paused, and a coordinator
+that takes over carries out earlier decisions."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _at(cluster: BrokerCluster, broker_id: int) -> Broker:
 
 
 def _coordinator(cluster: BrokerCluster, name: str) -> int:
-    """The broker that coordinates a transactional id; asking makes its topic."""
+    """The broker that coordinates a transactional id. The request creates its topic."""
 
     def found() -> int:
         for broker_id in cluster.brokers:
@@ -74,7 +74,7 @@ def _leader(cluster: BrokerCluster, partition: int) -> int:
 
 
 def _produce_to_all(cluster: BrokerCluster, asked: Asked) -> None:
-    """A record to each partition, at its leader, which adds it to the transaction."""
+    """Produces a record to each partition, at its leader, which adds the partition to the transaction."""
     for partition in range(3):
 
         def sent(partition: int = partition) -> bool:
@@ -134,8 +134,7 @@ def test_markers_reach_the_leaders_of_every_partition_on_whatever_broker(transac
 @ours_only
 @pytest.mark.parametrize("commits", (True, False))
 def test_what_was_decided_is_carried_out_by_the_coordinator_that_takes_over(tmp_path: Path, commits: bool) -> None:
-    """A leader stands still, so that the decision is in the log and not carried out. Then the coordinator is
-    killed."""
+    """A leader is paused, so that the decision is in the log but not carried out. Then the coordinator is killed."""
     with BrokerCluster(tmp_path / "brokers", session_ms=6000, settings=_SETTINGS) as cluster:
         cluster.create(TOPIC, 3)
         coordinator, asked = _begun(cluster, "decided")
@@ -163,7 +162,7 @@ def test_what_was_decided_is_carried_out_by_the_coordinator_that_takes_over(tmp_
 @ours_only
 @pytest.mark.parametrize("ends", ("commits", "aborts", "begins again", "is timed out"))
 def test_another_broker_takes_over_an_open_transaction(tmp_path: Path, ends: str) -> None:
-    """Its coordinator is killed and does not come back."""
+    """Its coordinator is killed and does not return."""
     with BrokerCluster(tmp_path / "brokers", settings=_REPLICATED) as cluster:
         cluster.create(TOPIC, 3)
         coordinator, asked = _begun(cluster, "open")
@@ -201,8 +200,8 @@ def test_another_broker_takes_over_an_open_transaction(tmp_path: Path, ends: str
 
 @ours_only
 def test_nothing_is_lost_or_twice_when_coordinators_and_leaders_are_killed(transactional: BrokerCluster) -> None:
-    """Java's consume-transform-produce while the coordinator of its id, the leader of an output and that of its group
-    are killed in turn."""
+    """Java's consume-transform-produce while three brokers are killed in turn: the coordinator of its id, the leader
+    of an output and the coordinator of its group."""
     cluster, count = transactional, 600
     bootstrap = cluster.bootstrap
     asyncio.run(create_topics(bootstrap, "input", "output", replicas=3, partitions=3))

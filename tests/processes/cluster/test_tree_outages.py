@@ -1,5 +1,5 @@
-"""The tree stands still for a while: records are taken and given all the same, changes of the cluster wait, and
-everything goes on when the tree is back."""
+"""The tree is paused for a while. Records are still accepted and returned, changes of the cluster wait, and all work
+goes on when the tree is back."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def _create_request(name: str, timeout_ms: int) -> CreateTopicsRequest:
 
 
 def _goes_round(cluster: BrokerCluster, topic: str, begin: int) -> int:
-    """Writes to every partition with acks=all and reads it back; how many records each has then."""
+    """Writes to every partition with acks=all and reads the records back. Returns the number of records in each."""
     for number in range(3):
         values = [b"%d" % (begin + item) for item in range(10)]
-        # A number for an idempotent producer may have to come from the tree.
+        # An idempotent producer may need a producer id from the tree.
         assert cluster.write(topic, values, partition=number, enable_idempotence=False) == list(
             range(begin, begin + 10)
         )
@@ -96,7 +96,7 @@ def test_a_leader_that_dies_while_the_tree_stands_still_is_followed_when_it_is_b
         gone = frail.view().of(topic).leader
         with _standing_still(frail):
             frail.brokers[gone].kill()
-            # Nobody can be told.
+            # The controller cannot inform any broker.
             assert all(view.of(topic).leader == gone for view in frail.views().values())
         frail.until(lambda view: all(view.of(topic, number).leader not in (-1, gone) for number in range(3)))
         count = _goes_round(frail, topic, count)

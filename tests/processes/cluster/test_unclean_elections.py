@@ -1,4 +1,4 @@
-"""A partition whose only replica in sync is down: nobody leads it, unless somebody has allowed another to."""
+"""A partition whose only in-sync replica is down: it has no leader, unless an unclean election is allowed."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from tests.cluster.witness import Witness
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(300)]
 
 _UNCLEAN = "unclean.leader.election.enable"
-#: Never: as is the default. Always: by the topic's setting. Later: by a setting that comes when nobody leads. Asked:
-#: by a request.
+#: Never: the default. Always: the topic's setting. Later: a setting that is made when there is no leader. Asked: a
+#: request.
 _TOPICS = ("never", "always", "later", "asked")
 
 
@@ -27,7 +27,7 @@ def test_another_leads_only_where_that_is_allowed(frail: BrokerCluster) -> None:
     for topic in _TOPICS:
         frail.create(topic, placed=[[last, behind]], configs={_UNCLEAN: "true"} if topic == "always" else {})
         frail.write(topic, [b"both"] * 10)
-    # What it leads alone says when the controller has dealt with its coming.
+    # This topic shows when the controller has handled the return of the broker.
     frail.create("canary", placed=[[behind]])
     with Witness(frail):
         frail.brokers[behind].kill()
@@ -71,12 +71,12 @@ def test_another_leads_only_where_that_is_allowed(frail: BrokerCluster) -> None:
 
 
 def test_a_broker_that_finds_an_empty_disk_does_not_lead_and_others_keep_what_they_have(frail: BrokerCluster) -> None:
-    """All in sync stop in order, and the disk of the last one is not mounted, and at last replaced. Apache Kafka 3.9.1
-    has it lead with nothing, and the others cut their logs to that."""
+    """All in-sync replicas stop in order. The disk of the last one is not mounted, and finally it is replaced. Apache
+    Kafka 3.9.1 makes it leader with an empty log, and the others truncate their logs to that."""
     last, behind = 1, 2
     frail.create("emptied", placed=[[last, behind]])
     frail.write("emptied", [b"both"] * 10)
-    # What it leads alone says when the controller has dealt with its coming.
+    # This topic shows when the controller has handled the return of the broker.
     frail.create("only", placed=[[last]])
     frail.brokers[behind].stop()
     frail.until(lambda view: view.of("emptied").isr == (last,))
@@ -107,7 +107,7 @@ def test_a_broker_that_finds_an_empty_disk_does_not_lead_and_others_keep_what_th
     comes_and_leads_nothing()
 
     async def let_lead(client: Cluster) -> None:
-        # Those of other tests, too, of which only these two brokers have replicas.
+        # Also topics of other tests of which only these two brokers have replicas.
         topics = frail.view(behind).topics
         offline = [
             TopicPartition(name, number)
@@ -126,12 +126,13 @@ def test_a_broker_that_finds_an_empty_disk_does_not_lead_and_others_keep_what_th
 
 
 def test_a_disk_of_before_does_not_lead_and_the_newest_one_does(frail: BrokerCluster) -> None:
-    """A broker is stopped in order and gets another disk, is alone in sync with that, and gets the first one back.
-    Apache Kafka 3.9.1 has it lead with what is on that, and what was acknowledged since is lost."""
+    """A broker is stopped in order and gets another disk. With that disk it is alone in sync, and then it gets the
+    first disk back. Apache Kafka 3.9.1 makes it leader with the data of that disk, and all records acknowledged since
+    are lost."""
     last, behind = 1, 2
     frail.create("swapped", placed=[[last, behind]])
     frail.write("swapped", [b"before"] * 10)
-    # What it leads alone says when the controller has dealt with its coming.
+    # This topic shows when the controller has handled the return of the broker.
     frail.create("only-swapped", placed=[[last]])
     data, before, newest = (frail.brokers[last].data.with_name(name) for name in ("broker-1", "before", "newest"))
     assert data == frail.brokers[last].data

@@ -1,5 +1,5 @@
-"""`jesenska verify`: bytes that the disk of a follower has changed, which nobody reads, are found, and fetched
-anew."""
+"""`jesenska verify`: it finds bytes that the disk of a follower has changed and that no client reads, and fetches them
+again."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_damage_that_nobody_reads_is_found_and_fetched_anew(
     broker.stop()
     _flip(damaged, HEADER_SIZE + 20)
     broker.start()
-    frail.until_whole()  # nobody has read it
+    frail.until_whole()  # no client has read it
     before = damaged.read_bytes()
     assert main(["verify", str(broker.data), "--bytes-per-second", "1000000"]) == 4
     said = capsys.readouterr()

@@ -1,4 +1,4 @@
-"""The clients of a bank (`transfers`) as processes that are killed, paused and started again, and those that watch."""
+"""The clients of a bank (`transfers`) as processes that are killed, paused and started again, and the watchers."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _SECONDS = 180.0
 
 
 def command(kind: str) -> list[str]:
-    """What runs a client of that kind: ours, librdkafka, or a release of Apache Kafka's. Skips, or fails in CI, where
-    something is missing for it."""
+    """The command that runs a client of this kind: ours, librdkafka, or a release of Apache Kafka's. Skips, or fails
+    in CI, where a program for it is missing."""
     if kind == LIBRDKAFKA:
         need_modules("confluent_kafka")
         return [sys.executable, "-m", "tests.processes.crash.transfer_client"]
@@ -64,8 +64,8 @@ class Client(Process):
 
 
 class Bank:
-    """A load of `faults.apply`: workers of the named kinds, and those that watch. It gets on by transfers that were
-    seen. `kinds`: ours, librdkafka, or releases of Apache Kafka's client."""
+    """A load of `faults.apply`: workers of the named kinds, and watchers. Its progress is the number of transfers that
+    were seen. `kinds`: ours, librdkafka, or releases of Apache Kafka's client."""
 
     def __init__(
         self,
@@ -101,7 +101,8 @@ class Bank:
             raise
 
     def steps(self) -> int:
-        """Transfers that every watcher has seen. A worker that has ended because it was fenced begins again."""
+        """The number of transfers that every watcher has seen. A worker that has ended because it was fenced is
+        started again."""
         self._keep_up()
         return min(watcher.number("seen") for watcher in self.watchers)
 
@@ -118,7 +119,7 @@ class Bank:
                 raise watcher.failure(f"has ended with {watcher.code}")
 
     def until(self, is_so: Callable[[], bool], what: str) -> None:
-        """Returns when it is so; LoadFailedError with what all have said last otherwise."""
+        """Returns when the condition is true. Otherwise raises LoadFailedError with the last output of all clients."""
         deadline = time.monotonic() + _SECONDS
         while not is_so():
             self._keep_up()
@@ -133,7 +134,7 @@ class Bank:
             time.sleep(0.02)
 
     def stop(self) -> None:
-        """All transfers are made; then the workers end, and everything is read once more."""
+        """Waits until all transfers are made. Then the workers end, and everything is read once more."""
         try:
             first = self.watchers[0]
             first.tell("end")
@@ -153,5 +154,5 @@ class Bank:
             process.kill()
 
     def said(self, word: str) -> dict[str, int]:
-        """How often its clients have said what."""
+        """The number of times that its clients have printed each line that begins with this word."""
         return said([*self.workers.values(), *self.watchers], word)

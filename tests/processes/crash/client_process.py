@@ -1,8 +1,8 @@
-"""Loads whose clients are those that others wrote, each in a process of its own: librdkafka (`rdkafka_clients.py`) and
-Apache Kafka's (`RecordedClients.java`). They write histories that the checkers judge, as RecordedLoad does.
+"""Loads with clients of other projects, each in a process of its own: librdkafka (`rdkafka_clients.py`) and Apache
+Kafka's (`RecordedClients.java`). They write histories for the checkers, as RecordedLoad does.
 
-Several loads on one topic are one load (`Together`) and one history: each has clients of its own names and a group of
-its own."""
+Several loads on one topic are one load (`Together`) and one history. Each of them has its own names of clients and its
+own group."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _ACKNOWLEDGED, _POLLED = b'{"what":"acknowledged"', b'{"what":"polled"'
 
 
 def _command(kind: str) -> list[str]:
-    """What runs the clients; skips, or fails in CI, where something is missing for them."""
+    """The command that runs the clients. Skips, or fails in CI, where a program for them is missing."""
     if kind == LIBRDKAFKA:
         need_modules("confluent_kafka")
         return [sys.executable, "-m", "tests.processes.crash.rdkafka_clients"]
@@ -40,7 +40,7 @@ def _command(kind: str) -> list[str]:
 
 
 class ClientProcess:
-    """The clients of one kind at work on a topic that exists. The history is `path`, a file in `directory`."""
+    """The clients of one kind on a topic that exists. The history is `path`, a file in `directory`."""
 
     def __init__(self, kind: str, bootstrap: str, topic: str, directory: Path, *, partitions: int = 3) -> None:
         self.kind = kind
@@ -51,7 +51,7 @@ class ClientProcess:
         self._process: subprocess.Popen[bytes] | None = None
         self._hearing: threading.Thread | None = None
         self._said: list[str] = []
-        #: How far the history has been looked through, and what was found.
+        #: The size of the part of the history that was read, and the results so far.
         self._looked_bytes = 0
         self._acknowledged = 0
         self._is_reading = False
@@ -60,17 +60,17 @@ class ClientProcess:
 
     @property
     def errors(self) -> list[str]:
-        """What calls and callbacks of its clients were told as errors."""
+        """Errors that calls and callbacks of its clients reported."""
         return [line for line in self._said if line.startswith("error ")]
 
     @property
     def notices(self) -> list[str]:
-        """What its clients were let know of connections, which is no error of what they do."""
+        """Reports about connections to its clients, which are not errors of their work."""
         return [line for line in self._said if line.startswith("notice ")]
 
     @property
     def stuck(self) -> list[str]:
-        """Its clients that could not be closed (`rdkafka_clients` says why)."""
+        """Its clients that could not be closed (`rdkafka_clients` explains why)."""
         return [line for line in self._said if line.startswith("stuck ")]
 
     def _hear(self, process: subprocess.Popen[bytes]) -> None:
@@ -109,7 +109,7 @@ class ClientProcess:
             raise
 
     def steps(self) -> int:
-        """How many records are acknowledged."""
+        """The number of acknowledged records."""
         assert self._process is not None, "the clients were not started"
         if self._process.poll() not in (None, 0):
             raise self._failure(f"has ended with {self._process.returncode}")
@@ -123,7 +123,7 @@ class ClientProcess:
         return self._acknowledged
 
     def stop(self) -> None:
-        """Has the clients come to their end: everything has its outcome, was read and is committed by the group."""
+        """Ends the clients in order: everything has its outcome, was read, and is committed by the group."""
         process = self._process
         if process is None:
             return
@@ -146,7 +146,7 @@ class ClientProcess:
 
 
 class Together:
-    """Several loads as one: it gets on by a step when each of them has."""
+    """Several loads as one. It progresses by a step when each of them has."""
 
     def __init__(self, loads: Sequence[ClientProcess | RecordedLoad]) -> None:
         self.loads = list(loads)
@@ -174,7 +174,7 @@ class Together:
         return self._steps
 
     def wait_for(self, more: int, seconds: float = 120.0) -> None:
-        """Returns when each load has so many more records acknowledged."""
+        """Returns when each load has this number of further acknowledged records."""
         before, deadline = [load.steps() for load in self.loads], time.monotonic() + seconds
         while (gone := [load.steps() - count for load, count in zip(self.loads, before, strict=True)]) and min(
             gone
@@ -186,7 +186,7 @@ class Together:
             time.sleep(_LOOK_SECONDS)
 
     def stop(self) -> None:
-        """One after the other: the last of them reads what all have written."""
+        """Stops them one after the other: the last of them reads the records of all."""
         with ExitStack() as ending:
             for load in reversed(self.loads):
                 ending.callback(load.stop)
@@ -196,7 +196,7 @@ class Together:
         return [line for load in self.loads if isinstance(load, ClientProcess) for line in load.errors]
 
     def errors_by_kind(self) -> dict[str, int]:
-        """How often the same was said, whatever the numbers in it."""
+        """The number of equal errors, where numbers in the text do not count."""
         return dict(Counter(re.sub(r"[0-9]+", "N", line) for line in self.errors))
 
     @property
@@ -209,14 +209,14 @@ class Together:
 
 
 def load_of(kind: str, bootstrap: str, topic: str, directory: Path) -> ClientProcess | RecordedLoad:
-    """A load of this kind on a topic of three partitions with three replicas."""
+    """Starts a load of this kind on a topic of three partitions with three replicas."""
     if kind == OURS:
         return RecordedLoad(bootstrap, topic, directory, replication_factor=3)
     return ClientProcess(kind, bootstrap, topic, directory)
 
 
 def assert_clients_took_part(history: Sequence[Operation], kind: str) -> None:
-    """A history in which nobody does anything is clean, too: each client of that kind has done its part."""
+    """Fails unless each client of this kind has done its part: an empty history would be clean, too."""
     acknowledged = Counter(operation.client for operation in history if isinstance(operation, SendAcknowledged))
     read = Counter[str]()
     for operation in history:

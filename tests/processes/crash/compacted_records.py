@@ -1,6 +1,6 @@
-"""What must be true of a log that compaction may have been at: the newest record of each key is there at its offset,
-or a newer one of the key that nobody was told of; of a key whose newest record is a tombstone there may be nothing,
-and then nothing older either."""
+"""The rules of a log that may have been compacted. The newest record of each key is there at its offset, or a newer
+record of the key that was not acknowledged. If the newest record of a key is a tombstone, the key may have no record,
+and then it has no older one either."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ def wrong_with_newest(
     start: int,
     may_be_deleted: Callable[[SentRecord], bool],
 ) -> str | None:
-    """What is wrong, in a sentence; None for nothing. `found`: key and value by offset. Retention may have taken what
-    is before `start`. `may_be_deleted` is true of a record behind which there may be a tombstone that nobody was told
-    of."""
+    """Returns the mistake in a sentence, or None. `found`: key and value by offset. Retention may have deleted the
+    records before `start`. `may_be_deleted` is true of a record after which there may be a tombstone that was not
+    acknowledged."""
     newest: dict[bytes, int] = {}
     for offset in sorted(acknowledged):
         newest[acknowledged[offset].key or b""] = offset

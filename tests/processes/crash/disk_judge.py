@@ -1,5 +1,5 @@
-"""Starts a broker, in this process, on what a machine found after a crash, and compares what it serves with what had
-been acknowledged by then."""
+"""Starts a broker, in this process, on the disk of a machine after a crash, and compares its records with those that
+had been acknowledged by then."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ from tests.processes.crash.disk_workload import (
 from tests.processes.crash.traced_disk import KILLED, Op
 
 _READ_BYTES = 1024 * 1024
-#: What a broker that is judged does not do by itself.
+#: Settings that stop the background work of a broker that is judged.
 _STILL = {"log.cleaner.enable": "false", "log.retention.check.interval.ms": "1000000000"}
 #: The record that the judge writes.
 _AFTERWARDS = SentRecord(b"the judge's", b"after the crash", "the judge", 0)
 
 
 class Answers:
-    """Finds, operation by operation, what had been answered before it."""
+    """Finds, operation by operation, the answers that had been sent before it."""
 
     def __init__(self, acknowledged: Iterable[Acknowledged]) -> None:
         self._waiting: dict[tuple[int, int], list[Acknowledged]] = defaultdict(list)
@@ -82,19 +82,19 @@ class Answers:
         return done
 
     def left(self) -> int:
-        """Answers that the trace has not sent."""
+        """The answers that are not in the trace."""
         return sum(map(len, self._waiting.values()))
 
 
 class LogStart(NamedTuple):
-    """Retention has deleted what was before."""
+    """The log start offset after retention has deleted the records before it."""
 
     topic_partition: TopicPartition
     offset: int
 
 
 class Facts:
-    """What must be true at one moment."""
+    """The facts that must be true at one moment."""
 
     def __init__(self) -> None:
         self.records: dict[TopicPartition, dict[int, SentRecord]] = defaultdict(dict)
@@ -106,7 +106,7 @@ class Facts:
         self.gone: set[str] = set()
         self.producer_id = -1
         self.limit = 0
-        #: Where a log may begin at the latest; retention and requests have deleted up to there.
+        #: The highest offset at which a log may begin. Retention and requests have deleted the records before it.
         self.starts: dict[TopicPartition, int] = {}
 
     def add(self, what: object) -> None:
@@ -134,7 +134,7 @@ class Facts:
                 self.limit = max(limit, self.limit)
 
     def add_branch(self, branch: BranchMade) -> None:
-        """It holds what its source did when it was asked for."""
+        """Adds a branch, which has the records that its source had at the time of the request."""
         self.made.add(branch.name)
         for item in branch.held:
             self.records[TopicPartition(branch.name, item.topic_partition.partition)].update(
@@ -143,8 +143,8 @@ class Facts:
 
 
 async def judge(root: Path, facts: Facts, told: Told, *, again: bool) -> None:
-    """AssertionError, or what the broker raises, where something is missing. `again`: everything is compacted, and
-    what recovery and compaction have made starts a second time."""
+    """Raises AssertionError, or the broker's error, where something is missing. `again`: everything is compacted, and
+    a broker starts a second time on the result of recovery and compaction."""
     known: dict[TopicPartition, int] = {}
     for name in DIRECTORIES:
         known.update(OffsetCheckpoint(root / name / RECOVERY_POINTS, FileLayer()).read())
@@ -174,7 +174,7 @@ def _config(root: Path) -> BrokerConfig:
 
 
 async def _compact(broker: Broker) -> None:
-    """Compacts what is to be compacted, up to the ends of the logs. The time of every tombstone is over."""
+    """Compacts all dirty parts, up to the ends of the logs. All tombstones are old enough to be removed."""
     cleaner, now_ms = broker.directories.cleaner, broker.clock.now_ms()
     assert cleaner is not None
     for log in broker.directories.logs.values():
@@ -203,7 +203,7 @@ async def _compare(broker: Broker, facts: Facts, told: Told, known: dict[TopicPa
     if facts.limit:
         assert facts.limit <= topics[KEPT].log_config.max_message_bytes <= told.limit, "a setting is lost"
     for name in told.branches.keys() & topics.keys() - facts.made:
-        # Nobody was told that it is there: it is there as a whole, or still being made.
+        # The branch was not acknowledged: it is there as a whole, or still being made.
         if branch_point(topics[name].config.overrides) is None:
             facts.add_branch(told.branches[name])
     new_id = await broker.control.producer_ids.new()
@@ -244,7 +244,7 @@ async def _compare(broker: Broker, facts: Facts, told: Told, known: dict[TopicPa
 def _compare_logs(
     broker: Broker, facts: Facts, told: Told, known: dict[TopicPartition, int]
 ) -> dict[tuple[TopicPartition, int], int]:
-    """Gives where the newest batch of each producer begins."""
+    """Returns the offset at which the newest batch of each producer begins."""
     newest: dict[tuple[TopicPartition, int], int] = {}
     for name, topic in broker.view.topics.items():
         if name in PARTITIONS or name in told.branches:
@@ -256,8 +256,8 @@ def _compare_logs(
 
 
 def _compare_log(log: PartitionLog, facts: Facts, told: Told, *, holes: bool) -> dict[tuple[TopicPartition, int], int]:
-    """Gives where the newest batch of each producer begins. `holes`: without a recovery point records may be missing
-    before others that nobody was told of."""
+    """Returns the offset at which the newest batch of each producer begins. `holes`: without a recovery point, records
+    that were not acknowledged may be missing before others."""
     newest: dict[tuple[TopicPartition, int], int] = {}
     key, compact = log.topic_partition, log.config.compact
     start = facts.starts.get(key, 0)

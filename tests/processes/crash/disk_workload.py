@@ -1,12 +1,12 @@
-"""What the traced broker is made to do, in three log directories: producers with and without idempotence, with and
-without keys, groups that commit, topics created, branched and deleted, settings changed, records deleted by request
-and by retention, replicas moved from one log directory to another, segments rolled and compacted all the while; the
-broker is killed in between and started again on what it finds. Nobody writes in transactions.
+"""The work of the traced broker, in three log directories: producers with and without idempotence, with and without
+keys, groups that commit, topics created, branched and deleted, settings changed, records deleted by request and by
+retention, replicas moved from one log directory to another, segments rolled and compacted all the time. The broker is
+killed in between and started again on the same disk. There are no transactions.
 
-What else is to be done all the while is one more function in `Workload._steps`. The judge asks the broker for a
-partition's log, wherever that lies.
+For further work, add a function to `Workload._steps`. The judge gets a partition's log from the broker, in any
+directory.
 
-Every answer is noted with the connection and the byte in its stream where it ends, so that the trace tells before
+Every answer is noted with its connection and the byte in the stream where it ends, so that the trace shows before
 which file operation it left the broker.
 """
 
@@ -108,12 +108,12 @@ _BRANCHES_MAX = 2
 _BATCHES_AT_ONCE = _RECORDS_MAX = 3
 #: A life lasts at least so long.
 _LIFE_SECONDS = 2.3
-#: A setting of `kept` that only goes up from here.
+#: A setting of `kept` that only rises, from this value.
 _LIMIT_BASE = 1_000_000
 
 
 class Acknowledged(NamedTuple):
-    """`what` was answered by the end of `end_byte` of the answers on a connection."""
+    """`what` was acknowledged when the answers on a connection had reached `end_byte`."""
 
     life: int
     port: int
@@ -125,7 +125,7 @@ class SentRecord(NamedTuple):
     key: bytes | None
     #: None for a tombstone.
     value: bytes | None
-    #: Who wrote it, and as which of its records. A key has one writer.
+    #: The writer, and the number among its records. A key has one writer.
     writer: str
     number: int
 
@@ -155,7 +155,7 @@ class TopicGone(NamedTuple):
 
 class BranchMade(NamedTuple):
     name: str
-    #: What had been acknowledged of its source when it was asked for.
+    #: The acknowledged records of its source at the time of the request.
     held: tuple[Produced, ...]
 
 
@@ -169,7 +169,7 @@ class LimitSet(NamedTuple):
 
 @dataclass
 class Told:
-    """What was sent and what was answered, over all threads."""
+    """The sent records and the answers, over all threads."""
 
     acknowledged: list[Acknowledged] = field(default_factory=list)
     #: Every key and value that a record may have.
@@ -178,9 +178,9 @@ class Told:
     tombstones: dict[bytes, list[int]] = field(default_factory=dict)
     #: Branches that were asked for.
     branches: dict[str, BranchMade] = field(default_factory=dict)
-    #: Topics whose deletion was asked for.
+    #: Topics for which a deletion was requested.
     doomed: set[str] = field(default_factory=set)
-    #: Up to where the records of `trimmed` may be gone.
+    #: The offset before which the records of `trimmed` may be deleted.
     trimmed_to: int = 0
     limit: int = _LIMIT_BASE
 
@@ -190,15 +190,15 @@ class Told:
             self.tombstones.setdefault(record.key, []).append(record.number)
 
     def may_be_deleted(self, record: SentRecord, last_number: int) -> bool:
-        """True if a tombstone behind this record may be in the log though nobody was told of it. `last_number` is the
-        last of the writer's records that it was told of; it had as many more under way as it sends at once, twice
+        """True if an unacknowledged tombstone after this record may be in the log. `last_number` is the last
+        acknowledged record of the writer. The writer had as many more in flight as it sends at once, and twice as many
         where a broker died in between."""
         until = last_number + 2 * _BATCHES_AT_ONCE * _RECORDS_MAX
         return any(record.number < number <= until for number in self.tombstones.get(record.key or b"", ()))
 
 
 class _Connection(RawConnection):
-    """Counts the bytes of the answers."""
+    """A connection that counts the bytes of the answers."""
 
     def __init__(self, bootstrap: str, life: int) -> None:
         super().__init__(bootstrap)
@@ -213,7 +213,8 @@ class _Connection(RawConnection):
 
 
 class Workload:
-    """`run` drives a broker through some lives. Threads that meet a dead broker wait for the next life."""
+    """The work of a broker. `run` drives the broker through several lives. Threads that find the broker dead wait for
+    its next life."""
 
     def __init__(
         self, broker: BrokerProcess, trace: Path, round_number: int, told: Told, chance: Random, batches_per_life: int
@@ -234,7 +235,7 @@ class Workload:
     # --- for the threads ---------------------------------------------------------------------------------------------
 
     def _connect(self) -> _Connection | None:
-        """A connection to the broker of the present life; None when the work is over."""
+        """A connection to the broker in its present life. None when the work is over."""
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._up or self._stopping)
@@ -258,7 +259,7 @@ class Workload:
                 self._changed.notify_all()
 
     def _work(self, step: Callable[[_Connection], None]) -> None:
-        """Steps on one connection after another until the end."""
+        """Runs the steps on one connection after another until the end."""
         try:
             while (connection := self._connect()) is not None:
                 with connection:
@@ -313,7 +314,7 @@ class Workload:
         epoch: int = NO_PRODUCER_EPOCH,
         sequence: int = NO_SEQUENCE,
     ) -> bytes:
-        """A batch that is about to be sent."""
+        """Notes a batch that is about to be sent."""
         for record in records:
             self._told.send(record)
         made = [(int(time.time() * 1000), record.key, record.value, ()) for record in records]
@@ -368,7 +369,7 @@ class Workload:
         return step
 
     def _brancher(self) -> Callable[[_Connection], None]:
-        """Branches that get some records of their own and are deleted in their turn, while their sources go on."""
+        """Branches that get some records of their own and are deleted later, while their sources continue."""
         names: list[str] = []
         state = {"branch": 0}
 
@@ -395,7 +396,7 @@ class Workload:
         return step
 
     def _mover(self) -> Callable[[_Connection], None]:
-        """Replicas go from one log directory to another, the groups' offsets among them; a move may be given up for
+        """Moves replicas from one log directory to another, including the groups' offsets. A move may be abandoned for
         another one."""
         replicas = [TopicPartition(name, number) for name, count in PARTITIONS.items() for number in range(count)]
         replicas += [TopicPartition(OFFSETS_TOPIC, number) for number in range(2)]
@@ -415,7 +416,7 @@ class Workload:
         return step
 
     def _produced_to(self, topic: str) -> list[Produced]:
-        """What has been acknowledged until now in this round."""
+        """The records of a topic that have been acknowledged so far in this round."""
         with self._changed:
             every = [item.what for item in self._told.acknowledged]
         return [what for what in every if isinstance(what, Produced) and what.topic_partition.topic == topic]
@@ -475,7 +476,7 @@ class Workload:
             self._changed.notify_all()
 
     def _kill(self) -> None:
-        """Between two file operations: the tracer holds this lock during each."""
+        """Runs between two file operations: the tracer holds this lock during each."""
         with Path(f"{self._trace}.lock").open("r+b") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             self._lives(False)
@@ -483,7 +484,7 @@ class Workload:
         mark_killed(self._trace)
 
     def _steps(self) -> list[Callable[[_Connection], None]]:
-        """What is done all the while, each by a thread of its own."""
+        """The work that is repeated all the time, each function in a thread of its own."""
         kept, compacted = (
             [TopicPartition(name, number) for number in range(PARTITIONS[name])] for name in (KEPT, COMPACTED)
         )
@@ -503,11 +504,12 @@ class Workload:
         return steps
 
     def _has_compacted_all(self) -> bool:
-        """Compaction rests while a replica moves, so it may not have come to every topic yet."""
+        """True if every topic was compacted. Compaction pauses while a replica moves, so some topics may not have been
+        compacted yet."""
         return {COMPACTED, BOTH, OFFSETS_TOPIC} <= set(re.findall(r"(\S+)-\d+: compacted up to", self._broker.log))
 
     def run(self, lives: int) -> None:
-        """The last life ends in order, the others by SIGKILL."""
+        """Runs the lives. The last one ends in order, the others by SIGKILL."""
         threads = [threading.Thread(target=self._work, args=(step,)) for step in self._steps()]
         self._broker.start()
         try:
@@ -535,7 +537,7 @@ class Workload:
                         lambda until=until: self._batches >= until or self.failures,  # type: ignore[misc]
                         120,
                     ), "the load stands still"
-                    # Housekeeping (checkpoints, retention) comes once a second.
+                    # Checkpoints and retention run once a second.
                     self._changed.wait_for(
                         lambda: bool(self.failures), max(0.0, begun + _LIFE_SECONDS - time.monotonic())
                     )
@@ -555,7 +557,7 @@ class Workload:
 
 
 def _record(writer: str, number: int, keys: int, chance: Random) -> SentRecord:
-    """Every value is another one; every fifth record with a key is a tombstone."""
+    """All values are different. Every fifth record with a key is a tombstone."""
     key = b"%s/%d" % (writer.encode(), chance.randrange(keys)) if keys else None
     if key is not None and chance.random() < 0.2:
         return SentRecord(key, None, writer, number)
@@ -571,7 +573,7 @@ def _send_batch(connection: _Connection, key: TopicPartition, batch: bytes) -> N
 
 
 def _base_offset(connection: _Connection, key: TopicPartition) -> int:
-    """What the answer to a batch says."""
+    """The base offset in the answer to a batch."""
     item = connection.receive(9, ProduceResponse).responses[0].partition_responses[0]
     assert item.error_code == ErrorCode.NONE, f"{key}: {ErrorCode(item.error_code).name}"
     return item.base_offset

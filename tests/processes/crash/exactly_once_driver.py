@@ -3,9 +3,9 @@
     python -m tests.processes.crash.exactly_once_driver BOOTSTRAP INPUT OUTPUT CHECKPOINT LOG
         [--master M] [--point P --after N]
 
-Each value of the input goes to the output with its key, and with "made of " before it. "batch N" is said when a
-micro-batch is written. At the point, in the micro-batch after so many others, the driver kills itself. The query ends
-with the input that is there when a line comes on standard input."""
+Each value of the input goes to the output with its key, and with "made of " before it. The driver prints "batch N"
+when a micro-batch is written. At point P, in the micro-batch after N others, the driver kills itself. After a line on
+standard input the query processes the input that is there, and ends."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _die(*_: Any) -> Any:
 
 
 def _kill_at(point: str) -> None:
-    """The next micro-batch comes as far as that."""
+    """Kills the driver when the next micro-batch reaches this point."""
     writing = MicroBatchTransaction
     last_batch, write_number, commit, run_tasks = (
         writing.last_batch,
@@ -126,7 +126,8 @@ def main() -> int:
 
 
 def _end(query: Any) -> None:
-    """When a line comes, and what is there is written. Where standard input is at its end nobody is there any more."""
+    """Ends the query after a line on standard input, when the input that is there is written. At the end of standard
+    input the parent process has ended."""
     if not sys.stdin.readline():
         _die()
     query.processAllAvailable()

@@ -1,10 +1,10 @@
-"""A Spark query writes exactly once while its driver, its tasks, its executors and the brokers are killed: what a
-reader of committed records finds is each input once, transformed, in the order of its partition.
+"""A Spark query writes exactly once while its driver, its tasks, its executors and the brokers are killed. A reader of
+committed records finds each input once, transformed, in the order of its partition.
 
     python -m tests.processes.crash.exactly_once_kills                     a hundred kills; half an hour
     python -m tests.processes.crash.exactly_once_kills --kills 20 --seed 7
 
-Three brokers, replication factor 3. The input grows all the while. Kinds of kills, all of them SIGKILL:
+There are three brokers, with replication factor 3. The input grows all the time. Kinds of kills, all of them SIGKILL:
 
     a point           the driver kills itself at a named point of a micro-batch (exactly_once_driver.py)
     driver            the driver, its JVM and its Python workers at once
@@ -13,10 +13,10 @@ Three brokers, replication factor 3. The input grows all the while. Kinds of kil
     executor          the JVM of an executor, which has Python workers of its own (local-cluster)
     broker            any broker; it is started again
     coordinator       the broker that has the query's transactions; it is started again when others lead
-    zombie            the driver and all that belongs to it stand still while another one goes on with the query, and
-                      wake up then
+    zombie            the driver and all its processes are paused while another driver continues the query, and
+                      are resumed then
 
-A line for each kill; the exit code is 1 where something is lost, twice or out of order."""
+Prints a line for each kill. The exit code is 1 where a record is lost, duplicated or out of order."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ _SHARES = {
 
 
 def _is_worker(process: int) -> bool:
-    """Whether Spark started it for tasks, or as what forks those. Workers of a Python that is ready have its words:
-    they are forked by what it has forked."""
+    """True if Spark started the process for tasks, or for the process that forks them. Workers of a ready Python have
+    the command line of the process that forked them."""
     parent = parent_of(process)
     return b"pyspark.daemon" in words_of(process) or all(
         b"python_forks" in words_of(one) for one in (process, parent, parent_of(parent))
@@ -76,7 +76,7 @@ def _is_worker(process: int) -> bool:
 
 
 class Driver(SparkDriver):
-    """Of a query that writes exactly once."""
+    """The driver of a query that writes exactly once."""
 
     def __init__(self, bootstrap: str, place: Path, number: int, master: str, point: str | None, after: int) -> None:
         self.master = master
@@ -101,7 +101,7 @@ class Driver(SparkDriver):
 
 
 class Inputs(GrowingInput):
-    """Numbers; the key of a partition is its own."""
+    """An input of numbers. Each partition has its own key."""
 
     def __init__(self, bootstrap: str) -> None:
         self.sent: dict[int, int] = dict.fromkeys(range(_PARTITIONS), 0)
@@ -116,7 +116,7 @@ class Inputs(GrowingInput):
 
 
 def _outputs(bootstrap: str) -> list[list[bytes]]:
-    """What a reader of committed records finds, by partition."""
+    """The records that a reader of committed records finds, by partition."""
     found: list[list[bytes]] = [[] for _ in range(_PARTITIONS)]
     for partition, _, value in committed_records(bootstrap, _OUTPUT, _PARTITIONS, _SECONDS):
         found[partition].append(value)
@@ -124,8 +124,9 @@ def _outputs(bootstrap: str) -> list[list[bytes]]:
 
 
 def mistakes(outputs: list[list[bytes]], sent: dict[int, int], *, whole: bool) -> list[str]:
-    """What is wrong with outputs: records that are there twice, made of nothing, out of order; lost ones, if the query
-    is done. Inputs of one partition have one key, so they are in one partition of the output, in their order."""
+    """Returns the mistakes in outputs: duplicate records, records without an input, wrong order, and lost records if
+    the query is done. Inputs of one partition have one key, so they are in one partition of the output, in their
+    order."""
     counted = Counter(itertools.chain.from_iterable(outputs))
     told = [f"{value!r} is there {count} times" for value, count in counted.items() if count > 1]
     places: dict[int, list[int]] = {partition: [] for partition in sent}
@@ -146,7 +147,7 @@ def mistakes(outputs: list[list[bytes]], sent: dict[int, int], *, whole: bool) -
 
 
 class Kills:
-    """The query, the brokers, and how they are killed."""
+    """The query, the brokers, and the ways to kill them."""
 
     def __init__(self, cluster: BrokerCluster, place: Path, chance: random.Random, say: Callable[[str], None]) -> None:
         self._cluster = cluster
@@ -157,7 +158,7 @@ class Kills:
         self._driver: Driver | None = None
 
     def driver(self, master: str = "local[2]") -> Driver:
-        """One that runs with this master."""
+        """A driver that runs with this master."""
         if self._driver is not None and self._driver.master != master:
             self._driver.kill_all()
             self._driver = None
@@ -240,7 +241,8 @@ class Kills:
 
 
 def _plan(kills: int, chance: random.Random) -> list[str]:
-    """Kinds in their shares; those of executors beside each other, since they need a driver of their own."""
+    """The kinds of kills in their shares. Kills of executors follow each other, since they need a driver of their
+    own."""
     kinds = [kind for kind, share in _SHARES.items() for _ in range(max(1, round(share * kills / 100)))]
     chance.shuffle(kinds)
     others = [kind for kind in kinds if kind != "executor"]

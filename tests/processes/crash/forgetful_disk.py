@@ -1,18 +1,18 @@
-"""The machine goes down at any file operation of a broker, and its disk has forgotten what was not synced: with
-`flush.messages=1` nothing that was acknowledged may be lost, and nothing that compaction has removed may come back.
+"""The machine goes down at any file operation of a broker, and its disk has forgotten all data that were not synced.
+With `flush.messages=1`, no acknowledged record may be lost, and no record that compaction has removed may return.
 
 A real broker runs under a tracer (disk_trace.c, loaded with LD_PRELOAD) that writes down every operation on its files,
-the tree's SQLite journal included, and every answer that it sends (disk_workload.py says what it is made to do). From
-that trace the disk is built as it may be after a crash (traced_disk.py says what may be lost), a broker starts on it,
-and is compared with what had been answered (disk_judge.py). In every further round the broker starts on one of the
-disks of the round before.
+the tree's SQLite journal included, and every answer that it sends (disk_workload.py has its work). From that trace the
+disk is built as it may be after a crash (traced_disk.py defines the data that may be lost). A broker starts on it, and
+its records are compared with the answers up to the crash (disk_judge.py). In every further round the broker starts on
+one of the disks of the round before.
 
     python -m tests.processes.crash.forgetful_disk --points 10000                 in ten rounds
     python -m tests.processes.crash.forgetful_disk --again DIRECTORY --point 123   one of them once more
 
 Half of the points of a round are spread evenly over all operations, half over those of compactions, branches, moves
-and deletions. Each point that lost something is told in a line with the command that runs it again; the exit code is 1
-then, and the traces are kept.
+and deletions. Each point that lost something is printed in a line with the command that runs it again. The exit code
+is 1 then, and the traces are kept.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from tests.processes.crash.traced_disk import KILLED, Op, TracedDisk, build_trac
 _LIVES = 2
 _BATCHES_PER_LIFE = 300
 _LOGS = [TopicPartition(name, number) for name, count in PARTITIONS.items() for number in range(count)]
-#: Kinds of operations that change what another crash finds.
+#: Kinds of operations that change the disk after another crash.
 _CHANGING = b"WTAECDUXRL"
 _RARE_NAMES = (
     b".cleaned",
@@ -54,9 +54,9 @@ _RARE_NAMES = (
     b"jesenska-moved-",
     b"cleaner-offset-checkpoint",
 )
-#: Points that a process goes through before it says so.
+#: The number of points after which a process reports its progress.
 _POINTS_AT_ONCE = 50
-#: In memory where there is such a place: the disks that are built need not survive anything.
+#: In memory where there is such a directory, since the built disks need not be durable.
 _MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
 Say = Callable[[str], None]
@@ -64,20 +64,20 @@ Say = Callable[[str], None]
 
 @dataclasses.dataclass
 class Round:
-    """All that is needed to go through the points of a round."""
+    """Everything that is needed to check the points of a round."""
 
     root: Path
     #: The disk when the round began, each file durable.
     before: TracedDisk
     ops: list[Op]
     told: Told
-    #: What had been acknowledged before.
+    #: The facts that had been acknowledged before.
     facts: list[object]
     seed: str
     points: int
 
     def cuts(self) -> list[int]:
-        """After how many operations the machine goes down at each point."""
+        """The numbers of operations after which the machine goes down, one for each point."""
         changing = [index for index, op in enumerate(self.ops) if op.kind in _CHANGING]
         rare = sorted(_rare(self.ops)) or changing
         half = self.points // 2
@@ -102,8 +102,8 @@ def _rare(ops: list[Op]) -> Iterator[int]:
 def go_through(
     work: Round, numbers: list[int], directory: Path, *, keep: int | None = None
 ) -> tuple[list[tuple[int, str]], list[object] | None]:
-    """The points of these numbers, in order; what failed. With `keep` the disk after that one is left in
-    `directory`/kept, and what had been acknowledged by then is given."""
+    """Checks the points with these numbers, in order. Returns the failures. With `keep`, leaves the disk after that
+    point in `directory`/kept, and returns the facts that had been acknowledged by then."""
     disk: TracedDisk = pickle.loads(pickle.dumps(work.before))
     answers, facts = Answers(work.told.acknowledged), Facts()
     done = list(work.facts)
@@ -146,8 +146,8 @@ def go_through(
 
 
 def _at_home(root: Path) -> None:
-    """A disk was built elsewhere than where the broker was: what says from where to where a replica is moved names
-    directories of this one."""
+    """Adapts a built disk to its place: the files about moves of replicas must name directories of this disk, not
+    those of the broker."""
     for path in root.rglob("jesenska-moved-*"):
         text = path.read_bytes()
         if text.endswith(b"\n") and b"\0" not in text:
@@ -156,8 +156,8 @@ def _at_home(root: Path) -> None:
 
 
 def _given_up(ops: list[Op]) -> set[int]:
-    """Where the result of a compaction is ready that does not take its place in that life of the broker: retention has
-    taken segments of it meanwhile."""
+    """The operations at which the result of a compaction is ready that is not used in that life of the broker, because
+    retention has deleted segments of it meanwhile."""
     ready: dict[bytes, int] = {}
     found: set[int] = set()
     for index, op in enumerate(ops):
@@ -174,7 +174,7 @@ def _given_up(ops: list[Op]) -> set[int]:
 
 
 def _announced_starts(checkpoint: bytes) -> Iterator[LogStart]:
-    """Where retention is about to let logs begin: that is written down before it renames a segment."""
+    """The log start offsets that retention is about to set. They are written down before a segment is renamed."""
     for line in checkpoint.decode().splitlines()[2:]:
         topic, number, offset = line.split()
         if topic in (OLD, BOTH):
@@ -182,8 +182,8 @@ def _announced_starts(checkpoint: bytes) -> Iterator[LogStart]:
 
 
 def _log_starts(disk: TracedDisk, unused: set[str]) -> Iterator[LogStart]:
-    """Where retention has let each log begin. The result of a compaction that is about to take its place is of the
-    log, but for those that are `unused`."""
+    """The log start offset of each log after retention. A result of compaction that is ready to be used belongs to the
+    log, except for those in `unused`."""
     for key in _LOGS:
         for names in disk.names(str(key)):
             there = [name for name in names if name.endswith((".log", ".log.swap")) and f"{key}/{name}" not in unused]
@@ -202,7 +202,7 @@ def _in_a_process(pickled: Path, numbers: list[int]) -> list[tuple[int, str]]:
 def _run_a_round(
     number: int, root: Path, directory: Path, tracer: Path, facts: list[object], told: Told, seed: int, points: int
 ) -> Round:
-    """Lets a broker work under the tracer."""
+    """Runs a broker under the tracer."""
     trace = directory / "trace"
     _at_home(root)
     before = TracedDisk(root)
@@ -217,7 +217,8 @@ def _run_a_round(
 
 
 def _check_trace(work: Round) -> dict[str, int]:
-    """The trace tells all that happened on the disk, and everything that this is about was in it."""
+    """Checks that the trace has everything that happened on the disk, and that all kinds of operations under test
+    occurred in it."""
     disk: TracedDisk = pickle.loads(pickle.dumps(work.before))
     answers = Answers(work.told.acknowledged)
     kinds: dict[str, int] = {}
@@ -248,8 +249,8 @@ def _check_trace(work: Round) -> dict[str, int]:
 
 
 def go_down(directory: Path, *, points: int, rounds: int, seed: int, workers: int, say: Say) -> list[str]:
-    """Lets a broker work in so many rounds, and the machine go down at so many points of them. Gives a line for each
-    point that lost something; the first round that has one is the last."""
+    """Runs a broker in a number of rounds, and simulates a crash at a number of points. Returns a line for each point
+    that lost something. The first round with such a point is the last."""
     tracer = build_tracer(directory)
     facts: list[object] = []
     told = Told()
@@ -289,7 +290,7 @@ def go_down(directory: Path, *, points: int, rounds: int, seed: int, workers: in
             _, after = go_through(work, [chosen], place / "next", keep=chosen)
             assert after is not None
             facts = after
-            # What is answered now was answered by another trace; what was sent may still turn up.
+            # The acknowledgements of this round belong to another trace. The sent records may still appear.
             told = dataclasses.replace(told, acknowledged=[])
             shutil.rmtree(root)
             (place / "next" / "kept").rename(root)
@@ -306,7 +307,8 @@ def _line(place: Path, point: int, text: str) -> str:
 
 
 def once_more(place: Path, point: int, directory: Path) -> str | None:
-    """One point of an earlier run; what failed. The disk as it was found is left in `directory`/kept."""
+    """Runs one point of an earlier run again. Returns the failure, or None. Leaves the disk before the start of the
+    broker in `directory`/kept."""
     work: Round = pickle.loads((place / "round").read_bytes())
     failures, _ = go_through(work, [point], directory, keep=point)
     return failures[0][1] if failures else None

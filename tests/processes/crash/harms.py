@@ -1,8 +1,8 @@
-"""What happens to directories between two runs of a program: what is below a path is lost, is put back from an older
-copy, or is changed for what another program has there.
+"""Harm to directories between two runs of a program: the content of a path is lost, is replaced by an older copy, or
+is exchanged with that of another program.
 
-A path is relative to the directory of the program, "" is all of it. With a state file go the files that SQLite keeps
-beside it."""
+A path is relative to the directory of the program. "" is the whole directory. A state file includes the files that
+SQLite keeps beside it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from typing import NamedTuple
 
 LOST, COPIED_BACK, SWAPPED = "lost", "copied back", "swapped"
 ACTIONS = (LOST, COPIED_BACK, SWAPPED)
-#: Of a query that writes exactly once: its checkpoint, and what is in it.
+#: The checkpoint of a query that writes exactly once, and its parts.
 CHECKPOINT_PATHS = ("", "", "offsets", "commits", "metadata")
-#: Of an application of streams with two sub-topologies, the second of which has stores.
+#: The state directory of an application of streams with two sub-topologies, the second of which has stores, and its
+#: parts.
 STATE_PATHS = (
     "",
     "",
@@ -45,8 +46,8 @@ class Harm(NamedTuple):
         return f"{self.path or 'all'} {self.action}"
 
     def do(self, directory: Path, older: Path, other: Path) -> bool:
-        """To what is in `directory`; `older` is a copy of it from before, `other` the directory of another program.
-        Two that are swapped have each other's afterwards. False where nothing is there to be copied or swapped."""
+        """Harms `directory`. `older` is an earlier copy of it, and `other` is the directory of another program. A swap
+        exchanges the contents of both. Returns False where there is nothing to copy or to swap."""
         mine, source = directory / self.path, {LOST: None, COPIED_BACK: older, SWAPPED: other}[self.action]
         if not _files(mine) or (source is not None and not _files(source / self.path)):
             return False
@@ -64,7 +65,7 @@ class Harm(NamedTuple):
 
 
 def all_harms(paths: tuple[str, ...]) -> list[Harm]:
-    """Each once."""
+    """All harms, each once."""
     return [Harm(action, path) for path, action in product(dict.fromkeys(paths), ACTIONS)]
 
 
@@ -73,7 +74,7 @@ def some_harm(chance: Random, paths: tuple[str, ...]) -> Harm:
 
 
 def copy(source: Path, target: Path) -> None:
-    """The same at another place, in place of what is there."""
+    """Copies to another place, and replaces the content there."""
     for path in _files(target):
         _remove(path)
     for path in _files(source):
@@ -92,7 +93,7 @@ def _remove(path: Path) -> None:
 
 
 def _files(path: Path) -> list[Path]:
-    """What is there under that name: a file, a directory, or a database with its log."""
+    """The existing files with this name: a file, a directory, or a database with its log."""
     return [found for found in _names(path) if found.exists()]
 
 

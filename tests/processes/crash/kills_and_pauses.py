@@ -1,5 +1,4 @@
-"""Three brokers with transactions and their clients, killed and paused in turn: what the tests of that have in
-common."""
+"""Three brokers with transactions and their clients, killed and paused in turn: the common parts of these tests."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ SETTINGS = {
 
 
 def targets_of(cluster: BrokerCluster, processes: Iterable[Process]) -> tuple[dict[str, Target], list[str]]:
-    """All that can be hit, by name, and the names of the brokers."""
+    """All targets of faults by name, and the names of the brokers."""
     brokers = {f"broker {broker_id}": Target(broker) for broker_id, broker in cluster.brokers.items()}
     return {**brokers, **{process.name: Target(Faults(process)) for process in processes}}, list(brokers)
 
@@ -37,8 +36,8 @@ def drawn(
     steps: tuple[int, int],
     hits_two: Callable[[int, random.Random], bool],
 ) -> Schedule:
-    """Each of `turns` in its turn: a fault, and the names of which one has it. In a round that `hits_two` another
-    target is killed or paused at the same time."""
+    """Draws rounds. Each of `turns` has a fault and the names of its possible targets. In a round that `hits_two`,
+    another target is killed or paused at the same time."""
     chance = random.Random(seed)
     names = list(dict.fromkeys(name for _, targets in turns for name in targets))
 

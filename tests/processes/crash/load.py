@@ -1,7 +1,7 @@
-"""Load for the crash tests: producers, ours and librdkafka's, that write numbered records and note what was
-acknowledged, and the judge of what a log holds then.
+"""Load for the crash tests: producers, ours and librdkafka's, that write numbered records and note the acknowledged
+ones, and the checks of the log afterwards.
 
-A record's value is `<producer>:<number>:` and some zeros; each producer counts from 0 up and spreads its records over
+A record's value is `<producer>:<number>:` and some zeros. Each producer counts from 0 up and spreads its records over
 the partitions in turn.
 """
 
@@ -31,7 +31,7 @@ _WINDOW = 1000
 
 
 class Ledger:
-    """What every producer was told: the offset of each acknowledged number, by producer and partition."""
+    """The acknowledgements of every producer: the offset of each acknowledged number, by producer and partition."""
 
     def __init__(self) -> None:
         self._lock = threading.Condition()
@@ -52,7 +52,7 @@ class Ledger:
             self._lock.notify_all()
 
     def wait_for(self, more: int) -> None:
-        """Returns when so many more records are acknowledged."""
+        """Returns when this number of further records is acknowledged."""
         with self._lock:
             until = self.count + more
             assert self._lock.wait_for(lambda: self.count >= until or self.failures, 60), "the load stands still"
@@ -68,8 +68,8 @@ async def produce(
     pause_seconds: float = 0.0,
     partitions: int = PARTITIONS,
 ) -> None:
-    """Our own client: numbers from 0 up, spread over the partitions, until told to stop; then everything is delivered.
-    Rests after each hundred."""
+    """Produces with our own client: numbers from 0 up, spread over the partitions, until it is stopped. Then it
+    delivers everything. Pauses after each hundred."""
     cluster = Cluster(bootstrap)
     slots = asyncio.Semaphore(_WINDOW)
 
@@ -106,7 +106,7 @@ async def produce(
 def produce_with_librdkafka(
     bootstrap: str, ledger: Ledger, name: str, idempotent: bool, pause_seconds: float = 0.0
 ) -> None:
-    """The same with confluent-kafka."""
+    """Produces in the same way with confluent-kafka."""
     from confluent_kafka import Producer as Librdkafka
 
     settings = {

@@ -1,29 +1,30 @@
 """Queries that write exactly once and applications of streams whose process is killed, and whose checkpoints and state
-directories are lost, put back from an older copy, or changed for those of another program meanwhile: each is refused
-with a sentence or right, and never silently wrong.
+directories are meanwhile lost, put back from an older copy, or exchanged with those of another program. Each is
+refused with a sentence or gives right results. None gives wrong results silently.
 
     python -m tests.processes.crash.lost_and_swapped                      20 kills; a quarter of an hour
     python -m tests.processes.crash.lost_and_swapped --kills 5 --seed 7
 
 Six programs run in one process (lost_and_swapped_driver.py), in pairs of one kind: two queries, two applications with
 exactly_once_v2, two with at_least_once. A pair reads the same topic and has the same description. The input grows all
-the while. When each program goes on or is refused, the process, its JVM and its workers are killed (SIGKILL) at a
-random moment. Then something is done to one program of each pair that has not been refused (harms.py): to all that it
-has, or to a part, down to a single state file.
+the time. When each program continues or is refused, the process, its JVM and its workers are killed (SIGKILL) at a
+random moment. Then one program of each pair that has not been refused is harmed (harms.py): its whole directory, or a
+part of it, down to a single state file.
 
-A program that was refused is helped: by what its sentence says (the directory is removed, so that it is restored), or
-by putting back what was there before. The two of a pair that were swapped may both be refused.
+A program that was refused is repaired: by the remedy in its sentence (the directory is removed, so that it is
+restored), or by putting back the earlier content. The two of a pair that were swapped may both be refused.
 
-What must be, when all is processed:
+The required state when all is processed:
 
     the queries         each line once, in the order of its partition
     exactly_once_v2     the committed counts of each word are 1, 2, 3 ... to the number of times that it was sent, in
                         this order, and the store has the last one
     at_least_once       no count is missing, the last one is what the store has, and it is not lower than it must be.
-                        It may be higher: a state that is restored has what was counted after the last offsets that the
-                        group was told, and that is counted again. By no more than a micro-batch for each kill
+                        It may be higher: a restored state includes words that were counted after the last offsets
+                        of the group, and these are counted again. Each kill adds no more than one micro-batch
 
-The first two are looked at after each kill as well. A line for each outcome; the exit code is 1 where one is wrong."""
+The first two are checked after each kill as well. Prints a line for each outcome. The exit code is 1 where one is
+wrong."""
 
 from __future__ import annotations
 
@@ -66,7 +67,7 @@ _REFUSALS_MAX = 3
 
 
 class Inputs(GrowingInput):
-    """The lines: their number as the key, three words."""
+    """The input lines: the number as the key, and three words."""
 
     def __init__(self, bootstrap: str) -> None:
         self.sent = 0
@@ -85,7 +86,7 @@ def _words(number: int) -> list[str]:
 
 
 class Outputs:
-    """What a reader of committed records finds, and what is wrong with it."""
+    """The records that a reader of committed records finds, and the mistakes in them."""
 
     def __init__(self, bootstrap: str, sent: int) -> None:
         self.wanted = Counter(word for number in range(sent) for word in _words(number))
@@ -100,7 +101,8 @@ class Outputs:
             self.counts[name][word].append(int.from_bytes(value, "big"))
 
     def mistakes(self, stores: dict[str, Counter[str]] | None = None, slack: int = 0) -> list[str]:
-        """`stores` are there when all is processed; a count of at_least_once may be higher by `slack` then."""
+        """Returns the mistakes. `stores` are given when all is processed. A count of at_least_once may then be higher
+        by `slack`."""
         told = []
         for name in QUERIES:
             found = [number for _, number in self.copies[name]]
@@ -140,12 +142,12 @@ class Outputs:
         return told
 
     def excess(self, name: str) -> int:
-        """How many words the last counts are above what was sent."""
+        """The number of words that were counted too often, over all last counts."""
         return sum(counts[-1] for counts in self.counts[name].values()) - self.wanted.total()
 
 
 class Kills:
-    """The process, and what is done between two of them."""
+    """The process, and the harm between two of its runs."""
 
     def __init__(self, bootstrap: str, place: Path, chance: random.Random, say: Callable[[str], None]) -> None:
         self._bootstrap = bootstrap
@@ -153,12 +155,12 @@ class Kills:
         self._chance = chance
         self._say = say
         self._number = 0
-        self._done: dict[str, Harm] = {}  # by program, what is to be told of
+        self._done: dict[str, Harm] = {}  # by program, the harm to report
         self._refusals = Counter[str]()
         self.outcomes = Counter[str]()
 
     def of(self, name: str, kept: str = "") -> Path:
-        """The directory of a program, or a copy of it."""
+        """The directory of a program, or of a copy of it."""
         return (self._place / kept if kept else self._place) / name
 
     @contextlib.contextmanager
@@ -179,7 +181,7 @@ class Kills:
             driver.kill_all()
 
     def one(self) -> None:
-        """Until each program goes on or has ended; the kill, and what is done then."""
+        """Waits until each program continues or has ended, kills the process, and then does harm."""
         with self.driver() as driver:
             driver.until(
                 lambda: all(_ended(driver, name) or driver.lines.count(f"going {name}") >= 2 for name in PROGRAMS),
@@ -203,7 +205,7 @@ class Kills:
     def _keep_older(self, driver: SparkDriver) -> None:
         for name in PROGRAMS:
             if not _ended(driver, name):
-                with contextlib.suppress(OSError, shutil.Error):  # what goes away while it is copied
+                with contextlib.suppress(OSError, shutil.Error):  # files that are removed while they are copied
                     copy(self.of(name), self.of(name, "new"))
                     copy(self.of(name, "new"), self.of(name, "older"))
 
@@ -218,7 +220,7 @@ class Kills:
             self._done[other] = harm
 
     def _told(self, driver: SparkDriver) -> set[str]:
-        """Tells what has come of each program, and helps those that have ended, which are given back."""
+        """Prints the outcome of each program, and repairs those that have ended. Returns their names."""
         ended = set()
         for name in PROGRAMS:
             text = _ended(driver, name)
@@ -251,7 +253,7 @@ class Kills:
             shutil.rmtree(self.of(name))
 
     def finish(self) -> dict[str, Counter[str]]:
-        """Processes what is left, and helps who is refused; what the stores have then."""
+        """Processes the rest of the input, and repairs refused programs. Returns the contents of the stores."""
         while True:
             with self.driver("--finish") as driver:
                 driver.until(lambda: all(_ended(driver, name) for name in PROGRAMS), "does not end", _SECONDS)
@@ -260,7 +262,7 @@ class Kills:
 
 
 def _ended(driver: SparkDriver, name: str) -> str | None:
-    """What a program has said at its end; None while it goes on."""
+    """The last line of a program that has ended. None while it runs."""
     return next(
         (
             line
@@ -272,7 +274,7 @@ def _ended(driver: SparkDriver, name: str) -> str | None:
 
 
 def run(place: Path, kills: int, seed: int, say: Callable[[str], None]) -> list[str]:
-    """What is wrong."""
+    """Returns the mistakes."""
     chance = random.Random(seed)
     settings = {"num.partitions": str(_PARTITIONS), "transaction.state.log.replication.factor": "1"}
     with BrokerProcess(place / "broker", settings=settings) as broker:

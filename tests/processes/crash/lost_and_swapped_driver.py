@@ -6,9 +6,10 @@ lines -> copies    by the queries once-a and once-b: each line, with the query's
       -> counts    by the applications exactly-a and exactly-b (exactly_once_v2), least-a and least-b
                    (at_least_once): each word counted, with the application's name before it
 
-What a program has is in DIRECTORY/<name>. It says "going NAME" with each micro-batch, "refused NAME SENTENCE" where it
-ends with a sentence of jesenska's, and "failed NAME ..." where it ends with something else. With --finish what is
-there is processed, "done NAME" is said, and what the stores have is written to DIRECTORY/<name>.json."""
+The files of a program are in DIRECTORY/<name>. It prints "going NAME" with each micro-batch, "refused NAME SENTENCE"
+where it ends with a sentence of jesenska's, and "failed NAME ..." where it ends with another error. With --finish it
+processes the input that is there, prints "done NAME", and writes the contents of the stores to
+DIRECTORY/<name>.json."""
 
 from __future__ import annotations
 
@@ -48,7 +49,7 @@ def _say(*words: str) -> None:
 
 
 class Program:
-    """One of them, in a thread of its own."""
+    """Runs one of the programs in a thread of its own."""
 
     def __init__(self, name: str, spark: SparkSession, given: argparse.Namespace) -> None:
         self.name = name

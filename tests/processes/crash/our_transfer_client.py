@@ -1,12 +1,12 @@
-"""One client of our own in the bank, as `transfer_client` is one of librdkafka.
+"""One client of our own in the bank. `transfer_client` is the same with librdkafka.
 
     our_transfer_client.py work BOOTSTRAP NAME TRANSACTIONAL_ID HISTORY
 
-It works as examples/consume_transform_produce.py does: what fails is aborted, and a new member reads it again. Each
-fifth transaction is aborted by itself. A producer that is fenced ends the process with code 3.
+It works as examples/consume_transform_produce.py does: a transaction that fails is aborted, and a new member reads its
+input again. The client aborts each fifth transaction. A producer that is fenced ends the process with code 3.
 
-stdin     its end has it finish
-stdout    ready; error WHAT: what a call was told; fatal WHAT: why it ends"""
+stdin     at its end, the client finishes
+stdout    ready; error WHAT: an error of a call; fatal WHAT: the reason for its end"""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _say(*words: object) -> None:
 
 
 class _ToBeAbortedError(Exception):
-    """This transaction is to be aborted."""
+    """The current transaction must be aborted."""
 
 
 class Worker:

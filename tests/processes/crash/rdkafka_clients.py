@@ -1,23 +1,25 @@
 """Clients of librdkafka (confluent-kafka) at work on one topic: an idempotent producer, two members of a group that
-commit what they have read, and one that asks all the time what the group has committed. Each writes what it does and
-sees into a history (`jesenska.testing.faults.history`). `client_process` starts this and reads what it says.
+commit the offsets of their records, and a client that asks for the group's committed offsets all the time. Each writes
+its actions and results into a history (`jesenska.testing.faults.history`). `client_process` starts this program and
+reads its output.
 
     rdkafka_clients.py BOOTSTRAP TOPIC PARTITIONS GROUP HISTORY
 
-All settings are librdkafka's own but for what the task wants: idempotence, commits by hand, a beginning for the group.
+All settings are librdkafka's defaults, except those that the task needs: idempotence, commits by hand, a beginning for
+the group.
 
-stdout    error CLIENT: what a callback or a call was told as an error
-          notice CLIENT: what librdkafka only lets know, of connections that broke or could not be made; and that the
-          coordinator has moved. To who asks for committed offsets it says NOT_COORDINATOR, looks for the new one, and
-          leaves it to the application to ask again, where Java's client does so itself. A commit it keeps for the next
-          coordinator once; where that one has moved, too, before it is sent, it says _WAIT_COORD or NOT_COORDINATOR
+stdout    error CLIENT: an error of a callback or a call
+          notice CLIENT: a connection broke or could not be made, which librdkafka only reports; or the coordinator has
+          moved. A call for committed offsets returns NOT_COORDINATOR then, librdkafka looks for the new one, and the
+          application has to ask again (Java's client does so itself). A commit is kept for the next coordinator once.
+          If that moves, too, before it is sent, the error is _WAIT_COORD or NOT_COORDINATOR
           stuck CLIENT: this consumer cannot be closed
-stdin     its end asks for the end: the producer delivers what it has; everything is read once from the beginning; the
-          group commits all of that; the exit code is 0 then. It is 1 where that takes longer than END_SECONDS
+stdin     at its end, the producer delivers its records, everything is read once from the beginning, and the group
+          commits all of it. The exit code is 0 then. It is 1 where this takes longer than END_SECONDS
 
 A consumer of librdkafka 2.10 and newer may lock itself up for good while a broker leaves the metadata (librdkafka's
 issue 5476: two of its threads take two locks in opposite orders). It then reads nothing, sends no heartbeat and cannot
-be closed, whatever brokers do; the group must go on without it.
+be closed, and brokers cannot change this. The group must go on without it.
 """
 
 from __future__ import annotations
@@ -54,7 +56,7 @@ def say(what: str, client: str, text: object) -> None:
 
 
 def guarded(work: Callable[..., None], *arguments: object) -> None:
-    """A thread that fails ends the process: whoever started it sees that at once."""
+    """Runs a thread's work. A thread that fails ends the process, so that the parent process notices it at once."""
     try:
         work(*arguments)
     except BaseException:
@@ -115,7 +117,7 @@ class Clients:
         def outcome(number: int, value: bytes) -> Callable[[Any, Any], None]:
             def told(error: Any, message: Any) -> None:
                 if error is None:
-                    # The offset is unknown where the record was there already when it was sent once more.
+                    # The offset is unknown where an earlier attempt had already written the record.
                     offset = -1 if message.offset() is None else message.offset()
                     history.acknowledged(number, message.topic(), message.partition(), offset, value)
                 else:
@@ -171,7 +173,7 @@ class Clients:
         consumer.close()
 
     def _until_answered(self, name: str, ask: Callable[[], Value]) -> Value:
-        """Asks again while the answer is an error, which is said."""
+        """Asks again while the answer is an error, and prints each error."""
         while True:
             try:
                 return ask()
@@ -182,7 +184,7 @@ class Clients:
     # --- everything --------------------------------------------------------------------------------------------------
 
     def _read_everything(self) -> dict[TopicPartition, int]:
-        """Reads each partition to its end, and says where that is."""
+        """Reads each partition to its end. Returns the end offsets."""
         name = "librdkafka-last-reader"
         history = self._history.client(name)
         settings = {"group.id": f"{self._group}-last-reader", "enable.auto.commit": False, "auto.offset.reset": "error"}
@@ -214,12 +216,13 @@ class Clients:
 
 
 def shown(message: Any) -> tuple[TopicPartition, int, bytes | None]:
-    """Where a record stands, and its value."""
+    """The partition and the offset of a record, and its value."""
     return TopicPartition(message.topic(), message.partition()), message.offset(), message.value()
 
 
 def committed(consumer: Any, keys: list[TopicPartition]) -> dict[TopicPartition, int]:
-    """What is committed, -1 for nothing; KafkaException where one partition is answered with an error."""
+    """The committed offsets, -1 where there is none. Raises KafkaException where one partition is answered with an
+    error."""
     found = {}
     for item in consumer.committed([Place(*key) for key in keys], timeout=_ASK_SECONDS):
         if item.error is not None:
@@ -229,18 +232,18 @@ def committed(consumer: Any, keys: list[TopicPartition]) -> dict[TopicPartition,
 
 
 def say_of_offsets(name: str, error: Any) -> None:
-    """Says what an application that asked for committed offsets was told."""
+    """Prints the error of a call for committed offsets."""
     say("notice" if error.args[0].code() == KafkaError.NOT_COORDINATOR else "error", name, error)
 
 
 def say_of_commit(name: str, error: Any) -> None:
-    """Says what an application that committed offsets was told."""
+    """Prints the error of a commit."""
     has_moved = error.code() in (KafkaError.NOT_COORDINATOR, KafkaError._WAIT_COORD)
     say("notice" if has_moved else "error", name, f"commit: {error}")
 
 
 class _Member:
-    """A member of a group that writes down what it is given and what it commits."""
+    """A member of a group that notes the records that it gets and the offsets that it commits."""
 
     def __init__(self, consumer: Any, topic: str, group: str, history: ClientHistory) -> None:
         self._consumer, self._group, self._history = consumer, group, history
@@ -253,14 +256,14 @@ class _Member:
         self._consumer.close()
 
     def _given(self, consumer: Any, partitions: list[Any]) -> None:
-        """Begins where the group has committed, and knows where that is."""
+        """Starts at the offsets that the group has committed, and notes them."""
         self._write()
         keys = [TopicPartition(item.topic, item.partition) for item in partitions]
         began_ns = self._history.now_ns()
         try:
             found = committed(consumer, keys) if keys else {}
         except KafkaException as error:
-            # librdkafka assigns them itself, and asks itself where they begin.
+            # librdkafka assigns them itself, and asks itself for the offsets at which they begin.
             say_of_offsets(self._history.name, error)
             self._history.assigned(keys, dict.fromkeys(keys))
             return
@@ -280,7 +283,7 @@ class _Member:
             self._history.polled(key, records)
 
     def read(self) -> None:
-        """Takes what is there. One record at a time: what comes behind a rebalance is then known to."""
+        """Takes the available records, one at a time, so that records after a rebalance are recognised."""
         message = self._consumer.poll(_POLL_SECONDS)
         taken = 0
         while message is not None:
@@ -295,7 +298,7 @@ class _Member:
         self._write()
 
     def commit(self) -> bool:
-        """Commits what it owes; False where that was refused."""
+        """Commits all offsets that are not committed yet. False where the commit was refused."""
         if not self._owed:
             return True
         numbers = {key: self._history.committing(self._group, key, offset) for key, offset in self._owed.items()}

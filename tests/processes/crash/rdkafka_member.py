@@ -1,6 +1,6 @@
-"""A process that is a member of a group with confluent-kafka, for the soak: reads, commits, and says on stdout, line
-by line in JSON, what it owns, what it has read and what was acknowledged of its commits. SIGTERM has it leave; SIGKILL
-is how it dies."""
+"""A process that is a member of a group with confluent-kafka, for the soak. It reads and commits, and prints JSON
+lines on stdout with the partitions that it owns, the records that it has read and the commits that were acknowledged.
+At SIGTERM it leaves the group. SIGKILL makes it die."""
 
 from __future__ import annotations
 

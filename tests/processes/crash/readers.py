@@ -1,9 +1,9 @@
-"""Readers for the crash tests: members of groups, ours and librdkafka's, that commit what they have read and note each
-acknowledged commit.
+"""Readers for the crash tests: members of groups, ours and librdkafka's, that commit the offsets of their records and
+note each acknowledged commit.
 
-What must hold of a group's committed offset of a partition: it is at least everything that was acknowledged, or seen,
-before one asked. So every look at it takes the floor first and compares the answer with that; commits in flight may or
-may not count yet.
+A group's committed offset of a partition must be at least as high as every offset that was acknowledged, or seen,
+before the request. So every check first takes the highest of these as the floor, and then compares the answer with it.
+Commits in flight may or may not count yet.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from jesenska.client.positions import Position
 
 _REBALANCED = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS)
 _SESSION_SECONDS = 10
-#: How often a member of ours shows that it lives.
+#: The interval between the heartbeats of a member of ours.
 _HEARTBEAT_SECONDS = 0.3
 
 
 class GroupLedger:
-    """What the members of some groups have read and committed, over all threads."""
+    """The offsets that the members of some groups have read and committed, over all threads."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -59,7 +59,8 @@ class GroupLedger:
     def has_seen(
         self, group: str, before: Mapping[TopicPartition, int], seen: Mapping[TopicPartition, int], who: str
     ) -> None:
-        """`seen` is what the coordinator said is committed, asked for after `before` was the floor."""
+        """Checks the coordinator's answer `seen` for committed offsets. `before` was the floor when it was
+        requested."""
         with self._changed:
             for key, offset in before.items():
                 if seen.get(key, -1) < offset:
@@ -78,7 +79,8 @@ class GroupLedger:
     def wait_for_commits(
         self, groups: list[str], more: int, seconds: float = 90, since: Mapping[str, int] | None = None
     ) -> None:
-        """Returns when each of the groups has so many more commits acknowledged than it has now, or had in `since`."""
+        """Returns when each of the groups has this number of acknowledged commits more than now, or than in
+        `since`."""
         with self._changed:
             before = self.commits if since is None else since
             until = {group: before.get(group, 0) + more for group in groups}
@@ -104,7 +106,7 @@ class GroupLedger:
 
 
 class WatchedMember(GroupConsumer):
-    """A member of ours whose starting offsets are looked at, too."""
+    """A member of ours whose starting offsets are checked, too."""
 
     ledger: GroupLedger
 
@@ -118,7 +120,7 @@ class WatchedMember(GroupConsumer):
 
 
 async def keep_reading(member: GroupConsumer, ledger: GroupLedger, stopping: Callable[[], bool]) -> None:
-    """Polls, notes, commits. Errors of rebalances and of a broker that is gone pass."""
+    """Polls, notes and commits. Ignores errors of rebalances and of a stopped broker."""
     group, owed = member.group_id, False
     while not stopping():
         try:
@@ -140,7 +142,7 @@ async def keep_reading(member: GroupConsumer, ledger: GroupLedger, stopping: Cal
 async def read_in_group(
     bootstrap: str, ledger: GroupLedger, group: str, topic: str, assignors: tuple[str, ...] = ("range",)
 ) -> None:
-    """Our own client: polls, notes, commits, until told to stop."""
+    """Our own client: polls, notes and commits until it is stopped."""
     cluster = Cluster(bootstrap)
     try:
         member = WatchedMember(
@@ -164,7 +166,7 @@ async def read_in_group(
 
 
 def read_with_librdkafka(bootstrap: str, ledger: GroupLedger, group: str, topic: str) -> None:
-    """The same with confluent-kafka."""
+    """Reads in the same way with confluent-kafka."""
     from confluent_kafka import Consumer, KafkaException
 
     consumer = Consumer(
@@ -191,7 +193,7 @@ def read_with_librdkafka(bootstrap: str, ledger: GroupLedger, group: str, topic:
             if not owed:
                 continue
             try:
-                # What was given out of the partitions that are its own now.
+                # Records that it got from the partitions that it owns now.
                 answer = consumer.commit(asynchronous=False)
             except KafkaException:
                 continue  # the broker is gone, or there is a rebalance: nothing was acknowledged
@@ -205,7 +207,7 @@ def read_with_librdkafka(bootstrap: str, ledger: GroupLedger, group: str, topic:
 
 
 def look_at_offsets(bootstrap: str, ledger: GroupLedger, groups: list[str]) -> None:
-    """Asks for the committed offsets of each group and compares."""
+    """Requests the committed offsets of each group and compares them."""
 
     async def work() -> None:
         cluster = Cluster(bootstrap)

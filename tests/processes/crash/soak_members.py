@@ -1,5 +1,5 @@
-"""Members of the group that the soak shakes: ours, as tasks of this process, and librdkafka's, as processes of their
-own. Each can leave and die, ours can lose its connections."""
+"""Members of the group in the soak: ours, as tasks of this process, and librdkafka's, as processes of their own. Each
+can leave and die, and ours can lose its connections."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ SESSION_SECONDS = 3.0
 
 
 class SoakMember(ABC):
-    """`name` is its client id."""
+    """A member of the group. `name` is its client id."""
 
     def __init__(self, name: str) -> None:
         self.name = name
 
     @abstractmethod
     def owned(self) -> set[TopicPartition]:
-        """What it believes to be its own."""
+        """The partitions that it believes it owns."""
 
     @abstractmethod
     async def leave(self) -> None:
-        """In order."""
+        """Leaves the group in order."""
 
     @abstractmethod
     async def die(self) -> None:
-        """The group hears nothing of it."""
+        """Dies without a message to the group."""
 
 
 class OurMember(SoakMember):
@@ -69,7 +69,7 @@ class OurMember(SoakMember):
         return self._member.assignment()
 
     def lose_connections(self) -> None:
-        """Every socket is closed under it; it lives on."""
+        """Closes all its sockets. The member continues to live."""
         for channel in list(self._cluster._channels.values()):
             channel.close()
 

@@ -1,5 +1,5 @@
-"""What harnesses have in common that kill a program on Spark while its input grows: the driver as a process, the
-input, and what a reader of committed records finds."""
+"""The common parts of harnesses that kill a program on Spark while its input grows: the driver as a process, the
+input, and the records that a reader of committed records finds."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SETTINGS = {
 
 
 def descendants(process: int) -> list[int]:
-    """All processes below one, as they are now."""
+    """All processes below a process at this moment."""
     children: dict[int, list[int]] = defaultdict(list)
     for path in Path("/proc").glob("[0-9]*"):
         children[parent_of(int(path.name))].append(int(path.name))
@@ -42,7 +42,7 @@ def descendants(process: int) -> list[int]:
 
 
 def parent_of(process: int) -> int:
-    """0 if it has ended."""
+    """The parent of a process, or 0 if the process has ended."""
     try:
         return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
     except OSError:
@@ -63,7 +63,8 @@ def signal_all(processes: list[int], number: int) -> None:
 
 
 class SparkDriver(Process):
-    """A driver at work, which says "batch ..." for each micro-batch. `seconds` is how long something may take."""
+    """A driver at work, which prints "batch ..." for each micro-batch. `seconds` is the longest time that a wait may
+    take."""
 
     def __init__(self, command: list[str], place: Path, number: int, seconds: float) -> None:
         self._seconds = seconds
@@ -75,12 +76,12 @@ class SparkDriver(Process):
         return sum(line.startswith("batch") for line in self.lines)
 
     def until_batches(self, more: int) -> None:
-        """Returns when so many micro-batches more are written."""
+        """Returns when this number of further micro-batches is written."""
         wanted = self.batches + more
         self.until(lambda: self.batches >= wanted, f"does not write {more} micro-batches more", self._seconds)
 
     def until_all_is_written(self) -> int:
-        """Its exit code. Inputs that wait may take it long, as long as it writes micro-batches."""
+        """Waits for its exit code. Waiting input may delay it as long as it writes micro-batches."""
         while True:
             before = self.batches
             try:
@@ -93,7 +94,8 @@ class SparkDriver(Process):
         return [self.pid, *descendants(self.pid)]
 
     def kill_all(self, *, alone: bool = False) -> None:
-        """All that belongs to it; `alone`: the driver, and the rest ends by itself, which is waited for."""
+        """Kills the driver and all its processes. With `alone`, kills only the driver, and waits until the rest ends
+        by itself."""
         every = self.processes()
         with watched(*(process for process in every[1:] if words_of(process))) as have_ended:
             signal_all(every[:1] if alone else every, signal.SIGKILL)
@@ -103,7 +105,7 @@ class SparkDriver(Process):
 
 
 class GrowingInput(ABC):
-    """Writes all the while, each partition's records in order."""
+    """Writes all the time, each partition's records in order."""
 
     def __init__(self, bootstrap: str, pause_seconds: float, seconds: float) -> None:
         self._producer = Producer(
@@ -117,7 +119,7 @@ class GrowingInput(ABC):
 
     @abstractmethod
     def produce_some(self, producer: Producer) -> None:
-        """Produces the next records, with `self.told` for their delivery."""
+        """Produces the next records, with `self.told` as their delivery callback."""
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -143,8 +145,8 @@ class GrowingInput(ABC):
 def committed_records(
     bootstrap: str, topic: str, partitions: int, seconds: float
 ) -> Iterator[tuple[int, bytes | None, bytes]]:
-    """Partition, key and value of all that a reader of committed records finds, each partition in its order. A
-    partition that grows all the while is read as far as it went at the beginning: its end may never be met."""
+    """The partition, key and value of all records that a reader of committed records finds, each partition in its
+    order. A growing partition is read up to its end at the beginning, since its moving end may never be reached."""
     settings = {
         "bootstrap.servers": bootstrap,
         "group.id": "judge",

@@ -1,8 +1,8 @@
-"""Apache Kafka Streams at work on a cluster: what is written for it, what its results must be, and what they are.
+"""Apache Kafka Streams at work on a cluster: its input, the expected results, and the actual results.
 
-Each word of `lines` makes one record of `counts`: the word, and how often it has come. Each key of `left` and `right`
-makes one record of `pairs`. So each result must be there once, whatever was killed meanwhile. Our own client writes
-the input and reads the results."""
+Each word of `lines` makes one record of `counts`: the word, and the number of times that it has occurred. Each key of
+`left` and `right` makes one record of `pairs`. So each result must be there once, although processes were killed
+meanwhile. Our own client writes the input and reads the results."""
 
 from __future__ import annotations
 
@@ -34,14 +34,15 @@ _SECONDS, _AGAIN_SECONDS, _PAUSE_SECONDS = 240.0, 0.05, 0.03
 
 
 def command(release: str) -> list[str]:
-    """What runs the program with that release; skips, or fails in CI, where something is missing for it."""
+    """The command that runs the program with this release. Skips, or fails in CI, where a program for it is
+    missing."""
     need("java", "mvn")
     return command_of(release, "StreamsProgram", heap="128m", log_level="ERROR", streams=True)
 
 
 class StreamsLoad:
-    """A load of `faults.apply`: instances of the program, and what is written for them; it gets on by pairs that are
-    read."""
+    """A load of `faults.apply`: instances of the program, and their input. Its progress is the number of pairs that
+    were read."""
 
     def __init__(self, bootstrap: str, release: str, instances: int, directory: Path, seed: int) -> None:
         self._bootstrap = bootstrap
@@ -101,7 +102,7 @@ class StreamsLoad:
             time.sleep(_AGAIN_SECONDS)
 
     def stop(self) -> None:
-        """Everything written has its result; then the instances end, and no transaction stays open."""
+        """Waits until all input has its result. Then the instances end, and no transaction stays open."""
         try:
             self._ending.set()
             self._until(self._is_written.is_set, "not everything is written")
@@ -178,12 +179,12 @@ class StreamsLoad:
     # --- judgement ---------------------------------------------------------------------------------------------------
 
     def wrong(self) -> list[str]:
-        """What differs from what the input asks for; nothing where all is right."""
+        """The differences from the expected results. Empty where all are right."""
         return wrong(self.results, self.words, self.keys)
 
 
 def wrong(results: dict[tuple[str, int], list[tuple[str, str]]], words: Counter[str], keys: int) -> list[str]:
-    """`words`: how often each was written; keys are numbered from 0."""
+    """Returns the mistakes. `words`: the number of times that each was written. Keys are numbered from 0."""
     counted: dict[str, list[int]] = defaultdict(list)
     pairs: Counter[tuple[str, str]] = Counter()
     for (topic, _), records in results.items():
@@ -206,6 +207,6 @@ def wrong(results: dict[tuple[str, int], list[tuple[str, str]]], words: Counter[
 
 
 def _shown(counts: list[int]) -> str:
-    """Where counts do not go up by one."""
+    """The places where counts do not rise by one."""
     odd = [(before, after) for before, after in zip([0, *counts], counts, strict=False) if after != before + 1]
     return f"up to {counts[-1] if counts else 0}, with the steps {odd[:5]}"

@@ -2,12 +2,12 @@
 
     python -m tests.processes.crash.streams_on_spark_driver BOOTSTRAP DIRECTORY GUARANTEE [--finish]
 
-lines -> words       each word counted, behind a repartition topic
+lines -> words       each word counted, after a repartition topic
       -> keys        the lines of each key
       -> windows     the lines of each key and window
 
-"batch N M" is said when micro-batch M of sub-topology N is done. With --finish what is there is processed, and the
-stores are written to DIRECTORY/stores.json: a list of name, key (with the window's start) and value."""
+The program prints "batch N M" when micro-batch M of sub-topology N is done. With --finish it processes the input that
+is there, and writes the stores to DIRECTORY/stores.json: a list of name, key (with the window's start) and value."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ _STRINGS: dict[str, Any] = {"key": Serdes.string(), "value": Serdes.string()}
 
 
 def topology(*, as_functions: bool) -> Topology:
-    """With Python functions it goes another way through the program than with expressions."""
+    """Returns the same topology with Python functions or with expressions, which take different ways through the
+    program."""
     builder = StreamsBuilder()
     lines = builder.stream("lines", **_STRINGS)
     words = lines.flat_map_values(

@@ -1,23 +1,24 @@
-"""An application of Kafka Streams' API on Spark while its driver and the brokers are killed: what it leaves is what
-one run without kills leaves.
+"""An application of Kafka Streams' API on Spark while its driver and the brokers are killed. Its results are those of
+a run without kills.
 
     python -m tests.processes.crash.streams_on_spark_kills  20 kills of the driver and 20 of brokers, each guarantee
     python -m tests.processes.crash.streams_on_spark_kills --kills 4 --guarantees exactly_once_v2 --seed 7
 
-Three brokers, replication factor 3; the input grows all the while. All kills are SIGKILL, at random moments:
+There are three brokers, with replication factor 3. The input grows all the time. All kills are SIGKILL, at random
+moments:
 
     driver          the driver, its JVM and its Python workers at once
-    driver alone    the driver; its JVM and its tasks may go on for a while
-    broker          any broker; it is started again after up to two seconds
+    driver alone    the driver. Its JVM and its tasks may go on for a while
+    broker          any broker. It is started again after up to two seconds
 
-What must be (streams_on_spark_driver.py has the topology):
+The required results (streams_on_spark_driver.py has the topology):
 
     exactly once     the committed records of every output have the counts 1, 2, 3 ... to the last one of each key, in
                      this order; the stores have the last ones
     at least once    no output is lost; the last count of each key, and the stores, are right. Records of a repartition
                      topic may be there twice, so words are counted too high by no more than that, and never too low
 
-A line for each kill; the exit code is 1 where something is wrong."""
+Prints a line for each kill. The exit code is 1 where a result is wrong."""
 
 from __future__ import annotations
 
@@ -54,13 +55,13 @@ Counts = dict[str, Counter[str]]
 
 
 def _line(number: int) -> tuple[str, str, int, int]:
-    """Key, value, timestamp, partition. The lines of a partition have rising timestamps."""
+    """The key, value, timestamp and partition of a line. The lines of a partition have rising timestamps."""
     words = [_WORDS[(number * 7 + place * place) % len(_WORDS)] for place in range(1 + number % 4)]
     return f"key-{number % _KEYS}", " ".join(words), _FIRST_MS + number * _LINE_MS, number % _PARTITIONS
 
 
 def counted(lines: int) -> Counts:
-    """What one run without kills counts."""
+    """The counts of one run without kills."""
     found: Counts = {name: Counter() for name in _OUTPUTS}
     for number in range(lines):
         key, value, at, _ = _line(number)
@@ -71,7 +72,7 @@ def counted(lines: int) -> Counts:
 
 
 class Inputs(GrowingInput):
-    """The lines."""
+    """The input lines."""
 
     def __init__(self, bootstrap: str) -> None:
         self.sent = 0
@@ -97,7 +98,7 @@ def outputs(bootstrap: str, topic: str) -> dict[str, list[int]]:
 def mistakes(
     topic: str, found: Mapping[str, list[int]], wanted: Counter[str], *, exactly: bool, whole: bool
 ) -> list[str]:
-    """What is wrong with the counts of a topic. `whole`: all of the input is counted."""
+    """The mistakes in the counts of a topic. `whole`: all of the input is counted."""
     told = []
     for key, counts in found.items():
         steps = list(range(1, max(counts) + 1))
@@ -116,13 +117,13 @@ def mistakes(
 
 
 def _around(counts: list[int]) -> str:
-    """The counts beside the first one that is not what comes next."""
+    """The counts around the first one that is out of order."""
     place = next(place for place, count in enumerate(counts) if count != place + 1)
     return f"... {counts[max(0, place - 3) : place + 4]} ..."
 
 
 class Kills:
-    """The application, the brokers, and how they are killed."""
+    """The application, the brokers, and the ways to kill them."""
 
     def __init__(
         self, cluster: BrokerCluster, place: Path, chance: random.Random, guarantee: str, command: list[str]
@@ -163,7 +164,7 @@ class Kills:
             self._driver = None
 
     def finish(self) -> Counts:
-        """Processes what is left; what the stores have then."""
+        """Processes the rest of the input. Returns the contents of the stores."""
         self.end()
         driver = self._begin("--finish")
         if driver.until_all_is_written() != 0:

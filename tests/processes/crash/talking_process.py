@@ -1,4 +1,4 @@
-"""Processes that say lines on stdout and are told lines on stdin, to be killed, paused and started again."""
+"""Processes that print lines on stdout and read lines on stdin. They can be killed, paused and started again."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SECONDS = 180.0
 
 
 class Process:
-    """One such process, a server to `ServerFaults`."""
+    """One such process, which is a server for `ServerFaults`."""
 
     def __init__(self, name: str, command: Sequence[str], directory: Path) -> None:
         self.name = name
@@ -24,7 +24,7 @@ class Process:
         self._process: subprocess.Popen[str] | None = None
         self._heard = threading.Condition()
         self.starts = 0
-        #: What it has said, over all its starts.
+        #: Its output lines, over all its starts.
         self.lines: list[str] = []
 
     @property
@@ -38,7 +38,7 @@ class Process:
         return None if self._process is None else self._process.poll()
 
     def command(self) -> Sequence[str]:
-        """What is run at this start."""
+        """The command that this start runs."""
         return self._command
 
     def start(self) -> None:
@@ -61,21 +61,21 @@ class Process:
             self._heard.notify_all()
 
     def number(self, word: str) -> int:
-        """The number that it has said last behind that word; 0 before."""
+        """The number in its last line that begins with this word. 0 before the first such line."""
         return next((int(line.split()[1]) for line in reversed(self.lines) if line.startswith(f"{word} ")), 0)
 
     def wait_for(self, word: str, seconds: float = _SECONDS) -> None:
         self.until(lambda: any(line.startswith(word) for line in self.lines), f"has not said {word!r}", seconds)
 
     def until(self, is_so: Callable[[], bool], otherwise: str, seconds: float = _SECONDS) -> None:
-        """Returns when it has said what makes it so, and runs; LoadFailedError."""
+        """Returns when its output makes the condition true while it runs. Otherwise raises LoadFailedError."""
         with self._heard:
             if self._heard.wait_for(lambda: is_so() or self.code is not None, seconds) and self.code is None:
                 return
         raise self.failure(f"{otherwise} (exit code {self.code})")
 
     def until_gone(self, seconds: float = _SECONDS) -> int:
-        """Its exit code, when it has ended by itself; subprocess.TimeoutExpired."""
+        """Waits until it has ended by itself. Returns its exit code. Raises subprocess.TimeoutExpired."""
         assert self._process is not None, f"{self.name} does not run"
         return self._process.wait(seconds)
 
@@ -85,7 +85,7 @@ class Process:
         self._process.stdin.flush()
 
     def finish(self, seconds: float = _SECONDS) -> int:
-        """Ends its stdin, and gives its exit code."""
+        """Ends its stdin, and returns its exit code."""
         process, self._process = self._process, None
         assert process is not None and process.stdin is not None
         process.stdin.close()
@@ -114,7 +114,7 @@ class Process:
 
 
 class Faults(ServerFaults):
-    """Faults of a process that may have ended by itself: then it stands still already."""
+    """Faults of a process that may have ended by itself. An ended process counts as paused."""
 
     def __init__(self, process: Process) -> None:
         super().__init__(process)
@@ -126,7 +126,7 @@ class Faults(ServerFaults):
 
 
 def said(processes: Iterable[Process], word: str) -> dict[str, int]:
-    """How often they have said the same behind that word, whatever the numbers in it."""
+    """The number of equal lines that begin with this word, where numbers in the text do not count."""
     found = Counter[str]()
     for process in processes:
         for line in process.lines:

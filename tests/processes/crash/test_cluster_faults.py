@@ -1,8 +1,8 @@
-"""Three brokers under load, while they are killed, stand still, and are cut off from each other, from their clients
-and from the tree: the history of the clients is clean, and all replicas have the same log.
+"""Three brokers under load are killed, paused, and cut off from each other, from their clients and from the tree. The
+history of the clients is clean, and all replicas have the same log.
 
-JESENSKA_SEED says which rounds there are. Our own clients are at work in one cluster, librdkafka's and Apache Kafka's
-in another. The long run has thirty rounds, and a third cluster with all of them at once:
+JESENSKA_SEED chooses the rounds. Our own clients are at work in one cluster, librdkafka's and Apache Kafka's in
+another. The long run has thirty rounds, and a third cluster with all of them at once:
 
     JESENSKA_TESTS=everything python -m pytest tests/processes/crash/test_cluster_faults.py -s
 """
@@ -36,7 +36,7 @@ _STEPS = (20, 200)
 
 
 def _drawn(seed: int, rounds: int, brokers: list[int]) -> Schedule:
-    """Each kind in turn, in each round on one broker or on two."""
+    """The schedule: each kind in turn, in each round on one broker or on two."""
     chance = random.Random(seed)
 
     def faults(kind: str, broker_id: int) -> tuple[Fault, ...]:

@@ -1,4 +1,4 @@
-"""The judge of compacted logs sees what is lost and what is back, and nothing else."""
+"""The checks of compacted logs find lost records and records that are back, and report nothing else."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """A sample of what `python -m tests.processes.crash.forgetful_disk` does: the machine goes down at file operations of
-a broker, and its disk has forgotten what was not synced."""
+a broker, and its disk has forgotten all data that were not synced."""
 
 from __future__ import annotations
 

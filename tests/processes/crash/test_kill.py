@@ -1,5 +1,5 @@
 """The broker is killed with SIGKILL in the middle of a load, again and again, and starts again on the same port and
-data. Producers know nothing of it but their retries. The profile of the tests says how often."""
+data. Producers only notice that they have to retry. The profile of the tests sets the number of kills."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_nothing_acknowledged_is_lost_doubled_or_out_of_order_when_the_broker_is
         assert ledger.failures == []
         check(ledger, read_everything(broker.bootstrap), idempotent | others)
         broker.kill()
-        broker.start()  # and what recovery finds is the same
+        broker.start()  # a second recovery finds the same
         check(ledger, read_everything(broker.bootstrap), idempotent | others)
     assert len(set(handed_out)) == len(handed_out)
     assert handed_out == sorted(handed_out)

@@ -1,9 +1,9 @@
 """The broker is killed with SIGKILL while producers write and groups read and commit: at any moment of the load, and
 between the append of a request and its acknowledgement (of a producer with idempotence, of one without, of a commit,
-in turn). The profile of the tests says how often, of each kind.
+in turn). The profile of the tests sets the number of kills of each kind.
 
-What must hold: every acknowledged record is there, in order, where it was said to be, once with idempotence; no
-committed offset that was acknowledged or seen goes back; groups go on after every kill, and read everything.
+After every kill, every acknowledged record must be there, in order, at its acknowledged offset, and once with
+idempotence. No committed offset that was acknowledged or seen may go back. Groups must continue, and read everything.
 """
 
 from __future__ import annotations
@@ -68,14 +68,15 @@ _PAUSE_SECONDS = 0.03
 
 
 class ProducingProbe:
-    """Writes one record after another to a partition of its own, on raw connections, and is killed in the window."""
+    """Writes one record after another to a partition of its own, on raw connections. The broker is killed in the
+    window."""
 
     def __init__(self, topic: str, data: Path, producer_id: int) -> None:
         self.name = self.topic = topic
         self._directory = data / f"{topic}-0"
         self._producer_id = producer_id
         self._next = 0
-        #: What the broker said the offset of each acknowledged number is.
+        #: The acknowledged offset of each acknowledged number.
         self.acknowledged: dict[int, int] = {}
         self.in_doubt: set[int] = set()
 
@@ -109,7 +110,7 @@ class ProducingProbe:
         self.in_doubt.add(self._next - 1)
 
     def go_on(self, broker: BrokerProcess) -> None:
-        """With idempotence the record whose fate is open is sent again, as a producer would."""
+        """Sends a record whose outcome is unknown again if idempotence is on, as a producer would."""
         number = self._next - 1
         if self._producer_id >= 0 and number in self.in_doubt:
             with RawConnection(broker.bootstrap) as connection:
@@ -125,7 +126,7 @@ class ProducingProbe:
 
 
 class CommittingProbe:
-    """Commits one offset after another for a group without members, and is killed in the window."""
+    """Commits one offset after another for a group without members. The broker is killed in the window."""
 
     version = 7
 
@@ -172,7 +173,7 @@ Probe = ProducingProbe | CommittingProbe
 
 
 def _values(data: Path, topic: str) -> list[bytes]:
-    """The values of a partition's only segment, as they stand on disk."""
+    """The values of a partition's only segment on disk."""
     (path,) = (data / f"{topic}-0").glob("*.log")
     content = memoryview(path.read_bytes())
     return [

@@ -1,5 +1,5 @@
-"""kill -9 in the middle of transactions, again and again: each is there whole or not at all, what was answered as
-committed is there, and none stays open."""
+"""kill -9 in the middle of transactions, again and again. Each transaction is there whole or not at all, every commit
+that was acknowledged is there, and no transaction stays open."""
 
 from __future__ import annotations
 
@@ -39,13 +39,14 @@ _AGAIN = (
 
 
 class Producer:
-    """Writes transactions until its broker dies: each of one record to every partition, with its number in it."""
+    """Writes transactions until its broker dies. Each has one record for every partition, which contains its
+    number."""
 
     def __init__(self, name: str, seed: int) -> None:
         self.name = name
         self._random = random.Random(seed)
         self._number = 0
-        #: Answered so; and those whose end was asked for and not answered.
+        #: Transactions that were acknowledged as committed, and transactions whose end was requested and not answered.
         self.committed: set[bytes] = set()
         self.aborted: set[bytes] = set()
         self.unknown: set[bytes] = set()

@@ -1,8 +1,7 @@
 """Three brokers are stopped in order and started again, one after the other, while clients of librdkafka and of Apache
-Kafka write, read and commit with the settings that they have by themselves: none of them is told of an error, and
-their history is clean.
+Kafka write, read and commit with their default settings. No client gets an error, and their history is clean.
 
-All three are restarted once, in the long run thirty times:
+All three are restarted once, and in the long run thirty times:
 
     JESENSKA_TESTS=everything python -m pytest tests/processes/crash/test_rolling_restarts.py -s
 """

@@ -1,10 +1,10 @@
-"""A group of ten members, ours and librdkafka's, in which members join, leave, die and lose their connections, while
-the broker is killed, stopped and started.
+"""A group of ten members, ours and librdkafka's. Members join, leave, die and lose their connections, while the broker
+is killed, stopped and started.
 
-What must hold: whenever the group is stable each partition belongs to exactly one member, and once the dust has
-settled to exactly one live one, which knows it; committed offsets never go back; every record is read at least once.
-Each of the two runs (eager, cooperative) takes a few seconds, with JESENSKA_TESTS=everything five minutes;
-JESENSKA_SEED says what happens in it.
+Whenever the group is stable, each partition must belong to exactly one member. When no more changes happen, it must
+belong to exactly one live member, which knows it. Committed offsets must never go back, and every record must be read
+at least once. Each of the two runs (eager, cooperative) takes a few seconds, with JESENSKA_TESTS=everything five
+minutes. JESENSKA_SEED chooses the events.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Soak:
         self._born = 0
         self.groups = GroupLedger()
         self.ledger = Ledger()
-        #: What has happened, and what was checked, how often.
+        #: The number of times that each event and each check happened.
         self.counts: Counter[str] = Counter()
 
     # --- what happens ------------------------------------------------------------------------------------------------
@@ -129,16 +129,16 @@ class Soak:
     # --- what must hold ----------------------------------------------------------------------------------------------
 
     def _check(self, group: GroupDescription) -> None:
-        """The coordinator's own view, at any moment."""
+        """Checks the coordinator's own view, at any moment."""
         if group.state == "Stable":
             owned = sorted(key for member in group.members for key in member.assignment)
-            whole = self._assignor != "cooperative-sticky"  # there, what moves belongs to nobody for a generation
+            whole = self._assignor != "cooperative-sticky"  # moved partitions have no owner for a generation
             if len(set(owned)) != len(owned) or (whole and owned != _KEYS):
                 self.groups.fail(f"the group is stable, and its partitions belong to {group.members}")
             self.counts["stable looks"] += 1
 
     async def watch(self) -> None:
-        """Looks at the group and its offsets all the time."""
+        """Checks the group and its offsets all the time."""
         cluster = Cluster(self._broker.bootstrap)
         try:
             while True:
@@ -159,8 +159,8 @@ class Soak:
             await cluster.close()
 
     async def settle(self) -> None:
-        """Returns when the group is stable with those members that live, and each of them owns what the coordinator
-        says that it owns, and all is owned."""
+        """Returns when the group is stable with its live members, all partitions are owned, and each member owns the
+        partitions that the coordinator has assigned to it."""
         cluster = Cluster(self._broker.bootstrap)
         group: GroupDescription | KafkaError | None = None
         try:

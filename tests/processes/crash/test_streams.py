@@ -1,8 +1,8 @@
-"""Apache Kafka Streams with exactly_once_v2 on three brokers, while brokers and instances are killed and stand still:
-each result is there once.
+"""Apache Kafka Streams with exactly_once_v2 on three brokers, while brokers and instances are killed and paused. Each
+result is there once.
 
 By default there is one round with one instance, and a broker is killed. In the long run there are twenty rounds with
-two instances, which are killed too, of each of two releases. JESENSKA_SEED says which rounds:
+two instances, which are killed too, of each of two releases. JESENSKA_SEED chooses the rounds:
 
     JESENSKA_TESTS=everything python -m pytest tests/processes/crash/test_streams.py -s
 """

@@ -1,8 +1,8 @@
-"""Transfers between accounts, made in transactions, while brokers and clients are killed and stand still: the sum of
-the balances is right in every snapshot of committed records, and each transfer is made once.
+"""Transfers between accounts, made in transactions, while brokers and clients are killed and paused. The sum of the
+balances is right in every snapshot of committed records, and each transfer is made once.
 
-JESENSKA_SEED says which rounds there are. librdkafka's clients and ours are at work, in the long run, which has thirty
-rounds, also those of two releases of Apache Kafka:
+JESENSKA_SEED chooses the rounds. The clients are librdkafka's and ours. The long run has thirty rounds, and also
+clients of two releases of Apache Kafka:
 
     JESENSKA_TESTS=everything python -m pytest tests/processes/crash/test_transfers.py -s
 """
@@ -103,7 +103,7 @@ async def _set_level(bootstrap: str, level: int, way: int) -> None:
 
 
 def test_a_reader_of_uncommitted_records_is_found(tmp_path: Path) -> None:
-    """What the checkers find must be found where it is: a watcher that is shown records of aborted transactions."""
+    """The checkers must find a real mistake: a watcher that reads records of aborted transactions."""
     with BrokerProcess(tmp_path / "data", settings=_ALONE, warm=True) as broker:
         asyncio.run(create_topics(broker.bootstrap, TRANSFERS, ENTRIES, partitions=PARTITIONS))
         bank = Bank(broker.bootstrap, [LIBRDKAFKA], tmp_path, watched="read_uncommitted")
@@ -116,8 +116,9 @@ def test_a_reader_of_uncommitted_records_is_found(tmp_path: Path) -> None:
 
 
 def _has_read_aborted(bank: Bank) -> bool:
-    """A record of a transaction that was aborted has been read. The number of transfers does not say so: a producer
-    that aborts drops what it has not sent yet. A record of a transaction that is still open does not count."""
+    """True if a record of an aborted transaction has been read. The number of transfers does not show this, because a
+    producer that aborts drops the records that it has not sent yet. A record of a transaction that is still open does
+    not count."""
     findings = check(read_history(bank.paths))
     return any(finding.kind == ABORTED and "which was aborted" in finding.sentence for finding in findings)
 

@@ -1,5 +1,5 @@
 """The tree's server (zookeeper-server-start) is killed with SIGKILL in the middle of a load, again and again, and
-starts again on the same port and directory. The profile of the tests says how often:
+starts again on the same port and directory. The profile of the tests sets the number of kills:
 
     JESENSKA_TESTS=everything python -m pytest tests/processes/crash/test_tree_kill.py -s
 """
@@ -32,13 +32,13 @@ from tests.profiles import rounds
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(900)]
 
 CRASHES = rounds(quick=1, ci=3, everything=20)
-#: Of sessions that do not come back.
+#: The timeout of sessions that do not return.
 _SHORT_TIMEOUT_MS = 1000
 _SETTINGS = {"tickTime": "200", "maxSessionTimeout": "60000"}
 
 
 class Deserter:
-    """A session with ephemeral nodes, which goes with the server and does not come back."""
+    """A session with ephemeral nodes that loses its connection with the server and does not return."""
 
     def __init__(self, writer: asyncio.StreamWriter, paths: list[str]) -> None:
         self._writer = writer
@@ -140,7 +140,7 @@ def test_nothing_answered_is_lost_and_watches_are_heard_once_when_the_trees_serv
 
             await check(reader)
             tree.kill()
-            await asyncio.to_thread(tree.start)  # and what is there after one more is the same
+            await asyncio.to_thread(tree.start)  # a further start finds the same
             await reader.connected()
             await check(reader)
             heard = sum(one.heard for one in watchers)

@@ -1,15 +1,15 @@
-"""What a machine might find on its disk after it went down, at any point of what a broker did: from a trace of a real
-broker's file operations (disk_trace.c).
+"""The possible contents of a machine's disk after it went down at any point of a broker's work, built from a trace of
+a real broker's file operations (disk_trace.c).
 
 The model of the disk, on the conservative side of what file systems promise:
 
-- durable for sure: of a file, what was written before an fsync (or fdatasync) of it began, once that has ended; of a
-  directory, its names in the same way. An fsync of a file does not make its name durable, nor one of a directory the
-  content of its files.
+- durable for sure: the bytes of a file that were written before an fsync (or fdatasync) of it began, once that has
+  ended, and in the same way the names in a directory. An fsync of a file does not make its name durable, and an fsync
+  of a directory does not make the content of its files durable.
 - everything later may be there or not, operation by operation: a name made or removed, a truncation, a write. A rename
   within a directory takes place as a whole or not at all. A write may be torn at any byte; where it would have made
-  the file longer, zeros may stand for what is missing.
-- a write does not touch bytes beside it, and what was durable stays as it was: no damaged sectors.
+  the file longer, the missing bytes may be zeros.
+- a write does not touch bytes beside it, and durable bytes stay as they were: no damaged sectors.
 - a file that has several names (hard links) has one content.
 
 Each crash takes one of several habits for names and for content (nothing, everything, in order up to a point, each by
@@ -35,7 +35,7 @@ KILLED = b"K"
 
 
 class Op(NamedTuple):
-    """One record of the trace; disk_trace.c says what stands in it."""
+    """One record of the trace. disk_trace.c describes its fields."""
 
     kind: bytes
     a: int
@@ -50,7 +50,7 @@ def compiler() -> str | None:
 
 
 def build_tracer(directory: Path) -> Path:
-    """The library that a broker is loaded with."""
+    """The library with the tracer, which a broker is started with."""
     library = directory / "disk_trace.so"
     cc = compiler()
     assert cc is not None
@@ -78,7 +78,7 @@ def read_trace(path: Path) -> list[Op]:
 
 
 def mark_killed(path: Path) -> None:
-    """Says in the trace that the broker was killed here."""
+    """Writes into the trace that the broker was killed here."""
     with path.open("ab") as trace:
         trace.write(_HEAD.pack(KILLED, 0, 0, 0, 0, 0))
 
@@ -87,7 +87,7 @@ def mark_killed(path: Path) -> None:
 
 
 class _Change(NamedTuple):
-    """One change of a file: bytes at a position, or (data is None) another size."""
+    """One change of a file: bytes at a position, or another size (data is None)."""
 
     at: int
     position: int
@@ -95,7 +95,7 @@ class _Change(NamedTuple):
 
 
 class File:
-    """`durable` and what came later, in order."""
+    """The durable content of a file, and the later changes in order."""
 
     __slots__ = ("durable", "pending")
 
@@ -152,8 +152,8 @@ def _apply(content: bytearray, change: _Change) -> None:
 
 
 def _torn(change: _Change, size: int, chance: Random) -> Iterator[_Change]:
-    """A part of a write from its beginning, none and all included; sometimes the file is as long as if it were
-    whole."""
+    """A part of a write from its beginning, possibly empty or complete. Sometimes the file is as long as if the write
+    were complete."""
     data = change.data or b""
     kept = chance.randint(0, len(data))
     if chance.random() < 0.5:
@@ -193,15 +193,14 @@ Node = File | Directory
 
 
 class TracedDisk:
-    """The tree of files below `root`, as it is while the trace is played; what it holds at the beginning is
-    durable."""
+    """The tree of files below `root` during the replay of the trace. Its initial content is durable."""
 
     def __init__(self, root: Path) -> None:
         self._prefix = f"{root}/".encode()
         self.root = Directory()
         self._by_inode: dict[int, Node] = {}
         self._syncing: dict[int, tuple[Node, int]] = {}
-        #: Shared writable mappings, whose writes are not in the trace.
+        #: The number of shared writable mappings. Writes to them are not in the trace.
         self.mappings = 0
         if root.exists():
             self._by_inode[root.stat().st_ino] = self.root
@@ -230,7 +229,7 @@ class TracedDisk:
         return directory, name
 
     def content(self, path: bytes) -> bytes:
-        """Of a file, as it is at this moment."""
+        """The content of a file at this moment."""
         directory, name = self._split(path)
         node = directory.names[name]
         assert isinstance(node, File)
@@ -242,7 +241,7 @@ class TracedDisk:
         return node
 
     def play(self, index: int, op: Op) -> bool:
-        """Does what the operation did; True if another crash could follow from it."""
+        """Replays an operation. True if a crash after it may leave another disk."""
         kind = op.kind
         if kind == b"W":
             self.file(op.a).pending.append(_Change(index, op.b, op.first))
@@ -283,7 +282,7 @@ class TracedDisk:
     # --- what is there -----------------------------------------------------------------------------------------------
 
     def differences(self, root: Path) -> list[str]:
-        """Where the disk is not what the trace says; empty if nothing escaped it."""
+        """The places where the disk differs from the trace. Empty if the trace is complete."""
         found: list[str] = []
 
         def compare(path: Path, directory: Directory) -> None:
@@ -303,13 +302,13 @@ class TracedDisk:
         return found
 
     def names(self, name: str) -> list[set[str]]:
-        """The names in each directory of that name, in whichever directory below the root it lies at this moment."""
+        """The names in each directory with this name, at any place below the root at this moment."""
         above = [node for node in self.root.names.values() if isinstance(node, Directory)]
         found = (directory.names.get(name) for directory in (self.root, *above))
         return [set(node.names) for node in found if isinstance(node, Directory)]
 
     def after_crash(self, target: Path, chance: Random) -> None:
-        """Builds in `target` what a machine might find that went down at this moment."""
+        """Builds in `target` a possible disk of a machine that went down at this moment."""
         habit = chance.randrange(4)
         until = 0
         if habit == 2:
@@ -326,7 +325,7 @@ class TracedDisk:
     def _build(
         self, directory: Directory, target: Path, habit: int, until: int, chance: Random, built: dict[int, Path]
     ) -> None:
-        """`built`: where each file stands that has a name already."""
+        """Builds a directory. `built` has the place of each file that has a name already."""
         target.mkdir()
         names = dict(directory.durable)
         for index, changes in directory.pending:

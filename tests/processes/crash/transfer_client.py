@@ -3,22 +3,22 @@
     transfer_client.py work BOOTSTRAP NAME TRANSACTIONAL_ID HISTORY [ISOLATION]
     transfer_client.py watch BOOTSTRAP NAME HISTORY ISOLATION
 
-`work` is a member of a group that consumes transfers and makes two entries of each, a debit and a credit, in one
-transaction with the offsets. Each fifth transaction is aborted and done again: an abort drops the records that are not
-written yet, and each second time all are. A producer that is fenced, or cannot go on, ends the process with code 3: it
-is to be started again.
+`work` is a member of a group that consumes transfers and makes two entries for each, a debit and a credit, in one
+transaction with the offsets. Each fifth transaction is aborted and repeated. An abort drops the records that are not
+written yet. Before each second abort all records are written. A producer that is fenced, or cannot continue, ends the
+process with code 3, and the process must be started again.
 
-`watch` writes transfers, follows all entries and says how many transfers it has seen whole. From time to time it asks
-for the last stable offsets and reads up to them (`stable` in the history).
+`watch` writes transfers, follows all entries and prints the number of transfers that it has seen whole. From time to
+time it asks for the last stable offsets and reads up to them (`stable` in the history).
 
-stdin     of `work`: its end has it finish. Of `watch`: "end" ends the transfers, and "complete" is said when all are
-          seen; "last" has it wait until no transaction is open, and read everything once from its beginning
-stdout    ready, seen N, fed N, complete; error WHAT: what a call was told; fatal WHAT: why it ends
+stdin     of `work`: at its end, it finishes. Of `watch`: "end" ends the transfers, and prints "complete" when all are
+          seen. At "last" it waits until no transaction is open, and reads everything once from the beginning
+stdout    ready, seen N, fed N, complete; error WHAT: an error of a call; fatal WHAT: the reason for its end
 
-A producer of librdkafka 2.10 and newer may wait for a coordinator for good that was gone from the metadata for a while
-(librdkafka's issue 5511): it has no connection then and makes none. Its process begins again after STUCK_SECONDS.
-Clients of these releases may also lock themselves up (its issue 5476): a call then does not return when its own time
-is up, whatever brokers do. The process says which call that was, and begins again."""
+A producer of librdkafka 2.10 and newer may wait forever for a coordinator that was missing in the metadata for a while
+(librdkafka's issue 5511). It has no connection then and opens none. Its process starts again after STUCK_SECONDS.
+Clients of these releases may also lock themselves up (its issue 5476): a call then does not return at its timeout, and
+brokers cannot change this. The process prints the name of the call, and starts again."""
 
 from __future__ import annotations
 
@@ -58,11 +58,11 @@ def end_process(code: int, *words: object) -> NoReturn:
 
 
 class _BeginAgainError(Exception):
-    """This producer cannot go on."""
+    """This producer cannot continue."""
 
 
 class _Calls:
-    """The calls to librdkafka. One that has not returned STUCK_SECONDS after its own time is up ends the process."""
+    """The calls to librdkafka. A call that has not returned STUCK_SECONDS after its own timeout ends the process."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -118,7 +118,7 @@ class Worker:
                 "partition.assignment.strategy": "range",
             }
         )
-        #: Goes up with each assignment. Offsets are committed in the name of the member that was given the records.
+        #: Rises with each assignment. Offsets are committed in the name of the member that got the records.
         self._generation = 0
         self._member: Any = None
         self._count = 0
@@ -219,7 +219,8 @@ class Worker:
                 time.sleep(_AGAIN_SECONDS)
 
     def _until_done(self, what: str, call: Callable[[], object]) -> None:
-        """Again while the error says so; raises KafkaException where the transaction is to be aborted."""
+        """Repeats the call while its error is retriable. Raises KafkaException where the transaction must be
+        aborted."""
         deadline = time.monotonic() + STUCK_SECONDS
         while True:
             try:
@@ -357,7 +358,7 @@ def _must_be_there(error: Any, message: Any) -> None:
 
 
 def _end(consumer: Any, key: TopicPartition) -> int:
-    """Where reading ends: the last stable offset for a reader of committed records."""
+    """The offset at which reading ends: the last stable offset for a reader of committed records."""
     while True:
         try:
             return int(consumer.get_watermark_offsets(Place(*key), timeout=_CALL_SECONDS, cached=False)[1])

@@ -1,9 +1,9 @@
-"""A bank: transfers between accounts, the entries that are made of them, and what must hold of these.
+"""A bank: transfers between accounts, the entries that are made of them, and the checks of these.
 
 A transfer is a record of the topic `transfers`, and becomes two records of the topic `entries` in one transaction: a
 debit and a credit, each in the partition of its account. Half of the transfers stay within one partition: the sum of
-their entries is zero there in every snapshot, up to a last stable offset, but for one that another transaction cuts
-off which began in between. The others go from one partition to another."""
+their entries is zero there in every snapshot, up to a last stable offset, except where another transaction began
+between the two entries and cuts one off. The others go from one partition to another."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Transfer:
 
 
 def entries_of(transfer: Transfer, transaction: str) -> list[tuple[int, bytes]]:
-    """(partition, value) of the debit and the credit."""
+    """The partition and the value of the debit and of the credit."""
     sides = ((transfer.debtor, -transfer.amount), (transfer.creditor, transfer.amount))
     return [
         (partition_of(account), f"{transaction}:{transfer.number}:{account}:{amount}".encode())
@@ -60,8 +60,8 @@ def entries_of(transfer: Transfer, transaction: str) -> list[tuple[int, bytes]]:
 
 
 def wrong(history: Sequence[Operation], transfers: int) -> list[str]:
-    """What is wrong with the balances: sentences, none where all is right. So many `transfers` were written, numbered
-    from 0."""
+    """The mistakes in the balances, as sentences. The number of written `transfers` is given. They are numbered from
+    0."""
     entries: dict[int, dict[int, str]] = defaultdict(dict)
     for operation in history:
         if isinstance(operation, Polled) and operation.topic == ENTRIES:
@@ -70,8 +70,9 @@ def wrong(history: Sequence[Operation], transfers: int) -> list[str]:
 
 
 def _wrong_sums(history: Iterable[Operation], entries: dict[int, dict[int, str]]) -> list[str]:
-    """Each snapshot of a partition has a sum of zero over the transfers that stay in it. Where it ends at the first
-    record of a transaction, or at one that is not shown, that one may have cut off a transfer."""
+    """Checks that the transfers that stay in a partition have a sum of zero in each of its snapshots. A snapshot that
+    ends at the first record of a transaction, or at a record that is not shown, is not checked, since a transfer may
+    be cut off there."""
     sums: dict[int, tuple[list[int], list[int]]] = {}
     #: Records of each partition that are not the first of their transaction.
     later: dict[int, set[int]] = {}
@@ -99,7 +100,7 @@ def _wrong_sums(history: Iterable[Operation], entries: dict[int, dict[int, str]]
 
 
 def _wrong_counts(history: Iterable[Operation], transfers: int) -> list[str]:
-    """Each full read has each transfer's debit and credit once."""
+    """Checks that each full read has each transfer's debit and credit once."""
     reading: dict[str, list[str]] = {}
     found, full_reads = [], 0
     for operation in history:

@@ -1,8 +1,8 @@
-"""Load for the crash tests of the tree's server: sessions that write, number, watch and hold ephemeral nodes, notice
-every answer, and judge each one.
+"""Load for the crash tests of the tree's server: sessions that write, number, watch and hold ephemeral nodes, note
+every answer, and check each one.
 
-A change whose connection ended before its answer may have happened or not; whoever made it looks when the session is
-back, and goes on from there.
+A change whose connection ended before its answer may have happened or not. The client checks this when its session is
+back, and continues from there.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from jesenska.metadata.zookeeper.client.connect_string import ConnectString
 
 T = TypeVar("T")
 
-#: Nodes that one order of changes is watched on at a time.
+#: The number of nodes that are watched at a time.
 _AHEAD = 100
 
 
 class Load:
-    """What all have in common: how much was answered, and when to stop."""
+    """The common state of all clients: the number of answers, and the sign to stop."""
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -52,7 +52,7 @@ class Load:
             self._reached.set()
 
     async def wait_for(self, more: int) -> None:
-        """Returns when so many more changes were answered; raises what went wrong."""
+        """Returns when this number of further changes was answered. Raises the error of a client that fails."""
         self._wanted = self.answered + more
         self._reached.clear()
         reached = asyncio.create_task(self._reached.wait())
@@ -104,7 +104,7 @@ class Session:
                 await self._connected.wait()
 
     async def until_answered(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """Asks again, for what may be asked twice, for as long as no answer comes."""
+        """Repeats a request while there is no answer. The request must be repeatable."""
         while True:
             await self.connected()
             try:
@@ -114,7 +114,7 @@ class Session:
 
 
 class Setter:
-    """Writes rising numbers into a node of its own: each answered one stays, and each counts once."""
+    """Writes rising numbers into a node of its own. Each acknowledged number stays, and each write counts once."""
 
     def __init__(self, load: Load, session: Session, path: str) -> None:
         self._load, self._session, self._path = load, session, path
@@ -148,8 +148,8 @@ class Setter:
 
 
 class Numberer:
-    """Makes sequential nodes below a parent of several and deletes some of them, the newest often: no number is given
-    twice."""
+    """Creates sequential nodes below a parent of several clients and deletes some of them, often the newest. No number
+    may be given twice."""
 
     def __init__(self, load: Load, session: Session, parent: str, name: str, given: dict[str, str]) -> None:
         self._load, self._session, self._parent, self._name, self._given = load, session, parent, name, given
@@ -185,7 +185,8 @@ class Numberer:
 
 
 async def check_numbers(reader: Session, parent: str, numberers: list[Numberer], given: dict[str, str]) -> None:
-    """Every node that was answered and not deleted is there with its data, and no other but what was not answered."""
+    """Checks that every node that was answered and not deleted is there with its data. Other nodes may only be those
+    of unanswered requests."""
     names, stat = await reader.store.children(parent)
     found = {f"{parent}/{name}": (await reader.store.get(f"{parent}/{name}"))[0].decode() for name in names}
     for one in numberers:
@@ -202,7 +203,7 @@ async def check_numbers(reader: Session, parent: str, numberers: list[Numberer],
 
 
 class Watcher:
-    """Watches the nodes that setters write: each watch hears once, of a change that is made, and before an answer
+    """Watches the nodes that setters write. Each watch gets one event, only for a real change, and before an answer
     shows that change."""
 
     def __init__(self, load: Load, session: Session, path: str) -> None:
@@ -244,10 +245,9 @@ class Watcher:
 
 
 class InOrder:
-    """One session changes nodes one after the other, another watches all of them, in no order: it hears of each once,
-    in the order of the changes.
-
-    Even nodes are created (watched by `exists`), odd ones exist and are set (watched by `get`)."""
+    """One session changes nodes one after the other, and another session watches all of them, in random order. It gets
+    each event once, in the order of the changes. Even nodes are created (watched by `exists`), odd ones exist and are
+    set (watched by `get`)."""
 
     def __init__(self, load: Load, writer: Session, watcher: Session, parent: str) -> None:
         self._load, self._writer, self._watcher, self._parent = load, writer, watcher, parent
@@ -301,7 +301,8 @@ class InOrder:
             return
 
     async def all_heard(self) -> None:
-        """What was changed is heard when the watcher's own answer shows it."""
+        """Checks that every change was reported. The watcher has received all events when its own request is
+        answered."""
         await self._watcher.until_answered(self._watcher.store.sync)
         assert len(self.events) == len(set(self.events)), "a watch was heard twice"
         assert self.events == self.changed, (
@@ -310,7 +311,8 @@ class InOrder:
 
 
 class Holder:
-    """Holds ephemeral nodes through all restarts: those it has made and not deleted are there, and are its own."""
+    """Holds ephemeral nodes through all restarts. The nodes that it has created and not deleted exist, and belong to
+    it."""
 
     def __init__(self, load: Load, session: Session, parent: str) -> None:
         self._load, self._session, self._parent = load, session, parent
@@ -337,7 +339,7 @@ class Holder:
 
 
 async def _create(store: ZooKeeperStore, path: str, data: bytes = b"", *, ephemeral: bool = False) -> None:
-    """That may be asked again: the node is its writer's alone."""
+    """Creates a node. The request may be repeated, since only this client writes the node."""
     try:
         await store.create(path, data, ephemeral=ephemeral)
     except NodeExistsError:

@@ -1,9 +1,9 @@
 """Kills a broker between the append of a request and its acknowledgement.
 
-A request is sent, and after some microseconds the broker is stopped (SIGSTOP). Then there are three cases: the file
-has not grown (too early), an answer has come (too late), or the file has grown and no answer has come: that one is
-killed. Otherwise the broker goes on, its answer is taken, and the delay of the next request is moved a little. Nothing
-in the broker knows of it.
+A request is sent, and after some microseconds the broker is paused (SIGSTOP). Then there are three cases: the file has
+not grown (too early), an answer has arrived (too late), or the file has grown and no answer has arrived. In the third
+case the broker is killed. Otherwise it is resumed, its answer is received, and the delay of the next request is
+changed a little. The broker's code contains nothing for this.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _ATTEMPTS_MAX = 1500
 
 
 def log_bytes(directory: Path) -> int:
-    """How much the segments of a partition hold."""
+    """The size of the segments of a partition."""
     return sum(path.stat().st_size for path in directory.glob("*.log"))
 
 
 class Window:
-    """Finds the moment, and remembers about where it lies. `hits` and `attempts` are counted over all kills."""
+    """Finds the moment, and keeps its approximate delay. `hits` and `attempts` are counted over all kills."""
 
     def __init__(self, seed: int) -> None:
         self._chance = random.Random(seed)
@@ -43,8 +43,9 @@ class Window:
         grown: Callable[[], int],
         answered: Callable[[RawConnection], None],
     ) -> bool:
-        """Sends one request after another (`frame_of`) until the broker was killed in the window; `answered` takes the
-        answer of each that was not. False, with the broker killed all the same, if it was not to be had."""
+        """Sends one request after another (`frame_of`) until the broker was killed in the window. `answered` gets the
+        answer of each request that was not. Returns False if the moment was not found; the broker is killed then,
+        too."""
         with RawConnection(broker.bootstrap) as connection:
             for _ in range(_ATTEMPTS_MAX):
                 self.attempts += 1

@@ -1,12 +1,12 @@
-"""The largest requests that are legal: each array of each request filled as far as a broker takes it, each field of
-bytes with tens of megabytes.
+"""The largest legal requests: each array of each request is filled as far as a broker accepts it, and each field of
+bytes has tens of megabytes.
 
-    python -m tests.processes.fuzz.largest_requests  every API and version, beside a bystander; a line for each that
-                                                     anybody felt
+    python -m tests.processes.fuzz.largest_requests  every API and version, beside a bystander. A line for each that
+                                                     has an effect on it
     python -m tests.processes.fuzz.largest_requests --api 1    one API
 
-For each request: how long a bystander waited at most while it was in work, how much memory the broker had at most
-beside what it had before, and what is left two seconds later."""
+Prints for each request: the longest wait of the bystander while it was processed, the most additional memory of the
+broker, and the additional memory that is left two seconds later."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _PATIENCE_SECONDS = 20.0
 
 @dataclass(frozen=True)
 class Felt:
-    """What one request did to everybody else."""
+    """The effect of one request on all other clients."""
 
     what: str
     request_mb: float
@@ -69,7 +69,7 @@ def arrays(value: Struct, version: int, path: str = "") -> Iterator[tuple[Struct
 
 
 def filled(request: Message, version: int, room: int, number: int, distinct: bool) -> tuple[Message, str] | None:
-    """The request with its array of that number filled; None past the last one."""
+    """The request with the array of this number filled. None after the last array."""
     made = copy.deepcopy(request)
     found = list(arrays(made, version))
     if number >= len(found):
@@ -115,7 +115,7 @@ def _element(kind: Any, model: Any, number: int) -> Any:
 
 
 class Bystander(threading.Thread):
-    """Asks for versions all the time, and looks at the broker's memory."""
+    """Sends ApiVersions all the time, and watches the broker's memory."""
 
     def __init__(self, bootstrap: str, pid: int) -> None:
         super().__init__(daemon=True)
@@ -139,8 +139,7 @@ class Bystander(threading.Thread):
             self.failure = failure
 
     def take(self) -> tuple[float, float]:
-        """The longest that it has waited, in seconds, and the most that the broker held, in MB, since it was asked for
-        last."""
+        """The longest wait in seconds, and the broker's most memory in MB, since the last call."""
         with self._figures:
             taken = self._slowest, self._most_mb
             self._slowest = self._most_mb = 0.0
@@ -156,7 +155,7 @@ class Bystander(threading.Thread):
 
 
 def trials(served: Served, keys: list[int], *, newest_only: bool) -> Iterator[Felt]:
-    """Sends one such request after the other to the broker, which nobody else uses."""
+    """Sends one request of this kind after the other to the broker, which has no other clients."""
     broker = served.broker
     with Bystander(broker.bootstrap, broker.pid) as bystander:
         for key in keys:
@@ -237,7 +236,7 @@ def main() -> None:
         print(f"{count} requests: a bystander waited {worst:.3f} s at most, memory grew by {worst_mb:.1f} MB at most")
 
 
-#: No topic that a request makes outlives the trial by much, and nobody waits for members that do not come.
+#: Topics that a request creates are deleted soon after the trial, and groups do not wait for missing members.
 SETTINGS = {"auto.create.topics.enable": "false", "delete.topic.enable": "true"}
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ _INTERESTING = (
     2**64 - 1,
 )
 _FRAME_MAX = 1 << 20
-#: Where a batch of format 2 has its parts: length at 8, magic at 16, CRC at 17, what the CRC covers from 21.
+#: The offsets of the parts of a batch of format 2: length at 8, magic at 16, CRC at 17, bytes under the CRC from 21.
 _BATCH_HEAD_BYTES, _MAGIC_AT, _CRC_AT, _COVERED_AT = 61, 16, 17, 21
 
 
@@ -41,7 +41,7 @@ def _flip_bits(frame: bytearray, others: Sequence[bytes], source: random.Random)
 
 
 def _put_integer(frame: bytearray, others: Sequence[bytes], source: random.Random) -> None:
-    """A count, a length, an offset, a version: something of 1 to 8 bytes at the edge of its range."""
+    """Changes a count, a length, an offset or a version: 1 to 8 bytes get a value at the edge of its range."""
     size = source.choice((1, 2, 4, 8))
     at = source.randrange(len(frame))
     frame[at : at + size] = (source.choice(_INTERESTING) % (1 << (8 * size))).to_bytes(size, "big")[: len(frame) - at]
@@ -77,13 +77,13 @@ def _repeat(frame: bytearray, others: Sequence[bytes], source: random.Random) ->
 
 
 def _splice(frame: bytearray, others: Sequence[bytes], source: random.Random) -> None:
-    """The head of one and the tail of another."""
+    """Joins the head of one frame and the tail of another."""
     other = source.choice(others)
     frame[source.randrange(len(frame)) :] = other[source.randrange(len(other)) :]
 
 
 def _transplant(frame: bytearray, others: Sequence[bytes], source: random.Random) -> None:
-    """A piece of another one somewhere inside."""
+    """Inserts a piece of another frame somewhere inside."""
     other, at = source.choice(others), source.randrange(len(frame))
     start, size = source.randrange(len(other)), source.randrange(1, 100)
     frame[at : at + size] = other[start : start + size]
@@ -123,7 +123,7 @@ _MUTATIONS: tuple[Callable[[bytearray, Sequence[bytes], random.Random], None], .
 
 
 def _seal(frame: bytearray) -> None:
-    """Makes the CRC of a batch in the frame right, so that what is wrong inside it is met behind the CRC's check."""
+    """Corrects the CRC of a batch in the frame, so that errors inside the batch are met after the check of the CRC."""
     at = frame.find(b"\x02", _MAGIC_AT)
     while at >= _MAGIC_AT:
         base = at - _MAGIC_AT
@@ -137,7 +137,7 @@ def _seal(frame: bytearray) -> None:
 
 
 def hostile(frames: Sequence[bytes], source: random.Random) -> bytes:
-    """One frame with its length in front, which is wrong now and then."""
+    """One frame with its length in front, which is sometimes wrong."""
     frame = bytearray(source.choice(frames))
     for _ in range(source.choice((1, 1, 1, 2, 3))):
         if frame:

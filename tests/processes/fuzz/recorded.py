@@ -19,7 +19,7 @@ _NOW_MS = 1_700_000_000_000
 
 
 def _produce(served: Served) -> list[tuple[Message, int]]:
-    """Batches of every codec, of several records, from an idempotent producer; several in one request."""
+    """Batches of every codec, of several records, from an idempotent producer. Some requests have several."""
     records = [
         (_NOW_MS + number, b"key %d" % number, b"value " * number, ((b"name", b"header"),)) for number in range(20)
     ]
@@ -50,7 +50,7 @@ def _fetch(served: Served) -> list[tuple[Message, int]]:
 
 
 def record(served: Served) -> list[bytes]:
-    """Sends each to the broker, which must answer; without the length in front."""
+    """Sends each frame to the broker, which must answer. Returns the frames without the length in front."""
     requests = [(make(served, version), version) for key, make in SENSIBLE.items() for version in served.announced[key]]
     requests += _produce(served) + _fetch(served)
     frames = []

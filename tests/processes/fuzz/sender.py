@@ -1,5 +1,5 @@
-"""Sends frames to a broker over many connections at once, as a client that means no good would: it does not care for
-the answers, sends before they come, goes away without a word, and comes again."""
+"""Sends frames to a broker over many connections at once, as a hostile client would. It ignores the answers, sends
+before they arrive, disconnects without warning, and connects again."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _RESET = struct.pack("ii", 1, 0)  # closing sends RST: no port of ours waits for
 
 
 class _One:
-    """A connection: frames go out as answers come in, and it ends when the broker closes it, is silent too long, or it
-    has sent enough."""
+    """A connection that sends frames as answers arrive. It ends when the broker closes it, when it is silent too long,
+    or when it has sent enough."""
 
     __slots__ = ("left", "since", "sock", "unsent")
 
@@ -38,7 +38,8 @@ def send_all(
     source: random.Random,
     opening: Callable[[random.Random], bytes] = lambda _: b"",
 ) -> Counter[str]:
-    """How the connections ended, and how many answers came. `opening` is what a connection sends first."""
+    """Sends all frames. Returns the number of connections by the way that they ended, and the number of answers.
+    `opening` makes the first bytes of a connection."""
     host, _, port = bootstrap.rpartition(":")
     address = (host, int(port))
     ended: Counter[str] = Counter()

@@ -1,11 +1,11 @@
-"""A broker among hostile clients: frames of every API, mutated, over real sockets. JESENSKA_SEED says where the
-random source begins. The long run sends a million:
+"""A broker among hostile clients: frames of every API, mutated, over real sockets. JESENSKA_SEED is the seed of the
+random source. The long run sends a million:
 
     JESENSKA_TESTS=everything python -m pytest tests/processes/fuzz -s
 
-The broker stays up, serves a bystander all the time, meets nothing that it did not expect (no stack in its log), keeps
-what was written, and its memory does not grow: topics and groups that hostile frames have made are deleted before it
-is looked at, since they are no leak.
+The broker stays up, serves a bystander all the time, meets no unexpected error (no stack trace in its log), and keeps
+all written records. Its memory does not grow: topics and groups that hostile frames have created are deleted before it
+is measured, since they are not a leak.
 """
 
 from __future__ import annotations
@@ -62,14 +62,14 @@ _CHUNK = 10_000
 _WARM_UP = max(20_000, min(50_000, FRAMES // 10))
 _GROWTH_MAX_MB = 20.0
 _NOW_MS = 1_700_000_000_000
-#: Thousands of partitions in one request are legal, slow and large: tests/processes/broker/test_many_partitions has
-#: them. Here they would hide what grows.
+#: Thousands of partitions in one request are legal, slow and large. tests/processes/broker/test_many_partitions tests
+#: them. Here they would hide a growth of memory.
 _PARTITIONS_MAX = 500
 _KEPT = "written-by-a-bystander"
 
 pytestmark = pytest.mark.timeout(120 + FRAMES // 100)
 
-#: Hostile frames may set any timeout, so the broker's own limits are short; what groups there are then ends soon.
+#: Hostile frames may set any timeout, so the broker's own limits are short. Remaining groups then end soon.
 _SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "10",
@@ -145,7 +145,7 @@ def _create_kept(bootstrap: str) -> None:
 
 
 def _clean(bootstrap: str, recorded: str) -> tuple[int, int]:
-    """Deletes the topics and groups that hostile frames have made; how many there were."""
+    """Deletes the topics and groups that hostile frames have created. Returns their number."""
 
     async def delete() -> tuple[int, int]:
         cluster = Cluster(bootstrap, ClientConfig(request_timeout_seconds=300.0))
@@ -167,8 +167,8 @@ def _clean(bootstrap: str, recorded: str) -> tuple[int, int]:
 
 
 class Frames:
-    """Two thirds are mutations of recorded frames, the others well formed with hostile values; a few of those are
-    mutated, too."""
+    """Two thirds are mutations of recorded frames. The others are well formed with hostile values, and a few of those
+    are mutated, too."""
 
     def __init__(self, served: Served) -> None:
         self.recorded = record(served)
@@ -196,7 +196,7 @@ class Frames:
 
 
 def partitions_wanted(frame: bytes) -> int:
-    """How many partitions a frame makes the broker create, if it can be read."""
+    """The number of partitions that a frame makes the broker create, if it can be read."""
     view = memoryview(frame)[4:]
     try:
         key, version, _ = FIXED.unpack_from(view)

@@ -1,12 +1,12 @@
 """The tree's server (zookeeper-server-start) among hostile clients: frames of every operation, mutated, connects,
-four-letter words, wild multis, over real sockets. JESENSKA_SEED says where the random
-source begins. The long run sends a hundred thousand:
+four-letter words, wild multis, over real sockets. JESENSKA_SEED is the seed of the random source. The long run sends a
+hundred thousand:
 
     JESENSKA_TESTS=everything python -m pytest tests/processes/fuzz/test_hostile_tree_frames.py -s
 
-The server stays up, serves a bystander all the time, meets nothing that it did not expect (no stack in its log), keeps
-what the bystander wrote, and its memory does not grow: nodes that hostile frames have made are deleted before it is
-looked at, since they are no leak.
+The server stays up, serves a bystander all the time, meets no unexpected error (no stack trace in its log), and keeps
+the bystander's data. Its memory does not grow: nodes that hostile frames have created are deleted before it is
+measured, since they are not a leak.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from tests.profiles import rounds
 FRAMES = rounds(quick=1000, ci=5000, everything=25_000)
 SEED = int(os.environ.get("JESENSKA_SEED", "1"))
 _CHUNK = 5000
-#: Until the largest moments of the allocator are behind.
+#: The number of frames after which the memory of the allocator does not grow much any more.
 _WARM_UP = max(5000, min(30_000, FRAMES // 4))
 _GROWTH_MAX_MB = 20.0
-#: What hostile clients cannot guess.
+#: A secret that hostile clients cannot guess.
 _KEY = b"bystander:secret"
 _OWN = (Acl(31, *digest_identity(_KEY)),)
 
@@ -47,8 +47,8 @@ pytestmark = pytest.mark.timeout(120 + FRAMES // 100)
 
 
 class Bystander(threading.Thread):
-    """Makes a node, reads it and all the others' number again, and changes one, all the time, in a session of its
-    own."""
+    """Creates a node, reads it and the number of all the others again, and changes one, all the time, in a session of
+    its own."""
 
     def __init__(self, address: str) -> None:
         super().__init__()
@@ -92,7 +92,7 @@ class Bystander(threading.Thread):
 
 
 async def _deleted(store: Store, path: str) -> int:
-    """How many nodes there were from that one down; those that are kept from us stay."""
+    """Deletes a node and all nodes below it, except forbidden ones. Returns the number of nodes that there were."""
     try:
         names = (await store.children(path))[0]
     except (NoNodeError, NoAuthError):
@@ -106,7 +106,8 @@ async def _deleted(store: Store, path: str) -> int:
 
 
 def _clean(address: str, sessions: int | None = None) -> int:
-    """Deletes what hostile frames have made; waits, if asked, until no more than so many sessions are left."""
+    """Deletes the nodes of hostile frames. With `sessions`, waits until no more than this number of sessions is
+    left."""
 
     async def clean() -> int:
         store = await connect(address, auth=[("digest", CLEANER)])
@@ -143,8 +144,8 @@ async def _sessions(address: str) -> int:
 
 
 def _resident_mb(pid: int, limit: float | None) -> float:
-    """Now, or where that is beyond the limit when the server has given back what is free: it does every fifteen
-    seconds."""
+    """The resident memory. Where it exceeds the limit, waits until the server has returned its free memory, which
+    happens every fifteen seconds."""
     ends = time.monotonic() + 40
     found = resident_mb(pid)
     while limit is not None and found >= limit and time.monotonic() < ends:

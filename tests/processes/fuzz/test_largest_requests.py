@@ -18,7 +18,7 @@ from tests.sensible_requests import SENSIBLE, Served
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is read from /proc")
 
-#: Those that name what there is many of. All others are tried by the command.
+#: The APIs with large arrays. The command tries all others.
 _KEYS = [1, 3, 11, 15, 32]
 
 

@@ -31,7 +31,7 @@ from jesenska.metadata.zookeeper.messages import (
 from jesenska.metadata.zookeeper.server import four_letter_words
 from tests.processes.fuzz.mutate import hostile
 
-#: The root is not among them: whoever takes the right to it from all others ends the game.
+#: The root is not in this list: a client that removes all others' rights to it would end the test.
 _PATHS = (
     "/f",
     "/f/a",
@@ -51,7 +51,7 @@ _PATHS = (
     "/" + "p" * 3000,
 )
 _NUMBERS = (0, 1, -1, 2, 3, 4, 6, 31, 127, 1 << 16, 2**31 - 1, -(2**31))
-#: Who may clean up.
+#: The client that may delete all nodes.
 CLEANER = b"me:secret"
 _MINE = Acl(31, *digest_identity(CLEANER))
 _ACLS = (
@@ -98,7 +98,7 @@ def _multi(kinds: list[SubRequest]) -> bytes:
 
 
 def recorded() -> list[bytes]:
-    """One or more good frames of every operation; without the length in front."""
+    """One or more good frames of every operation, without the length in front."""
     multi = _multi([SubRequest(kind, body) for kind, body in _BODIES if kind in messages.MULTI_TYPES])
     reads = _multi(
         [
@@ -118,16 +118,16 @@ def recorded() -> list[bytes]:
 
 
 def connects() -> list[bytes]:
-    """First frames of a connection: a new session, with and without the read-only byte, and one come back to that
-    there is not."""
+    """First frames of a connection: a new session, with and without the read-only byte, and an unknown session that
+    returns."""
     new = bytes(messages.write(bytearray(), ConnectRequest(0, 0, 4000, 0, bytes(16))))
     other = bytes(messages.write(bytearray(), ConnectRequest(0, 0, 4000, 2 << 56 | 1, b"p" * 16)))
     return [new, new + b"\x00", other, other + b"\x01"]
 
 
 class TreeFrames:
-    """`frame`: with its length in front. `opening` is what a connection sends first: mostly something that is
-    taken."""
+    """Generates frames. `frame` has its length in front. `opening` makes the first frames of a connection, most of
+    which are accepted."""
 
     def __init__(self) -> None:
         self._recorded = recorded()
@@ -192,7 +192,7 @@ class TreeFrames:
         return _request(kind, self._body(kind, source), source.choice((1, 0, -1, -2, -4, -8, 2**31 - 1)))
 
     def _wild_multi(self, source: random.Random) -> bytes:
-        """Of any length and any kinds, ended or not, or ended early."""
+        """A multi of any length and of any kinds, with or without its end, or ended too early."""
         out = bytearray()
         kinds = [*messages.MULTI_TYPES, OpCode.GET_DATA, OpCode.GET_CHILDREN, OpCode.MULTI, OpCode.CREATE_CONTAINER]
         for _ in range(source.choice((0, 1, 2, 5, 50, 1000))):

@@ -1,5 +1,5 @@
-"""Well-formed requests whose values mean harm: counts, offsets, epochs, timeouts and sizes at their edges, names that
-exist and names that cannot."""
+"""Well-formed requests with harmful values: counts, offsets, epochs, timeouts and sizes at their limits, and names
+that exist or cannot exist."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _NAMES = (
 
 
 class WellFormed:
-    """`names` are strings that mean something to the broker, `batches` records that it takes."""
+    """Generates requests. `names` are names that the broker knows, `batches` are records that it accepts."""
 
     def __init__(
         self, announced: Mapping[int, range], names: Sequence[str], ids: Sequence[uuid.UUID], batches: Sequence[bytes]
@@ -65,7 +65,7 @@ class WellFormed:
         self._batches = batches
 
     def frame(self, source: random.Random) -> bytes:
-        """Without the length in front."""
+        """A frame without the length in front."""
         key, versions = source.choice(self._announced)
         version = source.choice(versions)
         api = APIS[key]

@@ -24,7 +24,7 @@ def test_second_broker_in_this_process_is_kept_out_and_does_not_break_the_lock(t
 
 
 def try_lock_elsewhere(directory: Path) -> str:
-    """What another process finds that locks as Java's FileLock does."""
+    """The result of another process that locks the file as Java's FileLock does."""
     program = (
         "import fcntl, sys\n"
         "file = open(sys.argv[1], 'r+')\n"

@@ -1,4 +1,4 @@
-"""zookeeper-server-start on a disk that fails: it ends, says why, and starts again when the disk is good."""
+"""zookeeper-server-start on a disk that fails: it ends, prints the reason, and starts again when the disk works."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What is seen of the tree's server from outside: writes are on the disk before they are answered, many with one fsync
-where many wait."""
+"""The tree's server as its clients see it: writes are on the disk before they are answered, and many waiting writes
+share one fsync."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_each_write_that_is_waited_for_has_an_fsync_before_its_answer(tmp_path: 
         with Fsyncs(tree.pid, tmp_path / "trace") as fsyncs:
             for number in range(_WRITES):
                 await store.set("/n", b"%d" % number)
-                # strace has told of the call before it lets the process go on from it.
+                # strace reports the call before it resumes the process.
                 assert fsyncs.count() >= number + 1
             for _ in range(_WRITES):
                 await store.get("/n")

@@ -1,4 +1,5 @@
-"""The command for mutations, on a project with a tiny module: what is found, survives, is named and hangs is told."""
+"""The command for mutations, on a project with a tiny module. Mutants that are found, survive, are named or hang are
+reported."""
 
 from __future__ import annotations
 
@@ -77,7 +78,7 @@ def _project(root: Path, tests: str = TESTS) -> Project:
 def _outcomes(
     project: Project, named: Path, capsys: pytest.CaptureFixture[str], *arguments: str, code: int
 ) -> tuple[dict[tuple[int, str], tuple[str, str]], str]:
-    """By line and change: the outcome, and why; and what was said meanwhile."""
+    """The outcome and its reason by line and change, and the output meanwhile."""
     assert run(project, [*arguments, "--output", "json"], named) == code
     printed, said = capsys.readouterr()
     outcomes = {
@@ -244,7 +245,7 @@ def test_an_interrupt_ends_the_tests_with_what_they_have_started(tmp_path: Path)
 
 
 def _changes(source: str) -> set[str]:
-    """All changes of a module, and each of them is a module still."""
+    """All changes of a module. Each changed module is still valid Python."""
     found = mutations_of(source, "one.py")
     for mutation in found:
         compile(mutation.applied_to(source), "one.py", "exec")

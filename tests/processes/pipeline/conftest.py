@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _numbers = itertools.count(1)
-#: As much of what Spark's JVM said is shown where it has ended too soon.
+#: The number of characters of the JVM's output that are shown where it has ended too soon.
 _LOG_CHARACTERS = 20_000
 
 
 class Topics:
-    """A client for arranging what the tests read: every call waits for its answer."""
+    """A client that prepares the topics of the tests. Every call waits for its answer."""
 
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
@@ -44,8 +44,8 @@ class Topics:
         return self._connection.cluster
 
     def create(self, partitions: int = 1, *, name: str | None = None, **configs: str) -> str:
-        """A new topic, named by the test or by us; settings with `_` for `.`. Records stay however old they are, as
-        tests choose their times."""
+        """Creates a topic, with the test's name or a new one. Settings have `_` in place of `.`. Records are kept at
+        any age, since tests choose their times."""
         topic = name or f"topic-{os.getpid()}-{next(_numbers)}"
         new = NewTopic(
             topic,
@@ -83,7 +83,8 @@ class Topics:
     def send(
         self, topic: str, values: Sequence[bytes | tuple[Any, ...] | None], partition: int = 0, **options: Any
     ) -> None:
-        """Records of one partition: values, or (value, key, headers, timestamp in ms) as far as they matter."""
+        """Sends records to one partition: values, or (value, key, headers, timestamp in ms) up to the last one that is
+        needed."""
 
         async def work() -> None:
             async with Producer(self._cluster, **options) as producer:
@@ -105,7 +106,7 @@ class Topics:
         )
 
     def offsets(self, topic: str, partitions: int = 1) -> dict[int, tuple[int, int]]:
-        """Earliest and latest offset of each partition."""
+        """The earliest and the latest offset of each partition."""
         keys = [TopicPartition(topic, number) for number in range(partitions)]
         first = self._connection.run(list_offsets(self._cluster, dict.fromkeys(keys, EARLIEST)))
         last = self._connection.run(list_offsets(self._cluster, dict.fromkeys(keys, LATEST)))
@@ -119,7 +120,7 @@ class Topics:
         }
 
     def committed(self, group: str) -> dict[tuple[str, int], int]:
-        """What a group has committed."""
+        """The committed offsets of a group."""
         found = self._connection.run(GroupAdmin(self._cluster).offsets(group))
         return {(key.topic, key.partition): item.offset for key, item in found.items()}
 
@@ -161,7 +162,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
         "spark.sql.streaming.stopTimeout": "30s",
         # A shuffle file that is lost makes Spark drop its executor. In local mode that is the driver, whose heartbeats
-        # then fail for ever, and which ends itself after 60 of them, in ten minutes: in the middle of other tests.
+        # then fail for ever, and which ends itself after 60 of them, in ten minutes, in the middle of other tests.
         "spark.executor.heartbeat.maxFailures": str(2**31 - 1),
     }
     log = tmp_path_factory.mktemp("spark") / "log"
@@ -192,8 +193,7 @@ class Reading:
         return frame
 
     def run(self, frame: DataFrame, checkpoint: Path) -> dict[tuple[str, int], list[int]]:
-        """Runs a stream until it has read what is there; gives the offsets that came in each partition, over all its
-        runs."""
+        """Runs a stream until it has read all records. Returns the offsets of each partition, over all its runs."""
         out = checkpoint / "rows"
         query = (
             frame.writeStream.format("parquet")

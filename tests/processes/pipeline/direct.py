@@ -37,7 +37,7 @@ _QUERIES = {
 
 
 def expected(scratch: Path, flights: int) -> dict[str, Rows]:
-    """The three results of the first flights in their order."""
+    """The three results for the first flights in their order."""
     folder = data_folder()
     text = scratch / "flights.csv"
     text.write_bytes(flights_csv(folder))

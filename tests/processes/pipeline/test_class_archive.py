@@ -1,4 +1,4 @@
-"""Spark's JVM starts with an archive of its classes where there is one that fits, and as ever where there is none."""
+"""Spark's JVM starts with an archive of its classes where a matching one exists, and as usual otherwise."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
-    """This one, with a cache of the test's own."""
+    """This environment, with a cache of the test's own."""
     return {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "my cache")}
 
 
@@ -76,7 +76,7 @@ def test_a_java_that_cannot_use_an_archive_starts_all_the_same_and_says_nothing(
 @pytest.mark.timeout(240)
 @pytest.mark.skipif(sys.platform != "linux", reason="what a process has mapped stands in /proc")
 def test_a_session_starts_with_the_archive(spark: SparkSession) -> None:
-    """script/setup has made one."""
+    """script/setup has created an archive."""
     archives = [path for path in archive_paths(os.environ) if path.is_file()]
     if not archives and os.environ.get("JESENSKA_PEERS") != "required":
         pytest.skip("python -m jesenska.pipeline.spark.make_class_archive has not been run")

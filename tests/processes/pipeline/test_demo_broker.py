@@ -1,4 +1,4 @@
-"""The broker that the demo starts for itself."""
+"""The broker that the demo starts for its own use."""
 
 from __future__ import annotations
 

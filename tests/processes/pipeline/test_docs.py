@@ -1,4 +1,4 @@
-"""The examples of docs/pipeline.md run as they stand there, with the address of a broker that is up."""
+"""The examples of docs/pipeline.md run as printed, with the address of a broker that is up."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_the_examples_of_the_page_run(
         exec(compile(text, str(PAGE), "exec"), scope)
     shown = capsys.readouterr().out
     assert "3 apples" in shown
-    # Three keys of which two are alike, in two partitions; each is read to its end.
+    # There are three keys, two of them equal, in two partitions. Each partition is read to its end.
     progress = [line for line in shown.splitlines() if line.startswith(f"{names[0]}-")]
     assert [line.split(":")[0] for line in progress] == [f"{names[0]}-0", f"{names[0]}-1"]
     assert all(line.endswith(" 0 to go") for line in progress)

@@ -1,4 +1,4 @@
-"""Each micro-batch in one transaction, once and no more."""
+"""Each micro-batch is in one transaction, exactly once."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
 
 
 class Crash(Exception):
-    """The driver ends here."""
+    """The end of the driver at a point."""
 
 
 def rows(spark: SparkSession, first: int, count: int) -> DataFrame:
-    """Numbers from the first on, with keys of their own."""
+    """Rows of numbers from the first on, each with its own key."""
     return spark.range(first, first + count, numPartitions=3).selectExpr(
         "cast(id as string) as key", "cast(id as string) as value"
     )
@@ -111,8 +111,8 @@ def test_a_driver_that_ends_anywhere_leaves_all_or_nothing(
 
 
 def _crash_at(point: str, patched: pytest.MonkeyPatch, query: str | None = None) -> None:
-    """The driver of that query, or any driver, ends there. What a killed driver does not do any more is left out: it
-    aborts nothing and closes nothing."""
+    """Makes the driver of this query, or any driver, end at this point. The actions that a killed driver cannot do are
+    left out: it aborts nothing and closes nothing."""
     name = {
         "after the number": "write_number",
         "before the tasks": "last_batch",
@@ -155,7 +155,7 @@ def test_an_open_transaction_of_another_query_hides_no_marker(
 def test_two_queries_at_once_share_the_topic_of_micro_batches(
     spark: SparkSession, topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One of them ends at each point, again and again, while the other goes on."""
+    """One of them ends at each point, repeatedly, while the other goes on."""
     source, shared = topics.create(3), topics.create(1, cleanup_policy="compact")
     steady, failing = topics.create(2), topics.create(2)
     for partition in range(3):
@@ -174,7 +174,7 @@ def test_two_queries_at_once_share_the_topic_of_micro_batches(
     begun = threading.Event()
 
     class Waiting(ExactlyOnce):
-        """Goes on with its first micro-batch when the other query has left its transaction open."""
+        """Waits with its first micro-batch until the other query has left its transaction open."""
 
         def _run_tasks(self, rows: DataFrame, ticket: Ticket) -> dict[TopicPartition, int]:
             assert begun.wait(60)
@@ -199,7 +199,7 @@ def test_two_queries_at_once_share_the_topic_of_micro_batches(
 def test_a_task_of_an_attempt_that_is_over_writes_nothing(
     spark: SparkSession, topics: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It belongs to a driver that was killed: before the next attempt is committed, and afterwards."""
+    """The task belongs to a killed driver. It runs before the next attempt is committed, and afterwards."""
     topic = topics.create(2)
     write = ExactlyOnce(f"zombie-{topic}", options(topics, topic))
     tickets: list[Ticket] = []
@@ -277,8 +277,8 @@ def test_a_micro_batch_of_which_spark_loses_what_was_shuffled_is_begun_anew(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """As with an executor. Tasks that have ended then have written what others will get once more. There are more
-    tasks than can be at work at once: the later ones find the files gone."""
+    """The files are lost as with an executor. Tasks that have ended then have written records that other tasks will
+    write again. There are more tasks than can run at once, so the later ones find the files missing."""
     topic, lost = topics.create(6), tmp_path / "lost"
     shuffled = Path(spark.conf.get("spark.local.dir") or "")
     write_packed = exactly_once._write_packed
@@ -288,7 +288,7 @@ def test_a_micro_batch_of_which_spark_loses_what_was_shuffled_is_begun_anew(
         if written and not lost.exists():
             lost.touch()
             for file in shuffled.glob("**/shuffle_*"):
-                file.unlink(missing_ok=True)  # Spark clears away what earlier jobs have shuffled
+                file.unlink(missing_ok=True)  # Spark removes the shuffle files of earlier jobs
         return written
 
     monkeypatch.setattr(exactly_once, "_write_packed", write_and_lose)
@@ -308,7 +308,7 @@ def test_a_micro_batch_of_which_spark_loses_what_was_shuffled_is_begun_anew(
     [("none", "cast(id as string)"), ("none", "uuid()"), ("zstd", "rpad(cast(id as string), 900, 'x')")],
 )
 def test_what_is_shuffled_arrives_as_it_was(spark: SparkSession, topics: Topics, compression: str, value: str) -> None:
-    """Values that can be compressed for the way, values that cannot, and batches that are compressed already."""
+    """Values that can be compressed for the shuffle, values that cannot, and batches that are compressed already."""
     topic = topics.create(3)
     made = spark.range(0, 5000, numPartitions=3).selectExpr("cast(id as string) as key", f"{value} as value").cache()
     ExactlyOnce(f"way-{topic}", options(topics, topic, kafka_compression_type=compression))(made, 0)
@@ -391,7 +391,7 @@ def test_a_query_needs_a_name(topics: Topics) -> None:
 def test_a_stream_that_is_stopped_and_killed_goes_on_exactly(
     spark: SparkSession, topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Six micro-batches; the driver ends at each named point once, and the query goes on from its checkpoint."""
+    """Six micro-batches. The driver ends at each named point once, and the query continues from its checkpoint."""
     source, target = topics.create(3), topics.create(2)
     for partition in range(3):
         topics.send(source, [b"%d" % number for number in range(partition, 60, 3)], partition)
@@ -420,7 +420,7 @@ def test_a_stream_that_is_stopped_and_killed_goes_on_exactly(
 def test_another_checkpoint_under_a_name_is_refused_and_so_is_an_old_one(
     spark: SparkSession, topics: Topics, tmp_path: Path
 ) -> None:
-    """Both would leave out rows that nobody has written."""
+    """Both would skip rows that were never written."""
     source, target, other = topics.create(1), topics.create(1), topics.create(1)
     checkpoint, copied = tmp_path / "checkpoint", tmp_path / "copied"
 
@@ -465,7 +465,7 @@ def test_another_checkpoint_under_a_name_is_refused_and_so_is_an_old_one(
 def test_offsets_of_another_query_in_the_checkpoint_are_refused(
     spark: SparkSession, topics: Topics, tmp_path: Path, offsets_at_once: str, reason: str
 ) -> None:
-    """Its micro-batches have later numbers, and what lies between would be left out."""
+    """Its micro-batches have later numbers, and the rows in between would be skipped."""
     source, target, other = topics.create(1), topics.create(1), topics.create(1)
 
     def run(topic: str, **more: str) -> None:
@@ -494,7 +494,7 @@ def test_offsets_of_another_query_in_the_checkpoint_are_refused(
 
 
 def test_the_topic_of_micro_batches_stays_small(spark: SparkSession, topics: Topics) -> None:
-    """It is compacted behind a segment of 1 MiB, the smallest that Apache Kafka 4 takes."""
+    """The topic is compacted after each segment of 1 MiB, the smallest that Apache Kafka 4 accepts."""
     topic, batches = topics.create(1), f"batches-{uuid.uuid4()}"
     ExactlyOnce(f"small-{topic}", options(topics, topic, batches_topic=batches))(rows(spark, 0, 1), 0)
     settings = topics.settings(batches)
@@ -502,7 +502,8 @@ def test_the_topic_of_micro_batches_stays_small(spark: SparkSession, topics: Top
 
 
 def test_numbers_of_micro_batches_are_read_once(spark: SparkSession, topics: Topics) -> None:
-    """What a process keeps of a query does not grow with its micro-batches, nor does what it reads for each."""
+    """The memory that a process uses for a query does not grow with its micro-batches, and neither does the amount
+    that it reads for each."""
     topic = topics.create(1)
     write = ExactlyOnce(f"many-{topic}", options(topics, topic))
     for number in range(5):

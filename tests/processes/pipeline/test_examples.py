@@ -1,5 +1,5 @@
-"""What is in examples/ runs: the notebook from top to bottom, without a notebook's machinery, its cells one after the
-other in one scope; the query from topic to topic."""
+"""The programs in examples/ run. The notebook runs from top to bottom, without a notebook's machinery: its cells run
+one after the other in one scope. The query runs from topic to topic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small ranges share tasks, large ones do not; nothing is lost or parted."""
+"""Small ranges share tasks, and large ones do not. No range is lost or split."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Patterns of topic names mean what they mean in Java."""
+"""Patterns of topic names have the same meaning as in Java."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A program that has Python's processes forked from one that is ready: it is as any Python, only sooner."""
+"""A program that forks Python's processes from a ready one. Such a process is like any Python, but starts faster."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def ready() -> Iterable[ReadyPython]:
 
 @pytest.fixture
 def short() -> Iterable[Path]:
-    """A directory whose path leaves room for sockets in it; pytest's own may be too long."""
+    """A directory with a path that is short enough for sockets in it. pytest's own path may be too long."""
     with tempfile.TemporaryDirectory(dir="/tmp") as path:
         yield Path(path)
 

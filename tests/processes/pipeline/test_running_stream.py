@@ -1,5 +1,4 @@
-"""What happens to topics while a query runs: partitions and topics that come, topics that go, and how far the query is
-behind."""
+"""Changes of topics while a query runs: new partitions and topics, deleted topics, and the lag of the query."""
 
 from __future__ import annotations
 
@@ -18,8 +17,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 
 
 class Running:
-    """A query that runs until the test ends, and the offsets that it has read of each partition, in the order in which
-    they came."""
+    """A query that runs until the test ends, and the offsets that it has read of each partition, in order of
+    arrival."""
 
     def __init__(self, frame: Any, state: Path) -> None:
         self.found: dict[tuple[str, int], list[int]] = {}
@@ -31,9 +30,9 @@ class Running:
             self.found.setdefault(key, []).extend(offsets)
 
     def until(self, wanted: dict[tuple[str, int], list[int]]) -> None:
-        """Waits until it has read that; the test's time limit is the limit."""
+        """Waits until the query has read these offsets. The limit is the time limit of the test."""
         while any(len(self.found.get(key, [])) < len(offsets) for key, offsets in wanted.items()):
-            self.query.processAllAvailable()  # raises what the query failed with
+            self.query.processAllAvailable()  # raises the error of the query
         assert self.found == wanted
 
 

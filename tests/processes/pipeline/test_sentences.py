@@ -1,4 +1,4 @@
-"""What a user reads when a query fails: the sentence first, and a remedy that Spark's users have."""
+"""The text that a user reads when a query fails: the sentence first, with a remedy that Spark's users can apply."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.processes.pipeline.conftest import Reading, Topics
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
 
-#: What Spark itself puts before: its error class and what it was doing.
+#: The text that Spark itself puts in front: its error class and its current action.
 _SPARKS = r"(\[STREAM_FAILED\] Query \[.*\] terminated with exception: )?(\[PYTHON_[A-Z_]+\] [A-Za-z ]+: )?"
 
 

@@ -1,5 +1,5 @@
-"""Where a session runs: on this machine, on a cluster, and with a Python that does not know jesenska. Each real
-session in a process of its own."""
+"""The place where a session runs: on this machine, on a cluster, and with a Python without jesenska. Each real session
+runs in a process of its own."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ spark.stop()
 
 
 def _run(program: str, bootstrap: str, source: str, target: str, folder: Path, environment: dict[str, str]) -> str:
-    """Runs the program, which makes `spark`, and copies a topic; what it says on stderr."""
+    """Runs the program, which makes `spark`, and copies a topic. Returns its stderr."""
     (folder / "program.py").write_text(
         f"BOOTSTRAP, SOURCE, TARGET = {bootstrap!r}, {source!r}, {target!r}\n{program}\n{_COPY}", encoding="utf-8"
     )
@@ -47,7 +47,7 @@ def _run(program: str, bootstrap: str, source: str, target: str, folder: Path, e
 
 
 def _without_python(folder: Path) -> dict[str, str]:
-    """An environment in which `python3` is one that knows neither PySpark nor jesenska."""
+    """An environment in which `python3` has neither PySpark nor jesenska."""
     bare = folder / "bin" / "python3"
     bare.parent.mkdir()
     bare.write_text(
@@ -63,7 +63,8 @@ def _without_python(folder: Path) -> dict[str, str]:
 
 
 def _spark_home(folder: Path) -> Path:
-    """PySpark's own, by links, so that what executors write is the test's. Others may have written to PySpark's."""
+    """PySpark's own directory, as links, so that the files of executors belong to the test. Other programs may have
+    written to PySpark's directory."""
     home = folder / "spark"
     home.mkdir()
     for entry in Path(pyspark.__file__).parent.iterdir():
@@ -96,8 +97,8 @@ def test_a_topic_is_copied_by_the_executors_of_a_cluster_and_source_sent_along_s
     _run(program, bootstrap, source, target, tmp_path, {**_without_python(tmp_path), "SPARK_HOME": str(home)})
     assert topics.offsets(target)[0] == (0, 6)
     (said,) = home.glob("work/*/0/stderr")
-    # A task that reads and writes has two processes, each of which says it; there are three such tasks, one after the
-    # other.
+    # A task that reads and writes has two processes, each of which prints the message. There are three such tasks, one
+    # after the other.
     assert 1 <= said.read_text(encoding="utf-8").count("without its compiled modules") <= 2
 
 

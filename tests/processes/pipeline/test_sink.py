@@ -1,4 +1,4 @@
-"""Rows into topics: columns, partitions, codecs, what is refused, streams."""
+"""Rows into topics: columns, partitions, codecs, refusals, streams."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def test_a_partition_that_does_not_exist_is_named(writing: Writing, topics: Topi
 
 
 def test_rows_go_to_a_partition_that_was_added_a_moment_ago(writing: Writing, topics: Topics) -> None:
-    """The worker that writes knows the topic from before."""
+    """The worker that writes has old metadata of the topic."""
     topic = topics.create(1)
     writing.write(writing.rows("SELECT 'x' AS value, 0 AS partition"), topic=topic)
     topics.add_partitions(topic, 3)
@@ -320,7 +320,7 @@ def _task(topic: str, bootstrap: str) -> JesenskaWriter:
 
 
 def _write_here(topic: str, bootstrap: str, *values: str) -> None:
-    """A task in this process, as Spark's workers run it."""
+    """Runs a task in this process, as Spark's workers do."""
     _task(topic, bootstrap).write(iter([pa.record_batch([pa.array(values)], names=["value"])]))
 
 

@@ -1,4 +1,4 @@
-"""Batch queries over topics: rows, ranges, times, headers, what is gone."""
+"""Batch queries over topics: rows, ranges, times, headers, deleted records."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_few_bytes_that_hold_hundreds_of_megabytes_are_read(reading: Reading, 
 
 
 def test_records_without_headers_reach_python_quickly(reading: Reading, topics: Topics) -> None:
-    """Spark's way of null arrays to Python costs the square of their number: 50,000 take minutes."""
+    """The cost of Spark's transfer of null arrays to Python grows with the square of their number."""
     source, target = topics.create(), topics.create()
     topics.send(source, [b"x"] * 50_000)
     rows = reading.batch(subscribe=source, includeHeaders=True)

@@ -1,4 +1,4 @@
-"""Streams over topics: what each micro-batch reads, restarts, limits, new and lost partitions."""
+"""Streams over topics: the records of each micro-batch, restarts, limits, new and lost partitions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 
 
 def _run(frame: Any, state: Path, seen: list[int] | None = None) -> list[Any]:
-    """Runs the stream on what is there; its progress reports with rows."""
+    """Runs the stream on the available records. Returns its progress reports that have rows."""
     query = (
         frame.writeStream.foreachBatch(
             lambda rows, number: seen.append(rows.count()) if seen is not None else rows.count()
@@ -49,7 +49,7 @@ def test_a_stream_begins_at_the_end_unless_told_otherwise(reading: Reading, topi
 
 
 class _Producer(threading.Thread):
-    """Sends records, one after the other, until it is told to stop."""
+    """Sends records, one after the other, until it is stopped."""
 
     def __init__(self, topics: Topics, topic: str) -> None:
         super().__init__()
@@ -97,7 +97,7 @@ def test_a_stream_of_a_busy_topic_begins_at_its_end_and_leaves_nothing_out(
 def test_a_crash_in_the_first_micro_batch_neither_replays_the_past_nor_loses_records(
     reading: Reading, topics: Topics, tmp_path: Path, left: list[str]
 ) -> None:
-    """What a crash leaves of the checkpoint is what Spark had written by then."""
+    """After the crash, the checkpoint contains everything that Spark had written by then."""
     topic = topics.create()
     topics.send(topic, [b"old"] * 10)
     frame = reading.stream(subscribe=topic)
@@ -115,7 +115,7 @@ def test_a_crash_in_the_first_micro_batch_neither_replays_the_past_nor_loses_rec
             file.unlink()
     topics.send(topic, [b"x"] * 3)
     run()
-    # A query whose start was written nowhere is a new one, and begins at the end again.
+    # A query without a recorded start is a new one, and starts at the end again.
     assert sorted(found) == ([10, 11, 12] if left else [])
     topics.send(topic, [b"x"])
     run()
@@ -166,7 +166,7 @@ def test_min_offsets_per_trigger_waits_for_records(reading: Reading, topics: Top
         if found:  # Spark's first micro-batch runs with nothing in it
             sizes.append(found)
 
-    topics.send(topic, [b"x"] * 2)  # a query's first trigger takes what is there
+    topics.send(topic, [b"x"] * 2)  # a query's first trigger reads the available records
     query = (
         frame.writeStream.foreachBatch(count)
         .option("checkpointLocation", str(tmp_path))

@@ -1,5 +1,5 @@
-"""The stream's reader by itself, as Spark's helper process calls it: when a trigger waits, how ranges become tasks,
-how often look-ups are tried again."""
+"""The stream's reader alone, as Spark's helper process calls it: triggers that wait, tasks made from ranges, and
+repeated look-ups."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _reader(bootstrap: str, clock: ManualClock | None = None, **options: Any) ->
 
 
 def _numbers(tree: Any) -> dict[str, dict[str, int]]:
-    """Offsets without the ids of the topics."""
+    """The offsets without the ids of the topics."""
     return {
         topic: {name: number for name, number in partitions.items() if name != "topicId"}
         for topic, partitions in tree.items()
@@ -225,7 +225,7 @@ def test_an_available_now_query_from_the_end_does_not_go_back_behind_its_start(b
     assert reader.latestOffset(end, reader.getDefaultReadLimit()) == end
 
 
-# --- topics that were created anew, or are missing for a moment ------------------------------------------------------
+# --- topics that were created again, or are missing for a moment -----------------------------------------------------
 
 
 def _created_anew(topics: Topics, topic: str, records: int) -> None:

@@ -1,4 +1,4 @@
-"""A flaky test is found by repeating it, a steady one is not taken for one, and one that hangs is ended."""
+"""A flaky test is found by repetition, a reliable one is not reported, and one that hangs is ended."""
 
 from __future__ import annotations
 

@@ -1,16 +1,16 @@
-"""A topic is branched while brokers die, or do not know yet what was committed: in the end the branch has all that was
-committed when it was asked for, on every replica, or it is not there.
+"""A topic is branched while brokers die, or do not know the high watermark yet. In the end the branch has all records
+that were committed at the time of the request, on every replica, or it does not exist.
 
-`JESENSKA_PURE=1 python -m tests.processes.testing.branch_in_the_making SCENE [--whatever-is-known] [SEEDS]` prints
-what came of each seed. Exit code 1 where a branch lacks something, 2 where the fault never came. With
+`JESENSKA_PURE=1 python -m tests.processes.testing.branch_in_the_making SCENE [--whatever-is-known] [SEEDS]` prints the
+outcome of each seed. The exit code is 1 where a branch lacks records, and 2 where the fault never happened. With
 `--whatever-is-known` a broker branches up to the high watermark that it knows, as a follower may.
 
-    killed      the controller, which leads a partition of the source and of the branch, is killed when it is about to
-                make the log of that one. It comes back while others lead the source
+    killed      the controller, which leads a partition of the source and of the branch, is killed just before it
+                makes the log of the branch. It returns while others lead the source
     power       the same, and its machine loses its power
-    succeeded   the leader of a partition of the source has just died, and its successor does not know yet what was
-                committed. It learns that a moment later, and the branch waits for it
-    unknown     the same, and it takes long to learn that"""
+    succeeded   the leader of a partition of the source has just died, and its successor does not know the high
+                watermark yet. It learns it a moment later, and the branch waits for it
+    unknown     the same, but the successor learns it only much later"""
 
 from __future__ import annotations
 
@@ -31,13 +31,14 @@ from jesenska.testing.simulation.schedule import PARTITIONS, TOPIC, Simulation
 from jesenska.testing.simulation.watches.history import ViolationError
 from tests.processes.testing.scripted_fault import outcome
 
-#: The watch of the cluster does not look at a topic of this name. It would find the high watermark of a branch above
-#: that of its leader, which has not said any yet.
+#: The watch of the cluster ignores a topic of this name. It would find the high watermark of a branch above that of
+#: its leader, which has not reported one yet.
 _BRANCH = CHURNED
 #: Under the others the simulation makes a topic of that name itself, or has disasters of its own.
 _SEEDS = (1, 2, 5, 6, 7, 8, 9, 10, 12, 13, 15, 16)
 _AT_SECONDS, _SECONDS = 10.0, 40.0
-#: The followers' high watermarks stand still before a leader dies, and its successor's for so long after that.
+#: The time for which the followers' high watermarks stay unchanged before a leader dies, and its successor's
+#: afterwards.
 _STILL_SECONDS = 2.0
 _UNKNOWN_SECONDS = {"succeeded": 0.5, "unknown": 5.0}
 _SETTLED_SECONDS = 60.0
@@ -45,7 +46,7 @@ _MADE = "it is made"
 
 
 class _Fault:
-    """What happens to one branch."""
+    """The fault that happens to one branch."""
 
     def __init__(self, one: Simulation, scene: str) -> None:
         self.came = False
@@ -53,7 +54,7 @@ class _Fault:
         self._scene = scene
         self._victim: BrokerHost | None = None
         self._held: TopicPartition | None = None
-        #: What was committed when the branch was asked for.
+        #: The offsets that were committed at the request for the branch.
         self._committed: dict[int, int] = {}
         self._told = "it was not asked for"
         world = one.world
@@ -75,7 +76,7 @@ class _Fault:
             self._ask()
 
     def prevents(self, broker_id: int, topic_partition: TopicPartition) -> bool:
-        """A broker is about to make the log of a partition of the branch. True if it dies before."""
+        """Called when a broker is about to make the log of a partition of the branch. True if it dies before that."""
         victim, one = self._victim, self._one
         if self._scene in _UNKNOWN_SECONDS or victim is None or victim.number != broker_id:
             return False
@@ -98,7 +99,7 @@ class _Fault:
         )
 
     def holds(self, log: PartitionLog) -> bool:
-        """True if the high watermark of that log does not move."""
+        """True if the high watermark of the log does not move."""
         if log.topic_partition != self._held:
             return False
         return (
@@ -177,7 +178,8 @@ class _Fault:
         one.world.tell("brancher", f"the branch is {'whole' if is_there else 'not there'} ({self._told})")
 
     def _is_settled(self) -> bool:
-        """True if all brokers know no branch, or one that is made, with all replicas in sync and equally long."""
+        """True if no broker knows the branch, or all know a finished one, with all replicas in sync and equally
+        long."""
         branches = [_branch_on(host) for host in self._one.hosts]
         if not all(branches):
             return not any(branches)

@@ -1,9 +1,9 @@
-"""A broker is started again and again; in each start its connection to the tree is cut once, one message later than in
-the start before. A message that is cut off may be a request, or the answer to one that was carried out.
+"""A broker is started again and again. In each start its connection to the tree is cut once, one message later than in
+the start before. The lost message may be a request, or the answer to a request that was carried out.
 
 `JESENSKA_PURE=1 python -m tests.processes.testing.cut_starts [STEP [without-patience]]` cuts at every STEP-th message
-and prints how many starts there were. Exit code 1 with the sentence of the broker that does not start. With
-`without-patience` nobody waits for a connection that has ended."""
+and prints the number of starts. If a broker does not start, it prints the broker's sentence, and the exit code is 1.
+With `without-patience` a broker does not wait for a new connection."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from jesenska.testing.simulation.machine.process import Process
 from jesenska.testing.simulation.schedule import Simulation, simulation
 from jesenska.testing.simulation.watches.history import ViolationError
 
-#: So soon a broker is up whose connection was cut once.
+#: The time within which a broker is up whose connection was cut once.
 _SECONDS = 15.0
 
 
 class _Cut:
-    """Cuts the connection to the tree at a message of the process that is there; `number` is then 0."""
+    """Cuts the connection to the tree at a message of the current process. `number` is 0 afterwards."""
 
     def __init__(self, network: SimulatedNetwork, one: Simulation) -> None:
         self.number = 0
@@ -44,7 +44,7 @@ class _Cut:
 
 
 def _starts(one: Simulation, step: int) -> int:
-    """How many starts were cut."""
+    """The number of starts that were cut."""
     cut, host = _Cut(one._network, one), one.hosts[0]
     one._start_tree(one._directory / "tree")
     one._go_on(one._tree_is_ready, 10.0, "the tree does not start")

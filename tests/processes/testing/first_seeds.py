@@ -25,14 +25,15 @@ _TABLE = Path(__file__).with_suffix(".json")
 FIRST_SEEDS: Mapping[str, int] = json.loads(_TABLE.read_text(encoding="utf-8"))
 #: Seeds that are tried from there on.
 SEEDS = 150
-#: Where no seed of those before finds it.
+#: The number of seeds that are tried if the earlier ones do not find the mistake.
 _OTHER_SEEDS = 300
-#: The exit code of a search whose seed fails for another reason than it should.
+#: The exit code of a search whose seed fails for another reason than expected.
 _OTHER_WORDS = 2
 
 
 class Searches:
-    """A process that looks for planted mistakes, one after the other. A context manager, which ends it."""
+    """A process that searches for planted mistakes, one after the other. It is a context manager, which ends the
+    process."""
 
     def __init__(self) -> None:
         command = [sys.executable, "-m", "tests.processes.testing.planted_in_children"]
@@ -48,7 +49,8 @@ class Searches:
         )
 
     def find(self, bug: str, first: int, seeds: int) -> tuple[int, str]:
-        """The exit code of the search (0: found), and what it has printed. RuntimeError if the process has ended."""
+        """Returns the exit code of the search (0: found), and its output. Raises RuntimeError if the process has
+        ended."""
         asked, answered = self._process.stdin, self._process.stdout
         assert asked is not None
         assert answered is not None
@@ -71,7 +73,8 @@ class Searches:
 
 
 def _found(searches: Searches, name: str) -> tuple[int, str]:
-    """What the search says of the first seed that finds the mistake; where none does, of the last one."""
+    """The result of the search for the first seed that finds the mistake. If no seed finds it, the result of the last
+    one."""
     first = 1
     while True:
         code, printed = searches.find(name, first, _OTHER_SEEDS)

@@ -1,8 +1,9 @@
 """A leader is left alone in sync and loses its power, with min.insync.replicas=2 and no sync before an answer.
 
-`JESENSKA_PURE=1 python -m tests.processes.testing.last_ones_power cut|paused [--without-syncs] [SEEDS]` prints what
-came of each seed: the leader is cut from its followers, or they stand still. Exit code 1 where something was lost, 2
-where the fault never came. With `--without-syncs` nobody syncs a log since too few are in sync."""
+`JESENSKA_PURE=1 python -m tests.processes.testing.last_ones_power cut|paused [--without-syncs] [SEEDS]` prints the
+outcome of each seed. The leader is cut off from its followers (cut), or they are paused (paused). The exit code is 1
+where a record was lost, and 2 where the fault never happened. With `--without-syncs` a leader with too few in-sync
+replicas does not sync its log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Histories that tests make: by hand, or correct ones by chance; and faults to plant in them."""
+"""Histories that tests make, by hand or correct ones by chance, and faults to plant in them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ LAST_READER = "last-reader"
 
 
 class MadeHistory:
-    """Operations in memory, each a nanosecond after the one before."""
+    """Operations in memory, each a nanosecond after the previous one."""
 
     def __init__(self) -> None:
         self.operations: list[Operation] = []
@@ -59,9 +59,9 @@ class _Consumer:
 
 
 class CorrectHistory:
-    """What clients of a cluster that keeps its promises may have done and seen: three producers, one of them with
-    acks=1 and no idempotence, which may lose records and have them twice; three consumers that are given partitions,
-    seek, commit; a reader of everything at the end. Answers come late or never, and offsets have gaps."""
+    """A possible history of the clients of a cluster that keeps its promises. Three producers: one of them has acks=1
+    and no idempotence, and may lose or duplicate records. Three consumers that get partitions, seek, and commit. A
+    reader of everything at the end. Answers may be late or missing, and offsets have gaps."""
 
     def __init__(self, chance: Random) -> None:
         self.made = MadeHistory()
@@ -218,7 +218,7 @@ def _of_all(operations: list[Operation]) -> list[SendAcknowledged]:
 def _with_records(
     operations: list[Operation], change: Callable[[Polled], list[tuple[int, str | None]]]
 ) -> list[Operation]:
-    """Every poll with other records; one that is given none is gone."""
+    """Every poll with other records. A poll without records is removed."""
     found: list[Operation] = []
     for operation in operations:
         if not isinstance(operation, Polled):
@@ -229,7 +229,7 @@ def _with_records(
 
 
 def _at_the_end(operations: list[Operation], partition: int, value: str) -> list[Operation]:
-    """One more record at the end of a partition, which the last reader alone sees."""
+    """Adds a record at the end of a partition, which only the last reader sees."""
     (ended,) = [item for item in operations if isinstance(item, FullReadEnded)]
     end = next(end for _, number, _, end in ended.ranges if number == partition)
     ranges = tuple((topic, number, start, last + (number == partition)) for topic, number, start, last in ended.ranges)
@@ -348,8 +348,8 @@ def _show_what_nobody_sent(operations: list[Operation], chance: Random) -> list[
 def _with_transaction(
     operations: list[Operation], shown: list[tuple[int, int, bytes]], *, commits: bool = True
 ) -> list[Operation]:
-    """A transaction of one record in each of two partitions of another topic, and a full read of these that is given
-    `shown`: (partition, offset, value)."""
+    """Adds a transaction of one record in each of two partitions of another topic, and a full read of these that
+    returns `shown`: (partition, offset, value)."""
     made = MadeHistory()
     made.now_ns = itertools.count(operations[-1].time_ns + 1).__next__  # type: ignore[method-assign]
     writer, reader = made.client("w"), made.client("reader-of-transactions")
@@ -378,7 +378,7 @@ def _lose_a_transaction(operations: list[Operation], chance: Random) -> list[Ope
     return _with_transaction(operations, [])
 
 
-#: Each fault by the kind that is to be found; None where a history has nothing to plant it on.
+#: Each fault by the kind that the check must report. The function returns None where the history has no place for it.
 PLANTS: dict[str, Callable[[list[Operation], Random], list[Operation] | None]] = {
     LOST: _lose,
     DUPLICATED: _double,

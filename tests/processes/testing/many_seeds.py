@@ -1,5 +1,5 @@
-"""Runs many seeds of the simulator, in two processes at a time. JESENSKA_SEED says which is the
-first; else each commit begins with another one."""
+"""Runs many seeds of the simulator, in two processes at a time. JESENSKA_SEED is the first seed. By default the first
+seed depends on the commit."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tests.profiles import chosen
 from tests.tiers import first_seed
 
 _PROCESSES = 2
-#: A machine that is busy takes long, which is no failure; what does not end at all is one.
+#: A busy machine takes long, which is not a failure. A run that does not end at all is one.
 _SECONDS_MAX = chosen(quick=3600, ci=3600, everything=6 * 3600)
 TIMEOUT_SECONDS = _SECONDS_MAX + 60
 
 
 def run_seeds(brokers: int, seeds: int, capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    """What the command prints of them; all of them pass."""
+    """Runs the seeds, all of which must pass. Returns the command's output."""
     first = first_seed()
     began = time.monotonic()
     done = subprocess.run(

@@ -1,10 +1,10 @@
-"""A broker is stopped in order and comes up on another disk: an empty one, or a copy. It is alone in sync with that,
-beside others that stand still, and gets the first disk back. At last it has the newest one again. Nothing that was
-acknowledged is lost.
+"""A broker is stopped in order and starts on another disk: an empty one, or a copy. With that disk it is alone in
+sync, beside other brokers that are paused, and then gets the first disk back. At the end it has the newest disk again.
+No acknowledged record is lost.
 
-`JESENSKA_PURE=1 python -m tests.processes.testing.older_disk [--older-leads] [FIRST [SEEDS]]` prints what came of
-each seed. Exit code 1 where something was lost, 2 where the fault never came. With `--older-leads` the first disk
-counts as the newest."""
+`JESENSKA_PURE=1 python -m tests.processes.testing.older_disk [--older-leads] [FIRST [SEEDS]]` prints the outcome of
+each seed. The exit code is 1 where a record was lost, and 2 where the fault never happened. With `--older-leads` the
+first disk counts as the newest."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from jesenska.testing.simulation.schedule import Simulation
 from tests.processes.testing.scripted_fault import outcome
 
 _AT_SECONDS, _SECONDS = 6.0, 60.0
-#: The others stand still until they are out of sync. The first disk is there until they are back, and a while more.
+#: The others are paused until they are out of sync. The first disk is in use until they are back, and a while longer.
 _STILL_SECONDS, _OLDER_SECONDS, _PATIENCE_SECONDS = 12.0, 15.0, 20.0
 #: Records are written meanwhile.
 _ALONE_SECONDS = 1.5
@@ -26,11 +26,11 @@ _LOOK_SECONDS = 0.05
 
 
 def _as_it_is(data: Path) -> None:
-    """A copy stays a copy."""
+    """Leaves the copy of a directory unchanged."""
 
 
 class _Fault:
-    """What happens to the broker that leads the first partition."""
+    """The fault of the broker that leads the first partition."""
 
     def __init__(self, one: Simulation, *, is_copied: bool) -> None:
         self.came = False

@@ -54,12 +54,12 @@ def answered_before_it_is_written() -> None:
 
 
 def answered_before_it_is_synced() -> None:
-    """flush.messages=1 is not waited for."""
+    """The answer does not wait for flush.messages=1."""
     leader_appends.waits_for_sync = lambda log, result: False
 
 
 def sent_again_and_written_twice() -> None:
-    """A batch that is there already is taken for a new one."""
+    """A batch that is already in the log is treated as a new one."""
     check = ProducerState.check
 
     def check_less(self: ProducerState, header: Any) -> None:
@@ -69,7 +69,7 @@ def sent_again_and_written_twice() -> None:
 
 
 def producers_are_forgotten_at_a_restart() -> None:
-    """A batch that was written before the restart and is sent again after it is taken for a new one."""
+    """A batch that was written before a restart and is sent again after it is treated as a new one."""
     LogLoader.load_producers = lambda self, *arguments: None  # type: ignore[method-assign]
 
 
@@ -98,7 +98,7 @@ def commits_are_replayed_backwards() -> None:
 
 
 def a_torn_tail_is_kept() -> None:
-    """A start believes what is on the disk."""
+    """At a start, recovery does not check the content of the disk."""
     LogLoader._recover = lambda self, segments, epochs: segments  # type: ignore[method-assign]
 
 
@@ -122,8 +122,8 @@ def any_generation_may_commit() -> None:
 
 
 def written_out_of_order() -> None:
-    """A producer sends what it has gathered for a partition last things first, without numbers that the broker could
-    refuse it by."""
+    """A producer sends the records that it has collected for a partition in reverse order, without sequence numbers,
+    by which the broker could refuse them."""
     start = Producer._start_sending
 
     def start_backwards(self: Producer) -> None:
@@ -141,7 +141,7 @@ def what_is_compacted_is_not_synced() -> None:
 
 
 def a_tombstone_deletes_nothing() -> None:
-    """It goes when its time is over, and what was before it stays."""
+    """A tombstone is removed when its time is over, and the records before it stay."""
 
     def add_values(self: KeyOffsets, body: Any, count: int, base_offset: int, from_offset: int) -> int:
         reader = _BriefReader(bytes(body))
@@ -155,11 +155,11 @@ def a_tombstone_deletes_nothing() -> None:
 
 
 def metadata_of_no_bytes_are_taken_for_new_ones() -> None:
-    """A metadata file that has no bytes is begun anew beside directories that hold partitions."""
+    """An empty metadata file is started from scratch beside directories that hold partitions."""
     tree.refuse_empty_tree = lambda *arguments, **more: None  # type: ignore[attr-defined]
 
 
-#: Each mistake, and words of what a simulation must say of it.
+#: Each mistake, and words that the simulation must report for it.
 BUGS: dict[str, tuple[Callable[[], None], tuple[str, ...]]] = {
     plant.__name__: (plant, words)
     for plant, words in (
@@ -185,7 +185,7 @@ BUGS: dict[str, tuple[Callable[[], None], tuple[str, ...]]] = {
 
 
 def search(name: str, first: int, seeds: int) -> int:
-    """Makes the mistake; the exit code."""
+    """Makes the mistake and searches for a seed that finds it. Returns the exit code."""
     plant, words = BUGS[name]
     plant()
     return first_failure(simulation, words, first, seeds)

@@ -39,7 +39,7 @@ def committed_is_what_the_leader_has() -> None:
 
 
 def cut_to_the_high_watermark() -> None:
-    """A follower cuts its log to what it knows to be committed, and not to where the epochs part."""
+    """A follower cuts its log to its high watermark, and not to the point where the epochs diverge."""
 
     def cut(log: PartitionLog, diverging: Any, now_ms: int, settled: Any) -> None:
         log.truncate_to(log.high_watermark, now_ms, settled)
@@ -48,7 +48,7 @@ def cut_to_the_high_watermark() -> None:
 
 
 def nothing_is_cut() -> None:
-    """A follower goes on where its log ends, whatever its leader has there."""
+    """A follower continues at the end of its log without regard to its leader's log."""
 
     def cut(log: PartitionLog, diverging: Any, now_ms: int, settled: Any) -> None:
         settled(None)
@@ -57,7 +57,7 @@ def nothing_is_cut() -> None:
 
 
 def who_crashed_is_elected() -> None:
-    """A broker that comes back after a crash stays in every ISR."""
+    """A broker that returns after a crash stays in every ISR."""
     came = brokers.Brokers._change
 
     def change(self: Any, gone: Any, arrived: Any) -> Any:
@@ -67,7 +67,7 @@ def who_crashed_is_elected() -> None:
 
 
 def orders_of_anybody_are_obeyed() -> None:
-    """Whoever was controller once is obeyed."""
+    """A broker obeys every former controller."""
     admit = OrderFence.admit
 
     def admit_anybody(self: OrderFence, orderer: Any, broker_epoch: int) -> ErrorCode:
@@ -81,7 +81,7 @@ def orders_of_anybody_are_obeyed() -> None:
 
 
 def proposed_is_agreed() -> None:
-    """The high watermark does not wait for those who are to leave the ISR."""
+    """The high watermark does not wait for replicas that are about to leave the ISR."""
     Replicas._in_either = property(lambda self: dict.fromkeys(self.proposed_isr or self.isr))  # type: ignore[assignment,method-assign]
 
 
@@ -97,12 +97,12 @@ def a_leader_that_was_replaced_writes_on() -> None:
 
 
 def elections_are_not_fenced() -> None:
-    """A controller that was replaced writes elections all the same."""
+    """A replaced controller still writes elections."""
     many_elections.epoch_check = lambda view: ()  # type: ignore[attr-defined]
 
 
 def who_was_controller_goes_on() -> None:
-    """The end of a controllership ends nothing."""
+    """The end of a controller's term stops none of its work."""
 
     def end(self: Controllership, epoch: int) -> None:
         self.controller_id = -1
@@ -112,7 +112,7 @@ def who_was_controller_goes_on() -> None:
 
 
 def metadata_of_anybody_are_taken() -> None:
-    """What a controller that was replaced says of topics and brokers is told to clients."""
+    """Metadata of topics and brokers from a replaced controller are passed on to clients."""
 
     async def update_metadata(self: OrderReceiver, orderer: Any, metadata: Any) -> None:
         async with self._turn:
@@ -125,13 +125,13 @@ def metadata_of_anybody_are_taken() -> None:
 
 
 def orders_for_an_earlier_life_are_obeyed() -> None:
-    """A broker obeys what was ordered to it before it registered."""
+    """A broker obeys orders that were sent before it registered."""
     admit = OrderFence.admit
     OrderFence.admit = lambda self, orderer, broker_epoch: admit(self, orderer, -1)  # type: ignore[method-assign]
 
 
 def a_followers_epoch_is_not_asked_for() -> None:
-    """A leader counts the fetches of followers that follow in an epoch of before."""
+    """A leader counts the fetches of followers that are in an earlier epoch."""
     log_for, fetched = Partition.log_for, Partition.follower_fetched
 
     def follower_fetched(
@@ -146,7 +146,7 @@ def a_followers_epoch_is_not_asked_for() -> None:
 
 
 def sent_again_is_answered_at_once() -> None:
-    """A batch that is in the log already is acknowledged, whoever lacks it."""
+    """A batch that is already in the log is acknowledged, even if replicas lack it."""
     is_done = Partition._is_done
     Partition._is_done = lambda self, log, acks, result, done: (  # type: ignore[method-assign]
         result.duplicate or is_done(self, log, acks, result, done)
@@ -173,7 +173,7 @@ def all_is_committed_after_a_restart() -> None:
 
 
 def who_fetches_is_in_sync() -> None:
-    """A follower joins the ISR when it has fetched, wherever its log ends."""
+    """A follower joins the ISR after its first fetch, without a check of the end of its log."""
     fetched = Replicas.follower_fetched
 
     def follower_fetched(
@@ -197,12 +197,12 @@ def who_fetches_is_in_sync() -> None:
 
 
 def a_new_leader_tells_what_it_knows() -> None:
-    """A leader tells its high watermark before it knows what was committed under the leader before."""
+    """A leader reports its high watermark before it knows the records that were committed under the leader before."""
     Replicas.knows_high_watermark = lambda self, high_watermark: True  # type: ignore[method-assign]
 
 
 def what_is_being_loaded_is_kept() -> None:
-    """A shard that is being loaded is loaded on when another broker leads its partition."""
+    """The loading of a shard continues after another broker has become leader of its partition."""
     resign = Runtime.resign
 
     def resigned(self: Runtime[Any], number: int) -> None:
@@ -214,28 +214,29 @@ def what_is_being_loaded_is_kept() -> None:
 
 
 def one_in_sync_is_enough() -> None:
-    """min.insync.replicas=2 asks for nothing."""
+    """min.insync.replicas=2 has no effect."""
     Replicas._needed_in_sync = property(lambda self: 1)  # type: ignore[assignment,method-assign]
 
 
 def too_few_in_sync_sync_nothing() -> None:
-    """Who is left alone in sync has what was acknowledged in its page cache."""
+    """The last in-sync replica keeps acknowledged records only in its page cache."""
     Replicas.is_to_be_synced = property(lambda self: False)  # type: ignore[assignment,method-assign]
 
 
 def the_ghost_topic() -> None:
-    """A broker that missed a topic's deletion goes on with the topic."""
+    """A broker that missed a topic's deletion keeps the topic."""
     TopicsGone.told = lambda self, orderer, metadata, known: () if metadata.is_all else metadata.gone  # type: ignore[method-assign]
 
 
 def an_empty_disk_leads() -> None:
-    """Who is in sync leads, whatever its disk has lost; the tree is not asked what it should have."""
+    """An in-sync replica leads even if its disk has lost data. The tree is not asked for the data that it should
+    have."""
     replication.lost_data = lambda core, facts, **more: []
     LogDirectories.was_clean = property(lambda self: True)  # type: ignore[assignment,method-assign]
 
 
 def a_log_that_has_lost_its_end_leads() -> None:
-    """After an orderly stop a log is what it is, whatever its checkpoints say."""
+    """After an orderly stop a log is accepted without a comparison with its checkpoints."""
     LogDirectories.cut_logs = property(lambda self: {})  # type: ignore[assignment,method-assign]
 
 
@@ -245,17 +246,17 @@ def an_empty_tree_is_taken_for_a_new_one() -> None:
 
 
 def an_older_tree_is_taken() -> None:
-    """A tree of a while ago is begun with, whatever leader epochs the logs have heard of."""
+    """A broker starts with an old tree, without a check of the leader epochs in the logs."""
     replication.older_tree = lambda core, facts, tree: None
 
 
 def a_rebuilt_tree_has_epochs_of_before() -> None:
-    """Leader epochs of a tree that is built anew begin where those of the logs end."""
+    """Leader epochs of a rebuilt tree start where those of the logs end."""
     rebuilding._EPOCHS_UNHEARD_OF = 0
 
 
 def whoever_has_a_log_is_in_sync_in_a_rebuilt_tree() -> None:
-    """It is not looked whose log goes furthest."""
+    """The lengths of the logs are not compared."""
 
     def state(replicas: Any, holders: Any, leader_epoch: int, controller_epoch: int) -> PartitionStateNode:
         return PartitionStateNode(replicas[0], leader_epoch, tuple(replicas), controller_epoch)
@@ -264,7 +265,7 @@ def whoever_has_a_log_is_in_sync_in_a_rebuilt_tree() -> None:
 
 
 def topics_that_were_made_since_the_backup_are_forgotten() -> None:
-    """A tree that is built anew with a backup has the topics of the backup."""
+    """A tree that is rebuilt with a backup has only the topics of the backup."""
     build = disasters.rebuild  # type: ignore[attr-defined]
 
     def of_backup(inventories: Any, new_uuid: Any, *, backup: Any = None) -> Any:
@@ -314,7 +315,7 @@ BUGS: dict[str, Callable[[], None]] = {
 
 
 def search(name: str, first: int, seeds: int) -> int:
-    """Makes the mistake; the exit code."""
+    """Makes the mistake and searches for a seed that finds it. Returns the exit code."""
     BUGS[name]()
     gc.freeze()
     for seed in range(first, first + seeds):

@@ -1,8 +1,8 @@
-"""Mistakes that are made on purpose, each in a child of one process that has read all modules before.
+"""Deliberate mistakes, each in a child of one process that has loaded all modules before.
 
 `JESENSKA_PURE=1 PYTHONHASHSEED=0 python -m tests.processes.testing.planted_in_children` reads lines `NAME FIRST
-SEEDS`: a mistake of one of the modules below, and the seeds that are tried. It answers each with what the search
-prints, and then a line `exit CODE`."""
+SEEDS`: a mistake of one of the modules below, and the seeds that are tried. It answers each with the output of the
+search, and then a line `exit CODE`."""
 
 from __future__ import annotations
 

@@ -25,8 +25,9 @@ _READ_COMMITTED = 1
 
 
 def the_number_is_read_to_the_stable_offset() -> None:
-    """What is committed behind another query's open transaction is not seen. It is read from the beginning each time,
-    as the stable offset may be below what was read before."""
+    """The number of a micro-batch is read up to the last stable offset, so a commit after another query's open
+    transaction is not seen. It is read from the beginning each time, since the stable offset may be below an earlier
+    one."""
     read_on = micro_batches._read_on
 
     async def read(cluster: Any, key: Any, name: bytes, end: int) -> MicroBatch | None:
@@ -38,7 +39,7 @@ def the_number_is_read_to_the_stable_offset() -> None:
 
 
 def an_aborted_number_counts() -> None:
-    """Which marker follows a number is not looked at."""
+    """The marker that follows a number is ignored."""
 
     def committed(data: Any) -> ControlMarker | None:
         marker = read_marker(data)
@@ -60,7 +61,7 @@ def an_undecided_number_counts() -> None:
 
 
 def the_number_is_not_looked_for() -> None:
-    """Each attempt takes its micro-batch for one that is not written."""
+    """Each attempt assumes that its micro-batch is not written yet."""
 
     async def nothing(self: MicroBatchTransaction) -> None:
         return None
@@ -69,7 +70,7 @@ def the_number_is_not_looked_for() -> None:
 
 
 def a_task_is_run_a_second_time() -> None:
-    """It writes its rows again, from number 0 on, as Spark has shuffled them this time."""
+    """The task writes its rows again, from number 0 on, in the order of the new shuffle."""
 
     async def write_again(self: Driver, executor: Any, ticket: Any, known: Any, partition: Any, rows: Any) -> None:
         await self._task(executor, ticket, known, partition, rows[::-1])
@@ -78,7 +79,7 @@ def a_task_is_run_a_second_time() -> None:
 
 
 def tasks_write_outside_the_transaction() -> None:
-    """Each is a producer by itself."""
+    """Each task has a producer of its own."""
 
     def nobody(self: Ticket, cluster: Any) -> Transactions | None:
         return None
@@ -87,7 +88,7 @@ def tasks_write_outside_the_transaction() -> None:
 
 
 def a_task_that_has_failed_is_not_missed() -> None:
-    """The driver commits what the others have written."""
+    """The driver commits the records of the other tasks, although one task has failed."""
     run_tasks = Driver._run_tasks
 
     async def run_most(self: Driver, ticket: Any, known: Any, rows: Any) -> None:
@@ -99,7 +100,7 @@ def a_task_that_has_failed_is_not_missed() -> None:
     Driver._run_tasks = run_most  # type: ignore[method-assign]
 
 
-#: Each mistake, how many brokers run with it, and words that one of its violations has.
+#: Each mistake, the number of brokers in its simulation, and words of one of its violations.
 BUGS: dict[str, tuple[Callable[[], None], int, tuple[str, ...]]] = {
     plant.__name__: (plant, brokers, words)
     for plant, brokers, words in (
@@ -115,7 +116,7 @@ BUGS: dict[str, tuple[Callable[[], None], int, tuple[str, ...]]] = {
 
 
 def search(name: str, first: int, seeds: int) -> int:
-    """Makes the mistake; the exit code."""
+    """Makes the mistake and searches for a seed that finds it. Returns the exit code."""
     plant, brokers, words = BUGS[name]
     plant()
     gc.freeze()

@@ -1,4 +1,4 @@
-"""Looks for the seed under which a simulation finds a mistake that was made on purpose."""
+"""Searches for the seed with which a simulation finds a deliberate mistake."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from jesenska.testing.simulation.watches.history import ViolationError
 
 
 def failure_of(simulated: AbstractContextManager[Simulation]) -> ViolationError | None:
-    """What the simulation has found; None for nothing."""
+    """The failure that the simulation has found, or None."""
     with simulated as one:
         try:
             one.run()
@@ -23,8 +23,8 @@ def failure_of(simulated: AbstractContextManager[Simulation]) -> ViolationError 
 def first_failure(
     simulated: Callable[[int], AbstractContextManager[Simulation]], words: Sequence[str], first: int, seeds: int
 ) -> int:
-    """Prints the first seed that fails, and why. 0 where that has one of these words in it, 2 where it has not, 1 if
-    none of so many seeds fails."""
+    """Prints the first seed that fails, and the reason. Returns 0 where the reason contains one of these words, 2
+    where it does not, and 1 if none of the seeds fails."""
     for seed in range(first, first + seeds):
         error = failure_of(simulated(seed))
         if error is not None:
@@ -35,6 +35,6 @@ def first_failure(
 
 
 def first_and_seeds() -> tuple[int, int]:
-    """What the command line says behind the name: the first seed (1), and how many are tried (100)."""
+    """The numbers after the name on the command line: the first seed (1), and the number of seeds (100)."""
     first, seeds = (int(text) for text in (*sys.argv[2:], *("1", "100")[len(sys.argv) - 2 :]))
     return first, seeds

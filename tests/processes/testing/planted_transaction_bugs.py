@@ -34,7 +34,7 @@ _LATE_SECONDS = 0.3
 
 
 def a_partition_is_not_marked() -> None:
-    """Of several partitions one is taken for marked that is not."""
+    """One of several partitions counts as marked without a marker."""
     route = TransactionMarkers._route
 
     def route_others(self: TransactionMarkers, end: Any, partitions: Any) -> None:
@@ -47,7 +47,7 @@ def a_partition_is_not_marked() -> None:
 
 
 def a_commit_is_answered_before_it_is_written() -> None:
-    """The decision is in the log some time after the answer."""
+    """The decision reaches the log some time after the answer."""
     append = Runtime._append
 
     def answer_first(self: Runtime[Any], hosted: Any, effect: Append, now_ms: int) -> Any:
@@ -64,7 +64,7 @@ def a_commit_is_answered_before_it_is_written() -> None:
 
 
 def who_begins_gets_the_epoch_of_before() -> None:
-    """The producer of before is not fenced."""
+    """The earlier producer is not fenced."""
     write = TransactionCoordinator._write
 
     def keep_epoch(self: Any, transaction: Any, value: Any, token: Any, answer: Any, last_epoch: int = -1) -> None:
@@ -78,7 +78,7 @@ def who_begins_gets_the_epoch_of_before() -> None:
 
 
 def a_timeout_raises_no_epoch() -> None:
-    """A producer whose transaction was aborted since its time was over goes on in it."""
+    """A producer whose transaction was aborted at its timeout continues the transaction."""
     fence = TransactionCoordinator._fence
 
     def fence_others(
@@ -99,7 +99,7 @@ def all_that_is_committed_is_stable() -> None:
 
 
 def an_aborted_transaction_is_not_listed() -> None:
-    """The first of several."""
+    """The first of several aborted transactions is missing."""
     fetches.aborted_transactions = lambda log, offset, result: aborted_transactions(log, offset, result)[:1]  # type: ignore[attr-defined]
 
 
@@ -111,7 +111,7 @@ def offsets_count_before_the_commit() -> None:
 
 
 def offsets_of_an_open_transaction_are_forgotten() -> None:
-    """A coordinator that loads the log of groups does not know them."""
+    """A coordinator that loads the log of groups loses these offsets."""
     Runtime._take_in_open = lambda self, hosted, record, of, counts: None  # type: ignore[method-assign]
 
 
@@ -127,7 +127,7 @@ def a_marker_that_is_sent_again_aborts() -> None:
 
 
 def what_was_decided_is_forgotten_at_a_restart() -> None:
-    """A coordinator that loads its log has no markers written."""
+    """A coordinator that loads its log does not have the markers written."""
 
     def finish_replay(self: Any, now: Any) -> None:
         self._next_abort_ms = now.monotonic_ms + self._settings.abort_interval_ms
@@ -137,7 +137,7 @@ def what_was_decided_is_forgotten_at_a_restart() -> None:
 
 
 def nothing_is_verified() -> None:
-    """What comes late begins a transaction that nobody ends."""
+    """A late record starts a transaction that is never ended."""
     _Produce.verify = lambda self, transactional_id, now_ms, *, is_kept: self.append(now_ms)  # type: ignore[method-assign]
 
 
@@ -154,7 +154,7 @@ def a_decision_is_carried_out_before_it_is_committed() -> None:
 
 
 def markers_of_groups_are_not_replayed() -> None:
-    """The marker is in the log, and the offsets of its transaction do not count before the log is loaded again."""
+    """The marker is in the log, but the offsets of its transaction do not count before the log is loaded again."""
     write = MarkerWriter.write
 
     def write_past(
@@ -170,8 +170,8 @@ def markers_of_groups_are_not_replayed() -> None:
 
 
 def the_guard_of_the_first_question_is_kept() -> None:
-    """A coordinator that has to be asked again is asked with what was noted before the first question, which the
-    marker of the transaction before takes away."""
+    """A coordinator that must be asked again is asked with the notes from before the first question. The marker of the
+    previous transaction removes them."""
     Guards.hold = lambda self: True  # type: ignore[method-assign]
     take = Guards.take
 
@@ -182,7 +182,7 @@ def the_guard_of_the_first_question_is_kept() -> None:
     Guards.take = take_once  # type: ignore[method-assign]
 
 
-#: Each mistake, how many brokers have it, and words of what a simulation must say of it.
+#: Each mistake, the number of brokers in its simulation, and words that the simulation must report for it.
 BUGS: dict[str, tuple[Callable[[], None], int, tuple[str, ...]]] = {
     plant.__name__: (plant, brokers, words)
     for plant, brokers, words in (
@@ -228,7 +228,7 @@ BUGS: dict[str, tuple[Callable[[], None], int, tuple[str, ...]]] = {
 
 
 def search(name: str, first: int, seeds: int) -> int:
-    """Makes the mistake; the exit code."""
+    """Makes the mistake and searches for a seed that finds it. Returns the exit code."""
     plant, brokers, words = BUGS[name]
     plant()
     gc.freeze()

@@ -1,4 +1,4 @@
-"""Simulations of three brokers with one fault that is written out, and no others."""
+"""Simulations of three brokers with one scripted fault, and no others."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from jesenska.testing.simulation.watches.history import ViolationError
 def outcome(
     seeds: Iterable[int], plan: Callable[[Simulation, int], Callable[[], bool]], *, seconds: float, min_in_sync: int
 ) -> int:
-    """Runs a simulation of so many virtual seconds for each seed, and prints its outcome. `plan` plans the fault of a
-    seed, and gives a function that says whether it came. The exit code: 1 where something was lost, which ends the
-    runs, 2 where the fault never came, 0 otherwise."""
+    """Runs a simulation of this number of virtual seconds for each seed, and prints its outcome. `plan` plans the
+    fault of a seed, and returns a function that returns whether it happened. Returns the exit code: 1 where a record
+    was lost, which ends the runs, 2 where the fault never happened, and 0 otherwise."""
     logging.disable(logging.CRITICAL)
     has_come = False
     for seed in seeds:

@@ -1,4 +1,4 @@
-"""A server for tests of faults: a process that sleeps, and what was done to it."""
+"""A server for tests of faults: a process that sleeps, and the faults that happened to it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Sleeper:
         self.done.append(f"ended by {ended_by}")
 
     def end(self) -> None:
-        """Whatever was done to it."""
+        """Ends the process in any state."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()

@@ -1,4 +1,4 @@
-"""A branch whose brokers die, or do not know what was committed of its source, is whole or not there."""
+"""A branch whose brokers die, or do not know the high watermark of its source, is complete or does not exist."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""No seed of the simulator breaks what three brokers promise, and states of brokers meet faults often enough
-(`test_seeds` has those of one broker)."""
+"""No seed of the simulator breaks the promises of three brokers, and states of brokers meet faults often enough
+(`test_seeds` has the seeds of one broker)."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from tests.profiles import rounds
 
 _SEEDS = rounds(quick=3, ci=100, everything=800)
 
-#: How often each state of a broker meets each fault in so many seeds of three brokers, at least: a third of what they
-#: gave when this was written, where that was thirty or more; and how often it meets any, at least: half of that. The
-#: columns are `FAULTS`.
+#: The least number of times that each state of a broker meets each fault in this number of seeds of three brokers, and
+#: that it meets any fault. They are well below the usual numbers. The columns are `FAULTS`.
 _COVERED_SEEDS = 500
 #: Of fewer seeds the single faults are not counted, and of still fewer none.
 _SHARE_MIN = 0.2

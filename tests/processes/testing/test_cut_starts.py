@@ -1,5 +1,5 @@
-"""A broker's start outlasts the end of its connection to the tree, whatever it was about to ask then: it becomes
-controller in that start, so this holds of what a controller reads first, too."""
+"""A broker's start survives the end of its connection to the tree before any of its requests. The broker becomes
+controller in that start, so this includes the first reads of a controller."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def test_several_files_are_one_history(tmp_path: Path) -> None:
     others = [operation for operation in operations if operation.client != "last-reader"]
     files = [_file(tmp_path / "others", others), _file(tmp_path / "readers", readers)]
     assert main(["check", *files]) == 0
-    assert main(["check", files[0]]) == 1  # nobody has read everything
+    assert main(["check", files[0]]) == 1  # no consumer has read everything
 
 
 def test_only_what_is_asked_for_is_looked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""Histories as files: what is written is read, whatever ends the writer; what is none is refused."""
+"""Histories as files: everything that was written can be read, however the writer ended. Other files are refused."""
 
 from __future__ import annotations
 

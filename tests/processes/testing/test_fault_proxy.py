@@ -1,4 +1,4 @@
-"""The TCP fault proxy, mode by mode, in front of a server that sends back what it gets; and in front of a broker."""
+"""The TCP fault proxy, mode by mode, in front of a server that sends back all bytes, and in front of a broker."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SECONDS = 60.0
 
 
 class Echo:
-    """Sends back every byte; knows what it got of each connection and how it ended."""
+    """Sends back every byte. It keeps the bytes of each connection and the way that it ended."""
 
     def __init__(self) -> None:
         self._listening = socket.create_server(("127.0.0.1", 0))
@@ -71,7 +71,7 @@ class Echo:
             assert self._changed.wait_for(what, _SECONDS)
 
     def close(self) -> None:
-        """Once its clients have gone."""
+        """Closes the server after its clients have gone."""
         self._closing = True
         socket.create_connection(("127.0.0.1", self._listening.getsockname()[1])).close()
         self._thread.join()
@@ -194,7 +194,7 @@ def test_a_limit_holds_for_all_connections_together(proxy: FaultProxy) -> None:
             connection.sendall(bytes(5_000))
         for connection in (one, two):
             assert received(connection, 5_000) == bytes(5_000)
-        # The first piece goes at once.
+        # The first piece is sent at once.
         assert time.monotonic() - began >= 0.4
 
 
@@ -369,7 +369,7 @@ def test_a_broker_that_tells_its_clients_the_proxys_address_is_reached_through_i
             assert broker.port != proxy.port
 
             async def work() -> None:
-                # The bootstrap is the broker's own address: what comes after it goes where the metadata says.
+                # The bootstrap is the broker's own address. Later connections go to the addresses in the metadata.
                 cluster = Cluster(broker.bootstrap)
                 try:
                     async with Producer(cluster) as producer:

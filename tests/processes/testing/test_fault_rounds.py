@@ -97,7 +97,7 @@ def test_what_is_no_schedule_is_refused(name: str | None) -> None:
 
 
 class Counting:
-    """A load that gets on by one step each time that it is looked at, up to a limit; does `look` then."""
+    """A load that progresses by one step each time that it is asked, up to a limit. It calls `look` each time."""
 
     def __init__(self, look: Callable[[], None] = lambda: None, most: int = 10**9) -> None:
         self.done: list[str] = []
@@ -116,7 +116,7 @@ class Counting:
 
 
 class Targets:
-    """Targets with sleeping servers and real proxies, and what a wait saw of them."""
+    """Targets with sleeping servers and real proxies, and their states during a wait."""
 
     def __init__(self, opened: ExitStack) -> None:
         self.sleepers = {name: Sleeper() for name in _NAMES}
@@ -139,7 +139,7 @@ class Targets:
             self.seen.append(self.state())
 
     def state(self) -> list[tuple[bool, bool]]:
-        """Of each server whether it runs and is paused."""
+        """For each server: true if it runs, and true if it is paused."""
         return [(self.server(name).is_running, self.server(name).is_paused) for name in _NAMES]
 
     def are_well(self) -> bool:

@@ -1,7 +1,7 @@
-"""A broker behind the proxy, under load, with every fault: its history is clean. A broker that loses what it has
-acknowledged is found out.
+"""A broker after the proxy, under load, with every fault: its history is clean. A broker that loses acknowledged
+records is found.
 
-JESENSKA_SEED says which rounds there are, beside those that there always are."""
+JESENSKA_SEED chooses the rounds beside the fixed ones."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _ALWAYS = (
 
 
 def assert_all_took_part(history: list[Operation]) -> None:
-    """A history in which nobody does anything is clean, too."""
+    """Fails unless all clients have done their part: an empty history would be clean, too."""
     sent = Counter(operation.client for operation in history if isinstance(operation, SendAcknowledged))
     assert {"producer-0", "producer-1"} <= set(sent)
     read: Counter[str] = Counter()

@@ -1,5 +1,5 @@
-"""A leader that is alone in sync loses its power, and with min.insync.replicas=2 nothing that was acknowledged: it has
-synced its log by then."""
+"""A leader that is alone in sync loses its power. With min.insync.replicas=2 no acknowledged record is lost, since it
+has synced its log by then."""
 
 from __future__ import annotations
 

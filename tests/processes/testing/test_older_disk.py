@@ -1,4 +1,4 @@
-"""A disk that a broker had before another one, or an older copy of its disk, does not lead."""
+"""A broker on an earlier disk, or on an older copy of its disk, does not lead."""
 
 from __future__ import annotations
 

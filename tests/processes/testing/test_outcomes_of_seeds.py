@@ -1,4 +1,4 @@
-"""Many seeds in processes that take a few each: every outcome comes once, and a process that is lost is told of."""
+"""Many seeds in processes that run a few each: every outcome is reported once, and so is a process that is lost."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ def test_a_run_without_a_broker_imports_nothing_of_it() -> None:
     done = subprocess.run(
         [sys.executable, "-c", f"import pytest; {program}"], capture_output=True, text=True, check=True, timeout=100
     )
-    # A checkout may ask for its source in place of what is compiled.
+    # A checkout may ask for its source in place of the compiled modules.
     assert set(done.stdout.split()) - {"jesenska.base", "jesenska.base.source_only"} == {
         "jesenska",
         "jesenska.testing",

@@ -1,6 +1,6 @@
-"""No seed of the simulator breaks what is promised: sixty virtual seconds of a broker and its clients with five faults
-each. These take two cores for more than a minute, so that they are a set of their own: `pytest -m seeds` runs them and
-those of several brokers and of transactions alone, `-m "not seeds"` leaves them out."""
+"""No seed of the simulator breaks the promises: sixty virtual seconds of a broker and its clients with five faults
+each. These tests use two cores for long, so they are a set of their own: `pytest -m seeds` runs them and those of
+several brokers and of transactions alone, `-m "not seeds"` leaves them out."""
 
 from __future__ import annotations
 

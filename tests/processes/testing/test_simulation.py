@@ -1,7 +1,7 @@
-"""The simulator: the same seed does the same, compiled and from source, and a broker with a mistake is found out. That
-no seed breaks what is promised is asked in test_seeds.py.
+"""The simulator: a seed has the same result each time, compiled and from source, and a broker with a mistake is found.
+test_seeds.py checks that no seed breaks the promises.
 
-JESENSKA_SEED says which seed is the first."""
+JESENSKA_SEED is the first seed."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def _run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str
 
 
 def test_a_seed_does_the_same_each_time() -> None:
-    """Compiled or from source. The last line says where the source of chance stands, which each message, each read and
-    each piece of work in a thread has moved."""
+    """Compiled or from source. The last line has the state of the random source, which each message, each read and
+    each piece of work in a thread has changed."""
     traces = []
     for seed in range(_FIRST, _FIRST + 3):
         first = _run("jesenska.testing.simulation", "--trace", str(seed))
@@ -88,7 +88,7 @@ def test_three_brokers_do_the_same_each_time() -> None:
 
 
 def test_a_tree_that_is_lost_is_built_anew_and_a_seed_does_the_same_each_time() -> None:
-    """Every seventh seed of several brokers has something of `disasters`, beginning with the fourth."""
+    """Every seventh seed of several brokers has one of the `disasters`, beginning with the fourth."""
     first, second = (
         _run("jesenska.testing.simulation", "--brokers", "3", "--trace", "11", JESENSKA_PURE=pure) for pure in ("", "1")
     )

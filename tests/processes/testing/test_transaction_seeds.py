@@ -1,5 +1,5 @@
-"""No seed of the simulator breaks what is promised to clients that use transactions, and to Spark queries that write
-exactly once, of one broker and of three (`test_seeds` and `test_cluster_seeds` have those without)."""
+"""No seed of the simulator breaks the promises to clients with transactions and to Spark queries that write exactly
+once, with one broker and with three (`test_seeds` and `test_cluster_seeds` have the seeds without transactions)."""
 
 from __future__ import annotations
 

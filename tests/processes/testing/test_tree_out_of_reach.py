@@ -1,5 +1,5 @@
-"""The tree is out of reach for thirty seconds, with min.insync.replicas=2: leaders whose followers were away for some
-of them commit again before it is back."""
+"""The tree is unreachable for thirty seconds, with min.insync.replicas=2. Leaders whose followers were away for part
+of that time commit again before the tree is back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A broker that was alone in sync and comes up on an empty disk does not lead, until it has its disk again."""
+"""A broker that was alone in sync and starts on an empty disk does not lead until it has its disk again."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Nobody reaches the tree for thirty seconds, with min.insync.replicas=2, and a leader and its followers do not reach
-each other for some of them: the leader commits again when the followers are back, without the tree.
+"""The tree is unreachable for thirty seconds, with min.insync.replicas=2, and a leader and its followers do not reach
+each other for part of that time. The leader commits again when the followers are back, without the tree.
 
-`JESENSKA_PURE=1 python -m tests.processes.testing.tree_out_of_reach [--proposals-stand] [SEEDS]` prints what came of
-each seed. Exit code 1 where nothing was committed in between, 2 where no leader wanted to be without its followers.
-With `--proposals-stand` a proposal that nobody has sent stands, too."""
+`JESENSKA_PURE=1 python -m tests.processes.testing.tree_out_of_reach [--proposals-stand] [SEEDS]` prints the outcome of
+each seed. The exit code is 1 where nothing was committed in between, and 2 where no leader proposed an ISR without its
+followers. With `--proposals-stand` a proposal that was never sent stays in force, too."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from jesenska.testing.simulation.schedule import Simulation, simulation
 
 _SECONDS = 50.0
 _TREE_GOES, _TREE_GONE_SECONDS = 10.0, 30.0
-#: Sessions are suspended by then; who is cut off for so long is out of sync.
+#: The time of the followers' loss, when sessions are suspended, and its length, after which they are out of sync.
 _FOLLOWERS_GO, _FOLLOWERS_GONE_SECONDS = 14.0, 9.0
 _FOLLOWERS_ARE_BACK, _TREE_IS_NOT_BACK = 30.0, 39.0
 
 
 class _Watched:
-    """The partitions that the brokers lead whose followers are gone, and their high watermarks."""
+    """The partitions of leaders whose followers are out of reach, and their high watermarks."""
 
     def __init__(self, one: Simulation) -> None:
         self._one = one
@@ -66,7 +66,8 @@ class _Watched:
 
 
 def _run(seed: int) -> tuple[int, int]:
-    """How many partitions were to be their leader's alone, and how many of those committed nothing afterwards."""
+    """The number of partitions whose leader proposed an ISR of itself alone, and the number of those that committed
+    nothing afterwards."""
     with simulation(seed, brokers=3, faults=0, seconds=_SECONDS, is_synced=False, min_in_sync=2) as one:
         watched = _Watched(one)
         one.run()

@@ -1,9 +1,9 @@
-"""A broker that is alone in sync comes up on an empty disk, beside others that are not in sync, and is started again
-later on the disk that it had: nothing that was acknowledged is lost.
+"""A broker that is alone in sync starts on an empty disk, beside others that are not in sync. Later it is started
+again on its old disk. No acknowledged record is lost.
 
-`JESENSKA_PURE=1 python -m tests.processes.testing.unmounted_disk [--empty-leads] [SEEDS]` prints what came of each
-seed. Exit code 1 where something was lost, 2 where the fault never came. With `--empty-leads` a broker leads whatever
-it has lost."""
+`JESENSKA_PURE=1 python -m tests.processes.testing.unmounted_disk [--empty-leads] [SEEDS]` prints the outcome of each
+seed. The exit code is 1 where a record was lost, and 2 where the fault never happened. With `--empty-leads` a broker
+leads although it has lost data."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from jesenska.testing.simulation.schedule import Simulation
 from tests.processes.testing.scripted_fault import outcome
 
 _AT_SECONDS, _SECONDS = 10.0, 50.0
-#: The others stand still until they are out of sync; the disk is away until they are back, and for a while more.
+#: The others are paused until they are out of sync. The disk is away until they are back, and a while longer.
 _STILL_SECONDS, _UNMOUNTED_SECONDS, _PATIENCE_SECONDS = 9.0, 15.0, 8.5
 _LOOK_SECONDS = 0.05
 
 
 class _Fault:
-    """What happens to the broker that leads the first partition."""
+    """The fault of the broker that leads the first partition."""
 
     def __init__(self, one: Simulation) -> None:
         self.came = False

@@ -1,4 +1,4 @@
-"""The modules of the request path run compiled where a compiler is there."""
+"""The modules of the request path run compiled if there is a compiler."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No two modules need each other, directly or round a circle, for types or at run time. Import contracts cannot say
+"""No two modules import each other, directly or in a circle, for types or at run time. Import contracts cannot express
 that."""
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import grimp
 
 
 def _circles(imports: dict[str, set[str]]) -> Iterator[list[str]]:
-    """Groups of modules each of which reaches all the others (Tarjan's strongly connected components)."""
+    """Yields groups of modules each of which reaches all the others (Tarjan's strongly connected components)."""
     number: dict[str, int] = {}
     lowest: dict[str, int] = {}
     stack: list[str] = []
@@ -45,7 +45,7 @@ def _circles(imports: dict[str, set[str]]) -> Iterator[list[str]]:
 def _imports() -> dict[str, set[str]]:
     graph = grimp.build_graph("jesenska", cache_dir=None)
     imports = {module: set(graph.find_modules_directly_imported_by(module)) for module in graph.modules}
-    # What is loaded by name: a broker's handlers, and the messages of the protocol.
+    # Modules that are loaded by name: a broker's handlers, and the messages of the protocol.
     handlers = importlib.import_module("jesenska.broker.handlers")
     imports["jesenska.broker.server"] |= {
         f"{handlers.__name__}.{item.name}" for item in pkgutil.iter_modules(handlers.__path__)

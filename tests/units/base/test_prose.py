@@ -19,12 +19,13 @@ WORDS = re.compile(r"\b(whoever|anew|nobody|whom)\b", re.IGNORECASE)
 
 
 def long_lines_of_python(source: str) -> Iterator[int]:
-    """Numbers of lines of docstrings and comments that are too long. What a tool reads (`noqa`, `type:`) is none."""
+    """Yields the numbers of lines of docstrings and comments that are too long. Comments for tools (`noqa`, `type:`)
+    do not count."""
     lines = source.split("\n")
     long = [line for line in lines if len(line) > COLUMNS_MAX]
     if not long:
         return
-    # Reading tokens takes most of the time: only where a comment may be among the long lines.
+    # Reading tokens takes most of the time, so it is done only if a comment may be among the long lines.
     tokens = tokenize.generate_tokens(io.StringIO(source).readline) if any("#" in line for line in long) else ()
     for token in tokens:
         if (
@@ -75,7 +76,7 @@ def test_a_riddle_is_found() -> None:
 
 
 def long_lines_of_markdown(text: str) -> Iterator[int]:
-    """Numbers of lines that are too long, but for rows of tables, what is quoted as code, and single words."""
+    """Yields the numbers of lines that are too long, except rows of tables, quoted code, and single words."""
     is_code = False
     for number, line in enumerate(text.split("\n"), 1):
         if line.startswith("```"):

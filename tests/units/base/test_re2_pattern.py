@@ -1,4 +1,4 @@
-"""Matches of whole texts by patterns in RE2's syntax. What is expected was asked of Apache Kafka 4.3.1
+"""Matches of whole texts by patterns in RE2's syntax. The expected results are those of Apache Kafka 4.3.1
 (ListTransactions version 2), and of RE2 itself where Kafka's ids cannot show it."""
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _TEXTS = ["", "a", "b", "ab", "AB", "a.b", "aXb", "ab-1", "a1", "1a", "(", "\n",
 )
 def test_a_pattern_matches_whole_texts(pattern: str, matched: list[str]) -> None:
     found = Re2Pattern(pattern)
-    for _ in range(2):  # what is remembered of the first time is right, too
+    for _ in range(2):  # the second time uses remembered results
         assert [text for text in _TEXTS if found.matches(text)] == matched
 
 
@@ -83,7 +83,7 @@ def test_what_cannot_be_matched_is_refused(pattern: str, sentence: str) -> None:
     ],
 )
 def test_a_text_costs_one_pass_whatever_the_pattern(pattern: str, most: int) -> None:
-    """Where a matcher that goes back takes years."""
+    """A backtracking matcher takes years for these."""
     found = Re2Pattern(pattern)
     assert not found.matches("x" * 5000)
     assert found.matches("x" * most + "y")

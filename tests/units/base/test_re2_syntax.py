@@ -1,4 +1,4 @@
-"""RE2's syntax. What is expected was asked of Apache Kafka 4.3.1 (ListTransactions version 2)."""
+"""RE2's syntax. The expected results are those of Apache Kafka 4.3.1 (ListTransactions version 2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Handlers of requests without a broker: each is given the parts that its family has, some of them stand-ins."""
+"""Calls handlers of requests without a broker: each gets the parts that its family has, some of them stand-ins."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def view_of(*brokers: tuple[int, str, str | None], controller_id: int = -1) -> M
 
 
 class Coordinator:
-    """A stand-in for the groups, or the transactions, of a broker: takes the event for a key and answers it. `answer`:
-    the answer, or the error with which it refuses the event."""
+    """A stand-in for the groups, or the transactions, of a broker: takes the event for a key and answers it. `answer`
+    is the answer, or the error that it raises."""
 
     def __init__(self, answer: object) -> None:
         self._answer = answer
@@ -43,7 +43,7 @@ class Coordinator:
 
 
 def answer_of(request: Message, version: int, **parts: object) -> Any:
-    """The answer of the handler that serves the request. `parts`: what it uses."""
+    """Returns the answer of the handler that serves the request. `parts`: the parts that the handler uses."""
     served = served_by(request.api_key)
     assert served is not None
     assert served.min_version <= version <= served.max_version

@@ -22,14 +22,14 @@ _SECONDS = 30.0
 
 
 class Candidate:
-    """What one broker's election has said (an `Elected`)."""
+    """Records the events of one broker's election (an `Elected`)."""
 
     def __init__(self, broker_id: int, store: Any) -> None:
         self.broker_id = broker_id
         self.store = store
         self.acts_in: int | None = None
         self.follows: int | None = None
-        #: Whether it can begin to be controller.
+        #: False: it cannot begin to be controller.
         self.can_begin = True
         self.changed = asyncio.Event()
         self.candidacy = Candidacy(store, broker_id, ManualClock(), self)
@@ -71,7 +71,7 @@ class _Cluster:
         return [broker for broker in self.brokers if broker.acts_in is not None]
 
     async def agreed(self, after_epoch: int = 0) -> Candidate:
-        """The controller, when there is one of a newer epoch, and all others know it."""
+        """Waits for a controller with a newer epoch that all others know. Returns it."""
         async with asyncio.timeout(_SECONDS):
             while True:
                 leading = self.leading
@@ -131,7 +131,7 @@ async def test_who_comes_back_with_another_session_follows() -> None:
         await cluster.tree.expire(first.store.session_id)
         other = next(broker for broker in cluster.brokers if broker is not first)
         await other.until(lambda: other.acts_in is not None)
-        # It has not heard of it: the next session tells.
+        # It does not know of it yet: the next session reports it.
         assert first.is_controller()
         first.candidacy._store = first.store = await cluster.tree.session()
         first.candidacy.session_began()
@@ -149,7 +149,7 @@ async def test_a_controller_that_cannot_begin_gives_the_place_to_another() -> No
         first.candidacy.session_ended()
         cluster.brokers.remove(first)
         second = await cluster.agreed(1)
-        # Who could not begin may have tried several times.
+        # A candidate that could not begin may have tried several times.
         assert second is others[1]
         await first.candidacy.close()
 
@@ -174,7 +174,7 @@ async def test_a_controller_whose_write_is_refused_is_none_any_more() -> None:
 
 
 class _LosesTheFirstClaim:
-    """A store whose first multi is done and not answered."""
+    """A store that does its first multi but does not answer it."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

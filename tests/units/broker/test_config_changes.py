@@ -1,4 +1,4 @@
-"""Changes of settings leave nothing behind in the tree for ever."""
+"""Changes of settings do not leave nodes in the tree permanently."""
 
 from __future__ import annotations
 

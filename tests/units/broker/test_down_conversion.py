@@ -1,4 +1,4 @@
-"""Records on their way down to old formats: what is converted, and what becomes of the memory."""
+"""Conversion of records to old formats: the results, and the use of memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _RECORDS, _VALUE_BYTES = 40, 10_000
 
 
 class File:
-    """An open file that counts nobody."""
+    """An open file that does not count its users."""
 
     def __init__(self, path: Path) -> None:
         self._number = os.open(path, os.O_RDONLY)

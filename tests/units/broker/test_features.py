@@ -1,4 +1,4 @@
-"""When a broker looks at the tree for what the brokers offer."""
+"""The times when a broker reads the features of the brokers from the tree."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Fetch sessions: the rules of ids and epochs, what a client learns of its partitions, who is replaced in a full
-cache."""
+"""Fetch sessions: the rules of ids and epochs, the partitions in each answer, and the sessions that are replaced in a
+full cache."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def created(sessions: FetchSessions, size: int, now_ms: int = 0, *, is_follower:
 
 
 def ready_offsets(session: FetchSession) -> list[tuple[int, int]]:
-    """What the next answer looks at: partitions, and from where on."""
+    """Returns the partitions and offsets of the next answer."""
     return [(part.index, part.fetch_offset) for part in session.ready()]
 
 
@@ -299,7 +299,7 @@ _INDEXES = st.integers(0, _COUNT - 1)
 
 
 class _Client(RuleBasedStateMachine):
-    """A client in a session applies what it is told; after each answer it must know what a full fetch would say."""
+    """A client in a session applies the answers; after each answer it must know the same as after a full fetch."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -309,7 +309,7 @@ class _Client(RuleBasedStateMachine):
         self.session: FetchSession | None = None
         self.epoch = 0
         self.positions: dict[int, int] = {}
-        #: What was moved or added since the last request, and what is to be forgotten.
+        #: Partitions that were moved or added since the last request, and those to be forgotten.
         self.moved: set[int] = set()
         self.to_forget: set[int] = set()
         #: Error, high watermark, log start offset as the client knows them.

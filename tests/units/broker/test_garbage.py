@@ -1,5 +1,5 @@
-"""Requests leave no cycles of references behind: the collector of cycles would stop the broker for them, and their
-memory would stay until it comes."""
+"""Requests leave no cycles of references: the collector of cycles would stop the broker for them, and their memory
+would stay until it runs."""
 
 from __future__ import annotations
 

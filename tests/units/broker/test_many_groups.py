@@ -16,7 +16,7 @@ from jesenska.wire.messages.k42_delete_groups import DeleteGroupsRequest, Delete
 
 
 class _SlowGroups:
-    """Takes a millisecond for each group, and answers at once."""
+    """Groups that take a millisecond each, and answer at once."""
 
     def __init__(self) -> None:
         self.seconds = 0.0

@@ -1,4 +1,4 @@
-"""A broker is told what the controller orders it, whatever version it speaks and however often it has to be told."""
+"""A broker gets the controller's orders in every version that it speaks, and after any number of attempts."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def _part(name: str = "t", epoch: int = 0) -> TopicPartitions:
 
 
 class Told:
-    """A broker that is told: what it was, in order; `errors` it answers to partitions, `refusals` to whole requests,
-    one after the other."""
+    """A broker that gets orders and records them in order; it answers `errors` for partitions and `refusals` for whole
+    requests, one after the other."""
 
     def __init__(self, newest: dict[int, int]) -> None:
         self.newest = newest

@@ -1,5 +1,4 @@
-"""A group belongs to a partition of the offsets topic that all brokers find alike, however much of it they were told
-of."""
+"""A group belongs to the same partition of the offsets topic on all brokers, however much of the topic they know."""
 
 from __future__ import annotations
 
@@ -22,12 +21,12 @@ _PARTITIONS = 5
 
 
 def _group_of(number: int) -> str:
-    """One that a partition of five keeps."""
+    """A group that belongs to this partition of five."""
     return next(name for name in (f"group-{n}" for n in range(1000)) if partition_for(name, _PARTITIONS) == number)
 
 
 def _told_of_the_first() -> Any:
-    """What a broker shares with its groups that was told of the topic's first partition."""
+    """Returns the state that a broker shares with its groups; it knows only the topic's first partition."""
     view = MetadataCache("", -1)
     first = SimpleNamespace(topic_partition=TopicPartition(OFFSETS_TOPIC, 0), leader=_LEADER, is_served=False)
     view.topics[OFFSETS_TOPIC] = SimpleNamespace(partitions=[first])  # type: ignore[assignment]
@@ -38,7 +37,7 @@ def _told_of_the_first() -> Any:
 
 
 async def _nothing(name: str) -> None:
-    """No topic is made."""
+    """Creates no topic."""
 
 
 def test_partitions_are_counted_in_the_tree_where_a_broker_was_told_of_some() -> None:

@@ -1,4 +1,4 @@
-"""A broker's place among several: its node, its session, and what it says of a crash."""
+"""A broker's registration among several: its node, its session, and its report of a crash."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ async def test_a_crash_stands_in_the_node_until_a_controller_has_dealt_with_it()
     await broker.registration.join()
     assert (await broker.node()).crashed
     first = broker.registration.broker_epoch
-    # Its session ends before anybody has told it of its replicas.
+    # Its session ends before it gets the orders for its replicas.
     await tree.expire(store.session_id)
     await broker.candidate.until(lambda: broker.registration.broker_epoch > first)
     assert (await broker.node()).crashed

@@ -1,4 +1,4 @@
-"""The table of what a broker serves, the handlers' files, and the APIs of the wire room say the same."""
+"""The table of the served APIs, the handlers' files, and the APIs of the `wire` package agree."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ KEY, OTHER = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
 
 class _Broker:
-    """Broker 3 with a tree. Ids are given one after the other."""
+    """Broker 3 with a tree. It gives ids in ascending order."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -44,7 +44,7 @@ class _Broker:
     async def start(
         self, *directories: Path, lacking: Collection[TopicPartition] = ()
     ) -> tuple[Starts, LogDirectories]:
-        """A start that goes on until the broker is registered."""
+        """Runs a start until the broker is registered."""
         opened = LogDirectories(list(directories))
         opened.lock()
         opened.claim(CLUSTER, 3)

@@ -1,5 +1,5 @@
-"""A transaction is verified anew with each question to its coordinator: the marker of the one before may come at any
-moment until the coordinator adds the partition (KIP-890)."""
+"""A transaction is verified again with each request to its coordinator: the marker of the transaction before may come
+at any moment until the coordinator adds the partition (KIP-890)."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ CONCURRENT, NONE = ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.NONE
 
 
 class Led:
-    """A partition that this broker leads, with the guard of its producer. `marker` is that of the transaction
-    before."""
+    """A partition that this broker leads, with the guard of its producer. `marker` is the marker of the previous
+    transaction."""
 
     def __init__(self) -> None:
         self.topic_partition = PARTITION
@@ -42,7 +42,7 @@ class Led:
 
 
 class Coordinator:
-    """Answers one after the other what the script says. A step that is a function is called before its answer."""
+    """Gives the answers of a script one after the other. A step with a function calls it before its answer."""
 
     def __init__(self, script: Iterable[tuple[ErrorCode, Callable[[], None] | None]]) -> None:
         self._script = list(script)
@@ -60,7 +60,7 @@ class Coordinator:
 
 
 def asked(led: Led, script: list[tuple[ErrorCode, Callable[[], None] | None]], **settings: str) -> tuple[Results, int]:
-    """What the leader is told, and how many questions that took."""
+    """Returns the leader's results, and the number of requests to the coordinator."""
 
     async def body() -> tuple[Results, int]:
         coordinator = Coordinator(script)

@@ -17,7 +17,7 @@ HANDLED = (*STOP_SIGNALS, signal.SIGUSR1)
 
 @pytest.fixture
 def given_back() -> Iterator[None]:
-    """Signals as they were, once the test has ended."""
+    """Restores the signals after the test."""
     before = {number: signal.getsignal(number) for number in HANDLED}
     yield
     for number, handler in before.items():
@@ -27,7 +27,7 @@ def given_back() -> Iterator[None]:
 def test_a_signal_at_any_moment_of_the_end_is_ignored(
     given_back: None, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Each change of what a signal does is followed by all signals."""
+    """After each change of a signal's handling all signals are sent."""
     change, changed = signal.signal, []
 
     def changes(number: int, handler: object) -> object:

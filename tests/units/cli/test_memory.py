@@ -1,4 +1,4 @@
-"""When a server's collector looks at what."""
+"""The times of a server's garbage collections, and the objects that they check."""
 
 from __future__ import annotations
 

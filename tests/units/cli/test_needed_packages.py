@@ -1,4 +1,4 @@
-"""A tool in a source tree whose packages are not all installed: one sentence that names them."""
+"""A tool in a source tree whose packages are not all installed reports one sentence that names them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a supervisor decides and reads, without processes: orders, their lines, and when to start again."""
+"""The decisions and input of a supervisor, without processes: orders, their lines, and the times of restarts."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The consumer's side of fetch sessions: what it says again and what not; and a consumer with a broker that keeps or
-loses the session."""
+"""The consumer's side of fetch sessions: the parts of a request that are repeated or left out; and a consumer with a
+broker that keeps or loses the session."""
 
 from __future__ import annotations
 

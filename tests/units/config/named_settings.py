@@ -1,9 +1,9 @@
-"""Where settings are named: by code that reads them, and by tests of what they do. Both are found in the syntax tree,
-so a comment, a docstring or a table that lists a name does not count.
+"""Finds the places that name settings: code that reads them, and tests of their effects. Both are found in the syntax
+tree, so a comment, a docstring or a table that lists a name does not count.
 
-A name is read where it is the argument of a call (`config.integer("num.partitions")`) or an index
-(`settings["acks"]`): as a literal, as a constant of its module, or as an f-string whose parts are such constants. A
-set of names, or the value in a table of flags, reads nothing.
+A name is read if it is the argument of a call (`config.integer("num.partitions")`) or an index (`settings["acks"]`):
+as a literal, as a constant of its module, or as an f-string whose parts are such constants. A set of names, or the
+value in a table of flags, is not a read.
 
 A test names a setting in a literal (alone, or as `name=value`) or as a keyword in which underscores stand for the
 dots."""
@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-#: A part of a name between two dots, where an f-string takes it from somewhere else.
+#: A part of a name between two dots whose value an f-string takes from elsewhere.
 _ANY_PART = "[^.]+"
 _WORD = re.compile(r"[A-Za-z0-9]+(?:\.[A-Za-z0-9]+)*")
 
@@ -62,7 +62,7 @@ def _pattern(part: ast.expr, constants: dict[str, set[str]]) -> str:
 
 
 def _constants(tree: ast.Module) -> Iterator[tuple[str, set[str]]]:
-    """Variables that are given literals, each with all of those."""
+    """The variables that are assigned literals, each with all its literals."""
     found: dict[str, set[str]] = {}
     for node in ast.walk(tree):
         if not isinstance(node, ast.Assign):

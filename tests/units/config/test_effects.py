@@ -1,5 +1,5 @@
-"""What the tables say of a setting is true: one that works is read by code and named by a test of what it does, and a
-broker's setting that a topic's takes its default from works as far as the topic's does."""
+"""The claims of the tables of settings are true: a setting that works is read by code and named by a test of its
+effect, and a broker's setting from which a topic's takes its default works as far as the topic's does."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _TIERS = [_TESTS / tier for tier in ("units", "processes")]
 _TABLES = [TOPIC_SETTINGS, BROKER_SETTINGS, PRODUCER_SETTINGS, CONSUMER_SETTINGS, ADMIN_SETTINGS]
 _CLIENTS = (PRODUCER_SETTINGS, CONSUMER_SETTINGS, ADMIN_SETTINGS)
 
-#: Where code reads the settings of a broker and of its topics, and where code reads those of the clients.
+#: Code that reads the settings of a broker and of its topics, and code that reads those of the clients.
 _BROKER_CODE = [
     *(_SOURCE / room for room in ("broker", "controller", "groups", "metadata", "security")),
     *(_SOURCE / "config" / f"{name}.py" for name in ("layers", "listeners", "safety")),
 ]
 _CLIENT_CODE = [_SOURCE / room for room in ("client", "cli", "pipeline", "security")]
 _ADMIN_CODE = [_SOURCE / "client", _SOURCE / "security", _SOURCE / "cli" / "shared" / "tool.py"]
-#: Tests of what brokers do, and of what clients do. Tests of the tables, and settings of the brokers that tests
-#: compare with, prove nothing.
+#: Tests of brokers, and tests of clients. Tests of the tables, and settings of the brokers used for comparison, prove
+#: nothing.
 _BROKER_TESTS = [
     *(
         tier / room

@@ -14,7 +14,7 @@ def one(described: list[Described]) -> tuple[str | None, str, str]:
     return item.value, item.source.name, synonyms
 
 
-# The next tests hold what a broker of 3.9.1 with these static settings answered, step by step.
+# The next tests contain the answers of a broker of 3.9.1 with these static settings, step by step.
 
 
 def test_times_in_other_units_reach_the_topic_without_being_listed() -> None:

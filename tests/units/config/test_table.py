@@ -43,7 +43,7 @@ def test_every_setting_has_one_sentence_and_a_reason_where_it_does_not_work(tabl
         assert (setting.effect is Effect.WORKS) == (setting.reason == ""), setting.name
 
 
-# What kafka-topics of 3.9.1 and the documents' table of 1.0 tell of defaults; where they differ, see the rulings.
+# Defaults from kafka-topics of 3.9.1 and from the documents' table of 1.0; where they differ, see the rulings.
 @pytest.mark.parametrize(
     ("name", "default"),
     [

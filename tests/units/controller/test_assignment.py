@@ -12,8 +12,7 @@ def places(text: str) -> list[BrokerPlace]:
     return [BrokerPlace(int(item.partition(":")[0]), item.partition(":")[2] or None) for item in text.split(",")]
 
 
-# What Kafka 3.9.1 assigns: brokers, partitions, replication factor, where to start, first partition (-1: the topic is
-# new). fmt: off
+# Assignments of Kafka 3.9.1: brokers, partitions, replication factor, start, first partition (-1: the topic is new).
 KAFKAS = [
     (
         "0,1,2,3,4",

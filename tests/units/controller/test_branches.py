@@ -1,5 +1,5 @@
-"""Branches as the controller plans and carries them out: what the tree holds before and after the brokers have made
-their logs, and what becomes of one that cannot be made."""
+"""Branches as the controller plans and carries them out: the tree before and after the brokers have made their logs,
+and a branch that cannot be made."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Changes of configuration. Codes and sentences are those of brokers of 3.9.1 and 4.3.1, of the latter where they
-differ."""
+"""Changes of configuration. Codes and sentences are those of brokers of 3.9.1 and 4.3.1; if they differ, those of
+4.3.1."""
 
 from __future__ import annotations
 

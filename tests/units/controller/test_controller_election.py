@@ -1,5 +1,5 @@
-"""Several brokers and one place: whatever becomes of sessions, answers and the node, two are never controller in one
-epoch, a controller of an older epoch is found out, and somebody is controller in the end."""
+"""Several brokers and one controller: with any loss of sessions, answers and the node, two brokers are never
+controller in one epoch, a controller of an older epoch is detected, and in the end there is a controller."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Broker:
     election: Election = field(default_factory=Election)
     #: Which session it has in the tree; None without one. Sessions of all brokers are counted together.
     session: int | None = None
-    #: What its election wants, in order, and what it has not been told.
+    #: The effects that its election wants, in order, and the answers that it has not got.
     wanted: list[Effect] = field(default_factory=list)
     untold: list[Event] = field(default_factory=list)
     #: In which epoch it acts as controller.
@@ -50,7 +50,7 @@ class Broker:
 
 
 class Electing(RuleBasedStateMachine):
-    """A tree with the place in it, and brokers whose requests and answers take their time."""
+    """A tree with the controller's node, and brokers whose requests and answers are delayed."""
 
     @initialize()
     def begin(self) -> None:
@@ -91,7 +91,7 @@ class Electing(RuleBasedStateMachine):
 
     @rule(number=_BROKERS, knows=st.booleans())
     def session_ends(self, number: int, knows: bool) -> None:
-        """The broker hears of it at once, or by the next session."""
+        """Ends the session of a broker. The broker notices it at once, or by its next session."""
         broker = self.brokers[number]
         if broker.session is None:
             return
@@ -111,7 +111,7 @@ class Electing(RuleBasedStateMachine):
 
     @rule(number=_BROKERS, is_lost=st.booleans(), is_answered=st.booleans())
     def tree_does(self, number: int, is_lost: bool, is_answered: bool) -> None:
-        """The first thing that a broker wants: it may get lost on the way there, or on the way back."""
+        """The tree carries out the first request of a broker. The request or its answer may get lost."""
         broker = self.brokers[number]
         if not broker.wanted:
             return
@@ -154,7 +154,7 @@ class Electing(RuleBasedStateMachine):
     @precondition(lambda self: any(broker.acts_in is not None for broker in self.brokers))
     @rule()
     def controllers_write(self) -> None:
-        """Every write has the tree check the epoch."""
+        """Every write makes the tree check the epoch."""
         for number, broker in enumerate(self.brokers):
             if broker.session is not None and broker.acts_in is not None and broker.acts_in != self.epoch:
                 self._told(number, Fenced(broker.acts_in))
@@ -167,7 +167,7 @@ class Electing(RuleBasedStateMachine):
             assert len(set(epochs)) == len(epochs)
 
     def teardown(self) -> None:
-        """When nothing gets lost any more, one is controller and the others know it."""
+        """When no more messages get lost, one broker is controller and the others know it."""
         if not hasattr(self, "brokers"):
             return
         for number in range(BROKERS):

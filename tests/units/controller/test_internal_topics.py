@@ -1,4 +1,4 @@
-"""What Kafka's own topics are made with, by the broker's settings."""
+"""The settings of Kafka's own topics, by the broker's settings."""
 
 from __future__ import annotations
 

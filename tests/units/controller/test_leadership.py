@@ -1,5 +1,5 @@
-"""Who leads on a cluster of several brokers: brokers that stop, that crashed, first replicas, ISRs that leaders write
-in the tree themselves, and Kafka's own topics when more brokers come."""
+"""Leadership on a cluster of several brokers: brokers that stop, that crashed, first replicas, ISRs that leaders write
+into the tree themselves, and Kafka's own topics when more brokers join."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def assigned(world: World, name: str, assignment: Mapping[int, tuple[int, ...]])
 
 
 def isr_is(world: World, name: str, number: int, isr: tuple[int, ...]) -> None:
-    """The leader writes this ISR in the tree; no controller hears of it."""
+    """The leader writes this ISR in the tree, and no controller learns of it."""
     found = state(world, name, number)
     world.write(
         SetData(
@@ -137,7 +137,7 @@ def test_without_the_tree_it_is_refused_and_can_be_asked_for_again() -> None:
 
 
 def moved(world: World) -> None:
-    """Broker 0 has gone and come back, and is in sync again with what broker 1 leads since."""
+    """Broker 0 has stopped and come back, and is in sync again with the partitions that broker 1 has led since."""
     world.go(0)
     world.settle()
     world.come(0)
@@ -180,7 +180,7 @@ def test_a_broker_that_is_about_to_stop_is_no_first_replica_to_lead() -> None:
 
 @pytest.mark.parametrize(("percentage", "leader"), [("10", 0), ("60", 1)])
 def test_leaders_are_balanced_where_a_broker_leads_too_little(percentage: str, leader: int) -> None:
-    """Broker 0 leads one of two whose first replica it has."""
+    """Broker 0 leads one of the two partitions whose first replica it has."""
     world = up(2, leader_imbalance_per_broker_percentage=percentage)
     assigned(world, "t", {0: (0, 1), 1: (1, 0)})
     moved(world)
@@ -202,7 +202,7 @@ def test_who_crashed_leaves_every_isr_that_has_another_member() -> None:
     world.go(2)
     world.settle()
     isr_is(world, "t", 3, (0, 2))
-    world.come(0, crashed=True)  # before anybody has seen it go
+    world.come(0, crashed=True)  # before the controller has seen it go
     world.settle()
     assert (state(world, "t", 0).leader, state(world, "t", 0).isr) == (1, (1,))
     assert (state(world, "t", 1).leader, state(world, "t", 1).isr) == (1, (1,))
@@ -214,7 +214,7 @@ def test_who_crashed_leaves_every_isr_that_has_another_member() -> None:
 
 
 def test_who_crashed_before_anybody_heard_that_it_is_in_sync_leaves_the_isr() -> None:
-    """The leader has written that it is, and tells it a second later."""
+    """The leader has written that it is in sync, and sends that a second later."""
     world = up(2)
     assigned(world, "t", {0: (0, 1)})
     isr_is(world, "t", 0, (0,))
@@ -243,7 +243,7 @@ _BROKERS = st.lists(st.integers(0, 4), unique=True, max_size=4).map(tuple)
 def test_nobody_leads_after_a_crash_who_may_lack_what_another_has(
     replicas: tuple[int, ...], place: int, isr: tuple[int, ...], live: set[int], crashed: set[int], unclean: bool
 ) -> None:
-    """A partition is led by one in sync, or by nobody."""
+    """A partition is led by a replica in sync, or has no leader."""
     leader = isr[place % len(isr)] if place >= 0 else NO_LEADER
     before = PartitionStateNode(leader, 3, isr, 1)
     crashed &= live
@@ -280,7 +280,7 @@ def test_before_a_stop_and_for_a_first_replica_only_who_is_in_sync_is_elected(
     assert stopped is None or not set(stopped.isr) & stopping
 
 
-# What leaders write in the tree
+# ISRs that leaders write into the tree
 
 
 def test_an_election_counts_with_the_isr_that_a_leader_has_written_meanwhile() -> None:
@@ -326,7 +326,7 @@ def test_who_has_gone_before_anybody_heard_that_it_is_in_sync_leaves_the_isr() -
     world.judge()
 
 
-# Brokers that come
+# Brokers that join
 
 
 def test_others_are_told_that_a_broker_has_come_or_gone_and_it_is_told_everything() -> None:
@@ -345,7 +345,7 @@ def test_others_are_told_that_a_broker_has_come_or_gone_and_it_is_told_everythin
     assert UpdateMetadata(0) in world.brokers[0].orders
     world.brokers[0].orders.clear()
     world.brokers[1].orders.clear()
-    # Who is up first: a broker of Apache Kafka's follows nobody whom it does not know to be.
+    # First the brokers that are up: a broker of Apache Kafka does not follow a leader that it does not know to be up.
     first, topics, order = world.brokers[2].orders
     assert first == UpdateMetadata(2)
     assert isinstance(topics, UpdateMetadata)
@@ -399,7 +399,7 @@ def test_kafkas_own_topics_stay_as_they_are_where_another_broker_is_the_controll
         }
 
 
-# Brokers that the tree tells of
+# Brokers from the tree
 
 
 def test_brokers_come_and_go_as_their_nodes_do() -> None:

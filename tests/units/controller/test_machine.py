@@ -1,4 +1,4 @@
-"""The controller as a machine, with a real tree and brokers that do as they are told, one thing at a time and in any
+"""The controller as a machine, with a real tree and brokers that carry out their orders, one at a time and in any
 order."""
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ from tests.units.controller.world import World
 
 
 def up(brokers: int = 1, **settings_of_brokers: str) -> World:
-    """A cluster whose brokers have come."""
+    """Returns a cluster whose brokers have joined."""
     world = World(brokers, {name.replace("_", "."): value for name, value in settings_of_brokers.items()})
     world.settle()
     for broker_id in range(brokers):
@@ -153,7 +153,7 @@ def test_a_topic_is_answered_when_a_broker_goes_that_was_to_make_logs() -> None:
 
 
 def test_a_broker_that_comes_back_knows_all_topics_before_it_leads_any() -> None:
-    """Else a coordinator of transactions takes what it is to mark for topics that are gone."""
+    """Otherwise a coordinator of transactions treats its marks as marks for deleted topics."""
     world = up(2)
     create(world, "t", 2, 2)
     world.settle()
@@ -265,13 +265,13 @@ def test_a_broker_that_missed_a_deletion_forgets_the_topic_when_it_is_back(has_r
     world.settle()
     delete(world, "t")
     world.settle()
-    # It stood still, and was not started anew.
+    # It was suspended, and was not restarted.
     world.brokers[away].shown = known
     world.come(away)
     while world.steps or world.looks:
         (world._do_step if world.steps else world._look)()
     (first,) = [order for order in world.brokers[away].orders if isinstance(order, UpdateMetadata) and order.is_first]
-    # Apache Kafka's brokers forget a topic that is said to be gone, and no other.
+    # Apache Kafka's brokers forget a topic that is reported as deleted, and no other.
     assert [part.topic.name for part in first.gone] == (["t"] if has_replica else [])
     world.settle()
     assert "t" not in world.brokers[away].shown
@@ -286,7 +286,7 @@ def test_replicas_of_a_broker_that_is_gone_are_deleted_when_it_is_back() -> None
     world.go(1)
     token = delete(world, "t")
     world.settle()
-    # Clients do not see it any more: whoever deletes it does not wait for a broker that may never come back.
+    # Clients do not see it any more: the deleting client does not wait for a broker that may never come back.
     assert world.answers[token] is None
     assert world.tree.exists(paths.topic("t")) is not None
     world.come(1)
@@ -478,7 +478,7 @@ def test_who_asks_about_a_partition_that_is_not_there_or_is_being_deleted_is_tol
 
 
 def proposed(world: World, isr: tuple[int, ...]) -> object:
-    """What broker 0 is told that proposes this ISR for the partition 0 of "t"."""
+    """Returns the answer to broker 0 when it proposes this ISR for the partition 0 of "t"."""
     token = world.ask(lambda token: IsrProposed(token, 0, TopicPartition("t", 0), 0, 0, isr))
     world.settle()
     return world.answers[token]
@@ -511,7 +511,7 @@ def test_an_outcome_that_nothing_waits_for_changes_nothing() -> None:
     world.judge()
 
 
-# What others write in the tree
+# Changes by others in the tree
 
 
 def watching(brokers: int = 1, **settings_of_brokers: str) -> World:
@@ -710,7 +710,7 @@ def act(world: World, action: tuple[object, ...]) -> None:
 
 
 def write(world: World, name: str, count: int) -> None:
-    """Somebody writes a topic, or more partitions of one, as the tools of 0.8 do."""
+    """Writes a topic, or more partitions of one, as the tools of 0.8 do."""
     known: dict[int, tuple[int, ...]] = {}
     if world.tree.exists(paths.topic(name)) is not None:
         known = dict(nodes.TopicNode.decode(world.tree.get(paths.topic(name))[0] or b"").replicas)
@@ -737,7 +737,7 @@ def propose(world: World, name: str, broker_id: int) -> None:
 
 
 def leader_writes(world: World, name: str, broker_id: int) -> None:
-    """The leader of a partition writes an ISR in the tree, and says so there."""
+    """Writes an ISR into the tree as the leader of a partition, with the notification."""
     if world.tree.exists(paths.partition_state(name, 0)) is None:
         return
     found = state(world, name)
@@ -762,7 +762,7 @@ def some(world: World, count: int) -> None:
 def test_whatever_happens_everybody_agrees_in_the_end(
     actions: list[tuple[object, ...]], seed: int, several: bool
 ) -> None:
-    """Whoever tells of brokers: the broker that this controller is on, or the tree."""
+    """All agree in the end, whether the controller's own broker reports brokers or the tree does."""
     world = World(3, chance=random.Random(seed), several=several)
     world.settle()
     if not several:
@@ -773,7 +773,7 @@ def test_whatever_happens_everybody_agrees_in_the_end(
     for action in actions:
         act(world, action)
         some(world, world.chance.randrange(4))
-    # Everything is well again: brokers are up, disks take what they are given, the tree is there.
+    # All faults end: brokers are up, disks accept writes, the tree is there.
     world.unreachable = False
     for broker in world.brokers.values():
         broker.full = broker.stuck = False

@@ -1,4 +1,5 @@
-"""Brokers whose log directories fail: the controller asks them what they cannot read, and others lead that."""
+"""Brokers whose log directories fail: the controller asks them for the partitions that they cannot read, and other
+brokers lead those."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ _T0 = TopicPartition("t", 0)
 
 
 def directory_fails(world: World, broker_id: int, *lost: TopicPartition) -> None:
-    """Brokers say so in the tree."""
+    """Has a broker report a failed directory in the tree."""
     world.brokers[broker_id].offline.update(lost)
     say(world, encode_log_dir_event(broker_id))
 
@@ -128,7 +129,7 @@ def test_a_broker_that_stops_leaves_nothing_to_one_that_cannot_read_it() -> None
 
 
 def test_replicas_that_can_be_read_again_lead_without_a_start() -> None:
-    """A log that could not be made at the start, since the disk was full: the broker says that there is news."""
+    """A log could not be made at the start, since the disk was full: the broker reports the change."""
     world = up(1)
     assigned(world, "t", {0: (0,)})
     directory_fails(world, 0, _T0)

@@ -1,4 +1,4 @@
-"""What a broker is told comes to the same whether it answers at once or late: the newest states, in an order in which
+"""A broker ends in the same state whether it answers at once or late: it has the newest states, in an order in which
 it can carry them out; and every order is answered once."""
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ PARTITIONS = 3
 
 
 class Receiver:
-    """A broker: the leader epochs of its replicas, and of what it tells clients."""
+    """A broker: the leader epochs of its replicas, and those that it reports to clients."""
 
     def __init__(self) -> None:
         self.replicas: dict[tuple[str, int], tuple[uuid.UUID | None, int]] = {}
@@ -43,7 +43,7 @@ class Receiver:
 
 
 class Telling(RuleBasedStateMachine):
-    """One broker that answers at once, and one that is told by a queue."""
+    """One broker that answers at once, and one that gets its orders from a queue."""
 
     @initialize()
     def begin(self) -> None:
@@ -53,7 +53,7 @@ class Telling(RuleBasedStateMachine):
         self.sent: Request | None = None
 
     def _part(self, name: str, numbers: set[int]) -> TopicPartitions:
-        """Those partitions of the topic, each in a new epoch; made if it is not there."""
+        """These partitions of the topic, each in a new epoch. Adds the topic if it does not exist."""
         before = self.topics.get(name)
         if before is None:
             node = TopicNode(dict.fromkeys(range(PARTITIONS), (1,)), uuid.uuid4())
@@ -83,14 +83,14 @@ class Telling(RuleBasedStateMachine):
 
     @rule()
     def come(self) -> None:
-        """The broker has come, and is told of all topics before what it is to lead."""
+        """The broker has joined, and gets all topics before the partitions that it leads."""
         topics = tuple(TopicPartitions(topic, tuple(range(PARTITIONS))) for topic in self.topics.values())
         self.queue.put(UpdateMetadata(1, topics, is_first=True))
         self.prompt.tell(topics, ())
 
     @rule(name=_NAMES)
     def hide(self, name: str) -> None:
-        """Somebody took the topic away from the tree."""
+        """Removes the topic from the tree."""
         topic = self.topics.pop(name, None)
         if topic is not None:
             self.queue.put(UpdateMetadata(1, (), (TopicPartitions(topic, (0,)),)))

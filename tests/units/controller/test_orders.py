@@ -1,5 +1,5 @@
-"""What a controller orders comes out at the broker as it went in, in every version of the three requests, through the
-bytes; and what a version cannot carry is the only thing that is lost."""
+"""The controller's orders arrive unchanged at the broker, in every version of the three requests, as bytes; only the
+fields that a version lacks are lost."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def _through_bytes(message: Message, version: int) -> Any:
 
 
 def _as_carried(part: TopicPartitions, *, ids: bool, changes: bool) -> TopicPartitions:
-    """What arrives of it where a version has topic ids, and the replicas that come and go, or has not."""
+    """Returns the part as it arrives in a version with or without topic ids, and with or without moving replicas."""
     node = part.topic.node
     left = TopicNode(
         node.replicas, node.topic_id if ids else None, node.adding if changes else {}, node.removing if changes else {}
@@ -201,7 +201,7 @@ def test_update_metadata_arrives_as_it_was_ordered(
 
 
 def _as_told(version: int, node: BrokerRegistration) -> BrokerRegistration:
-    """What a version says of a broker: one plaintext address, addresses by protocol, by listener."""
+    """Returns a broker as a version describes it: one plaintext address, addresses by protocol, by listener."""
     if version == 0:
         plain = next(
             (item for item in node.endpoints if item.protocol == "PLAINTEXT"), Endpoint("PLAINTEXT", "PLAINTEXT", "", 0)

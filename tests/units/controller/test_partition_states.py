@@ -45,18 +45,18 @@ def test_a_new_partition_is_led_by_its_first_replica_that_is_up() -> None:
 @pytest.mark.parametrize(
     ("replicas", "leader", "isr", "live", "unclean", "expected"),
     [
-        # The first assigned replica that is up and in sync, and who else is in sync and up.
+        # The first assigned replica that is up and in sync leads; the ISR is all that are in sync and up.
         ((1, 2, 3), 1, (3, 2, 1), (2, 3), False, PartitionStateNode(2, 4, (3, 2), 7)),
         # One that is up and was not in sync does not lead.
         ((1, 2), 1, (1,), (2,), False, PartitionStateNode(NO_LEADER, 4, (1,), 7)),
         ((1, 2), 1, (1,), (2,), True, PartitionStateNode(2, 4, (2,), 7)),
-        # Somebody in sync comes before an unclean election.
+        # A replica in sync is preferred to an unclean election.
         ((1, 2, 3), 1, (1, 3), (2, 3), True, PartitionStateNode(3, 4, (3,), 7)),
-        # Nobody is up.
+        # No replica is up.
         ((1, 2), 1, (1, 2), (), True, PartitionStateNode(NO_LEADER, 4, (1, 2), 7)),
         ((1, 2), NO_LEADER, (1,), (), True, None),
         ((1, 2), NO_LEADER, (1,), (2,), False, None),
-        # One in sync comes back.
+        # A replica in sync comes back.
         ((1, 2), NO_LEADER, (1,), (1, 2), False, PartitionStateNode(1, 4, (1,), 7)),
         # A broker that was in sync and has no replica any more cannot lead.
         ((2,), 1, (1, 3), (2, 3), False, PartitionStateNode(NO_LEADER, 4, (1, 3), 7)),

@@ -9,7 +9,7 @@ from jesenska.controller.plans.replica_states import ReplicaState, ReplicaStates
 NEW, ONLINE, OFFLINE = ReplicaState.NEW, ReplicaState.ONLINE, ReplicaState.OFFLINE
 STARTED, REFUSED, DONE = ReplicaState.DELETION_STARTED, ReplicaState.DELETION_REFUSED, ReplicaState.DELETION_DONE
 
-#: How a replica comes into each state.
+#: Steps that bring a replica into each state.
 WAYS = {
     NEW: (NEW,),
     ONLINE: (),

@@ -52,7 +52,7 @@ NODE = BrokerRegistration((Endpoint("PLAINTEXT", "PLAINTEXT", "h", 9092),), 5)
 
 
 class Cluster:
-    """A tree as it is when a broker has started and is controller, and the view of it."""
+    """The tree of a broker that has started and is controller, and the view of it."""
 
     def __init__(self, brokers: Sequence[int] = (0,), topics: Sequence[str] = ()) -> None:
         async def start() -> Tree:

@@ -1,4 +1,4 @@
-"""A broker finds out which topics are gone whose deletion it has missed."""
+"""A broker finds the deleted topics whose deletion it has missed."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""A tree, brokers and a controller, with nothing between them but a list of what is under way: whoever tests says what
-comes next."""
+"""A tree, brokers and a controller, connected only by a list of pending steps: the test chooses the next step."""
 
 from __future__ import annotations
 
@@ -74,14 +73,14 @@ CONFIG = {"num.partitions": "2"}
 
 @dataclass
 class FakeBroker:
-    """What one broker was told. Its disk takes no new files while `full`, and renames none while `stuck`; what is
-    `offline` is in a log directory that has failed."""
+    """One broker with its orders. Its disk accepts no new files while `full`, and renames none while `stuck`;
+    `offline` partitions are in a log directory that has failed."""
 
     broker_id: int
     full: bool = False
     stuck: bool = False
     replicas: dict[TopicPartition, PartitionStateNode] = field(default_factory=dict)
-    #: What it follows no longer, and keeps.
+    #: Partitions that it does not follow any more, and keeps.
     given_up: set[TopicPartition] = field(default_factory=set)
     offline: set[TopicPartition] = field(default_factory=set)
     #: Their data are lost: it makes no log for them before another broker leads.
@@ -97,7 +96,7 @@ class FakeBroker:
         self.ordered_by[id(order)] = orderer
 
     def do_next(self) -> Event | None:
-        """Carries out the next order; what the controller is told of it."""
+        """Carries out the next order; returns the event for the controller."""
         order = self.orders.popleft()
         orderer = self.ordered_by.pop(id(order), Orderer(0, 0))
         if isinstance(order, LeaderAndIsr):
@@ -134,7 +133,7 @@ class FakeBroker:
 
 
 class World:
-    """`step` does one of the things that are under way; `settle` does them all."""
+    """The controller and its environment. `step` does one of the pending actions, and `settle` does all of them."""
 
     def __init__(
         self,
@@ -153,7 +152,7 @@ class World:
             await become_controller(store, 0, 5)
             return embedded.tree
 
-        #: Brokers come and go as their nodes in the tree do, and nobody else tells of them.
+        #: True: brokers are up or down by their nodes in the tree, and nothing else reports them.
         self.several = several
         self.chance = chance or random.Random(0)
         self.tree = asyncio.run(start())
@@ -176,7 +175,7 @@ class World:
         self.take_over()
 
     def take_over(self) -> None:
-        """A controller begins with what is in the tree; whatever the one before it had in work is lost."""
+        """Starts a controller from the tree; the work of the one before is lost."""
         self.controllers += 1
         self.steps.clear()
         self.timers.clear()
@@ -207,7 +206,7 @@ class World:
     # --- what happens ------------------------------------------------------------------------------------------------
 
     def ask(self, make: Callable[[int], Event]) -> int:
-        """Brings an event with a new token; the token."""
+        """Sends an event with a new token. Returns the token."""
         self.last_token += 1
         self.bring(make(self.last_token))
         return self.last_token
@@ -216,7 +215,7 @@ class World:
         return any(name in self.brokers[broker_id].shown for broker_id in self.up)
 
     def ask_settings(self, make: Callable[[int], Event]) -> int:
-        """The same of what keeps the settings of broker 0."""
+        """Asks the component that keeps the settings of broker 0."""
         self.last_token += 1
         self.bring_to(self.broker_settings, make(self.last_token))
         return self.last_token
@@ -233,7 +232,7 @@ class World:
             assert all(other is not machine for other, _ in self.steps), "two steps at a time"
             self.steps.append((machine, effect))
         elif isinstance(effect, (LeaderAndIsr, StopReplica, UpdateMetadata)):
-            # The controller may not know yet that a broker is gone, or registered anew: then nobody hears it.
+            # The controller may not know yet that a broker is gone, or registered again: then the order is lost.
             if effect.broker_id in self.up and self._is_for_this_registration(effect.broker_id):
                 epoch = self.controller.context.broker_epochs.get(effect.broker_id, -1)
                 self.brokers[effect.broker_id].put(effect, Orderer(0, self.controllers, epoch))
@@ -255,7 +254,7 @@ class World:
         return stat is not None and stat.czxid == self.controller.context.broker_epochs.get(broker_id)
 
     def come(self, broker_id: int, *, crashed: bool = False) -> int:
-        """The token under which that is answered; 0 where nobody asks."""
+        """Returns the token of the answer; 0 if there is no request."""
         self.up.add(broker_id)
         if self.several:
             if self.tree.exists(paths.broker(broker_id)) is not None:
@@ -276,7 +275,7 @@ class World:
             self.bring(BrokerGone(broker_id))
 
     def write(self, *operations: Operation) -> tuple[Result, ...]:
-        """Somebody writes in the tree, and whoever watches hears of it."""
+        """Writes into the tree, and notifies the watchers."""
         decision = self.tree.decide(Multi(self.session, tuple(operations)), 10)
         if decision.transaction is not None:
             self.looks += [look for look, _ in self.watches.fired(decision.transaction.changes)]
@@ -285,7 +284,7 @@ class World:
     # --- what is under way -------------------------------------------------------------------------------------------
 
     def under_way(self) -> list[Callable[[], None]]:
-        """Each of the things that could happen next."""
+        """Each of the possible next actions."""
         found: list[Callable[[], None]] = [self._do_step] if self.steps else []
         found += [lambda broker=broker: self._do_order(broker) for broker in self.brokers.values() if broker.orders]  # type: ignore[misc]
         if self.looks:
@@ -293,7 +292,7 @@ class World:
         return found
 
     def settle(self) -> None:
-        """Until nothing is under way. Timers are left alone."""
+        """Does all pending actions until there are no more. Timers do not fire."""
         for _ in range(100_000):
             things = self.under_way()
             if not things:
@@ -302,7 +301,7 @@ class World:
         raise AssertionError("it does not come to an end")
 
     def wake(self) -> None:
-        """The time of all timers has come."""
+        """Fires all timers."""
         timers, self.timers = self.timers, []
         for timer in timers:
             self.bring(timer.event)
@@ -350,8 +349,8 @@ class World:
     # --- what must be so ---------------------------------------------------------------------------------------------
 
     def judge(self) -> None:
-        """When nothing is under way: the controller knows what the tree holds, brokers what the controller knows, and
-        who leads may lead."""
+        """Checks the state when nothing is pending: the controller knows the content of the tree, brokers know what
+        the controller knows, and each leader is allowed to lead."""
         known, held = self.controller.context, view_of(self.tree)
         assert known.topics == held.topics
         assert known.configs == held.configs
@@ -367,7 +366,7 @@ class World:
                 for number, replicas in topic.node.replicas.items():
                     if broker_id in replicas and not topic.deleting:
                         told, written = broker.replicas[TopicPartition(name, number)], topic.partitions[number].state
-                        # Another ISR in the same epoch is the leader's to know, who has asked for it.
+                        # Only the leader, which has requested it, knows of another ISR in the same epoch.
                         assert (told.leader, told.leader_epoch) == (written.leader, written.leader_epoch)
             assert {key.topic for key in broker.replicas} <= held.topics.keys(), "data of a topic that is gone"
         for topic in held.topics.values():
@@ -380,6 +379,6 @@ class World:
                 }
                 if topic.deleting:
                     continue
-                # A leader stays that is none of the replicas which somebody has written meanwhile.
+                # A leader stays even if other programs have written replicas without it.
                 assert leader == -1 or (leader in live and leader in isr)
                 assert leader != -1 or not live & set(isr) & set(topic.node.replicas[number])

@@ -8,7 +8,7 @@ from jesenska.records.record import RecordInput
 
 
 class Log:
-    """Batches one after the other, given to a `Loading`."""
+    """Batches that are given to a `Loading` one after the other."""
 
     def __init__(self) -> None:
         self.loading = Loading()

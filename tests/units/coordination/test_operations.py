@@ -39,7 +39,7 @@ class Add:
 
 
 class Sum:
-    """A shard: `total` changes in `replay` alone."""
+    """A shard whose `total` changes only in `replay`."""
 
     def __init__(self) -> None:
         self.total = 0
@@ -70,7 +70,7 @@ class Sum:
         self.total += sum(found) if commits else 0
 
     def finish_replay(self, now: Now) -> None:
-        """Nothing begins."""
+        """Starts no further work."""
 
     def next_deadline_ms(self) -> int | None:
         return None

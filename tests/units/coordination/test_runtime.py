@@ -1,4 +1,4 @@
-"""Shards come and go with leadership; what they write is theirs in their leader's epoch alone."""
+"""Shards are loaded and unloaded with leadership; their writes count only in their leader's epoch."""
 
 from __future__ import annotations
 

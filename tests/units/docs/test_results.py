@@ -1,4 +1,4 @@
-"""The table of benchmarks is short, and says of each figure where it is from."""
+"""The table of benchmarks is short, and each figure has its source."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _COMMAND = re.compile(r"`[^`]*?python (?:-m )?([\w./]+)[^`]*`")
 
 
 def sections(text: str) -> dict[str, str]:
-    """What is below each heading of the second level."""
+    """Returns the text below each heading of the second level."""
     _, *parts = re.split(r"^## ", text, flags=re.MULTILINE)
     return dict(part.split("\n", 1) for part in parts)
 
 
 def unsaid(text: str) -> list[str]:
-    """What sections do not name: a command of a file that is there, and a commit."""
+    """Returns the missing parts of sections: a command of an existing file, and a commit."""
     missing = []
     for heading, below in sections(text).items():
         named = [name if "/" in name else name.replace(".", "/") for name in _COMMAND.findall(below)]

@@ -72,7 +72,7 @@ class Driver:
             self.commit()
 
     def commit(self) -> None:
-        """The oldest append is committed."""
+        """Commits the oldest append."""
         append = self.pending.pop(0)
         self.log += [encode_record(record) for record in append.records]
         self.give(Appended(append.number))
@@ -82,7 +82,7 @@ class Driver:
         self.give(AppendFailed(append.number, error))
 
     def advance(self, milliseconds: int) -> None:
-        """Time passes, with a tick whenever one is due."""
+        """Advances the time, with a tick whenever one is due."""
         end = self.now_ms + milliseconds
         while (due := self.operations.next_deadline_ms()) is not None and due <= end:
             self.now_ms = max(self.now_ms, due)
@@ -102,7 +102,7 @@ class Driver:
         return other
 
     def answer(self, token: object, kind: type[R]) -> R:
-        """The one answer that the token has got."""
+        """The only answer to this token."""
         (found,) = self.answers[token]
         assert isinstance(found, kind)
         return found
@@ -165,7 +165,7 @@ class Driver:
         return token
 
     def stable_group(self, count: int, group: str = "g") -> list[JoinAnswer]:
-        """A group of so many members with assignments a0, a1, …"""
+        """A group of this number of members with assignments a0, a1, …"""
         answers = self.joined_group(count, group)
         leader = next(item for item in answers if item.leader == item.member_id)
         for item in answers:
@@ -175,7 +175,7 @@ class Driver:
         return answers
 
     def joined_group(self, count: int, group: str = "g") -> list[JoinAnswer]:
-        """So many members that have joined one generation and not synced."""
+        """This number of members that have joined one generation and not synced."""
         ids: list[str] = []
         tokens: list[int] = []
         for _ in range(count):

@@ -35,7 +35,7 @@ def heartbeat(driver: Driver, answer: JoinAnswer, instance: str | None = None) -
 
 
 def leave(driver: Driver, leaving: Leaving, group: str = "g") -> ErrorCode:
-    """What the member is told of itself."""
+    """Returns the result of a leaving member."""
     token = driver.token()
     driver.give(Leave(token, group, (leaving,)))
     ((_, error),) = driver.answer(token, LeaveAnswer).members

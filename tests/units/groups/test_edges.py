@@ -1,5 +1,5 @@
-"""What Apache Kafka 3.9.1 and 4.3.1 do at the edges of groups: static leaders, full groups, groups that go,
-subscriptions of unusual clients, and what a member's request costs in a large group."""
+"""The behaviour of Apache Kafka 3.9.1 and 4.3.1 in special cases of groups: static leaders, full groups, groups that
+are removed, subscriptions of unusual clients, and the cost of a member's request in a large group."""
 
 from __future__ import annotations
 
@@ -215,8 +215,8 @@ def test_a_member_whose_sync_was_answered_with_a_rebalance_has_a_whole_session_t
 
 
 def steps_of_a_rejoin(members: int) -> int:
-    """How many functions (and steps of generators) it takes to handle the rejoin of the one in the middle of a group
-    of so many members, and its sync."""
+    """The number of calls of functions (and steps of generators) that handle the rejoin and the sync of the middle
+    member of a group of this size."""
     driver = Driver()
     answers = driver.stable_group(members)
     half = members // 2

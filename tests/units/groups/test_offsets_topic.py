@@ -10,7 +10,7 @@ from jesenska.groups.offsets.offsets_topic import partition_for
     [
         ("", 0),
         ("hello", 99_162_322),
-        # Java says -1006804125 and -1233264812; Kafka takes the amount, not the lower bits.
+        # Java computes -1006804125 and -1233264812; Kafka takes the absolute value, not the lower bits.
         ("others", 1_006_804_125),
         ("gr\N{LATIN SMALL LETTER U WITH DIAERESIS}ppe", 1_233_264_812),
         # The hash is Java's smallest integer, which has no absolute value.

@@ -30,7 +30,7 @@ KEY = TopicPartition("t", 0)
 
 
 class _Client:
-    """A consumer as clients behave: joins, waits, syncs, uses what it got until it is told otherwise."""
+    """A consumer that behaves as clients do: joins, waits, syncs, uses its assignment until the next answer."""
 
     def __init__(self) -> None:
         self.member_id = ""
@@ -133,12 +133,12 @@ class Members(RuleBasedStateMachine):
     @precondition(lambda self: not self.driver.pending)
     @rule()
     def coordinator_restarts(self) -> None:
-        """Connections break: who waits for an answer asks again."""
+        """Connections break: a client that waits for an answer asks again."""
         self.driver = self.driver.restarted()
         self.driver.commit_at_once = False
         self.commits.clear()
         group = self.driver.coordinator.groups.get("g")
-        self.generation = group.generation if group is not None else 0  # one that was never stored may come again
+        self.generation = group.generation if group is not None else 0  # a generation never stored may be used again
         for client in list(self.clients):
             if client.join is not None or client.sync is not None:
                 client.sync, client.owned = None, None
@@ -151,7 +151,7 @@ class Members(RuleBasedStateMachine):
         return self.clients[index % len(self.clients)] if self.clients else None
 
     def listen(self) -> None:
-        """Members act on the answers that have come, until none acts any more."""
+        """Members act on the answers that have arrived, until none acts any more."""
         moved = True
         while moved:
             moved = False

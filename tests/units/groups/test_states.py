@@ -86,12 +86,12 @@ def _ask(driver: Driver, member: JoinAnswer | None, kind: type) -> int:
 
 
 def _error(driver: Driver, token: int) -> ErrorCode:
-    """The error of an answer; NONE while there is none."""
+    """Returns the error of an answer; NONE while there is none."""
     answers = driver.answers.get(token)
     if answers is None:
         return ErrorCode.NONE
     (answer,) = answers
-    # A group whose members' subscriptions cannot be read (these tell none) may want every topic.
+    # A group with subscriptions that cannot be read (these name no topics) may want every topic.
     per_partition = (
         [error for error in answer.partitions.values() if error is not ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC]
         if isinstance(answer, PartitionsAnswer)
@@ -119,7 +119,7 @@ def test_a_group_whose_members_go_is_where_the_table_leads(state: GroupState) ->
     driver.advance(10_000)
     group = driver.coordinator.groups["g"]
     assert member.member_id not in group.members
-    # Alone in its generation, it leaves nobody to wait for: the rebalance that its going begins ends at once.
+    # It is alone in its generation, so no other member is waited for: the rebalance after it leaves ends at once.
     assert group.state is (
         GroupState.COMPLETING_REBALANCE if state is GroupState.PREPARING_REBALANCE else GroupState.EMPTY
     )

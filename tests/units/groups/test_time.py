@@ -1,4 +1,5 @@
-"""The wall clock is set while groups are at work: nothing that waits may notice, and what is kept carries its time."""
+"""The wall clock is set while groups are active: nothing that waits may be affected, and stored values keep their
+times."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Segments of formats v0 and v1 written anew: the same records at the same offsets, and whole at every moment."""
+"""Segments of formats v0 and v1 are rewritten: the same records at the same offsets, and whole at every moment."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _PIECES = st.lists(st.tuples(st.integers(0, 2), st.sampled_from(OLD_CODECS), _RO
 
 
 def _segment(pieces: list[tuple[int, Codec, list[Row]]]) -> tuple[bytes, list[Record]]:
-    """A segment's content, and what is in it."""
+    """Returns a segment's content, and its records."""
     content, records = bytearray(), list[Record]()
     offset = 0
     for magic, codec, rows in pieces:
@@ -80,7 +80,7 @@ def test_log_append_time_is_kept() -> None:
 
 @pytest.mark.parametrize("end", [b"", bytes(200), b"\0" * 8 + b"\0\0\0\x50" + b"abc"])
 def test_what_is_no_message_at_the_end_stays(end: bytes) -> None:
-    """Zeros of a file that was allocated, and a message that was written in part: recovery judges them."""
+    """Zeros of a preallocated file, and a message that was written in part. Recovery handles both."""
     content, records = _segment([(1, Codec.NONE, [(1, None, b"v")]), (2, Codec.NONE, [(1, None, b"w")])])
     converted = b"".join(new_batches(memoryview(content + end)))
     assert converted.endswith(end)
@@ -88,11 +88,11 @@ def test_what_is_no_message_at_the_end_stays(end: bytes) -> None:
 
 
 class _Stops(Exception):
-    """The machine has gone down."""
+    """The machine went down."""
 
 
 class _StopsAt(FileLayer):
-    """Goes down at one of its operations."""
+    """A disk that fails at one of its operations."""
 
     def __init__(self, operation: int) -> None:
         super().__init__()
@@ -156,7 +156,7 @@ def _mixed(content: bytes) -> list[Record]:
 
 
 def test_the_time_of_the_file_is_kept(tmp_path: Path) -> None:
-    """Retention judges records without timestamps by it."""
+    """Retention uses this time for records without timestamps."""
     partition, _ = _partition(tmp_path)
     path = partition / f"{_NAME}.log"
     os.utime(path, (1000, 1000))

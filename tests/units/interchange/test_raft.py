@@ -1,5 +1,6 @@
-"""The metadata log of KRaft mode: its records, its files, and the nodes that say the same. That a real one is read as
-Kafka's own tool reads it is in tests/conformance/test_dump_decoders.py and test_interchange.py."""
+"""The metadata log of KRaft mode: its records, its files, and the equivalent nodes.
+tests/conformance/test_dump_decoders.py and test_interchange.py check that a real one is read as Kafka's own tool reads
+it."""
 
 from __future__ import annotations
 
@@ -244,7 +245,7 @@ def test_what_is_not_whole_at_the_end_is_left_away(tmp_path: Path) -> None:
 
 
 def test_a_record_that_is_not_understood_is_refused(tmp_path: Path) -> None:
-    """Nobody knows what it would have changed."""
+    """The effect of such a record is not known."""
     newer = encode_batch([(1, None, b"\x01\x63\x00\x00", ())])
     (tmp_path / f"{0:020d}.log").write_bytes(newer)
     with pytest.raises(
@@ -407,7 +408,7 @@ def test_acls_stand_where_kafka_in_zookeeper_mode_looks() -> None:
 
 
 def test_every_node_has_a_parent_and_every_order_of_strange_records_is_taken() -> None:
-    """Records that speak of what is not there change nothing."""
+    """Records about things that do not exist change nothing."""
     source = random.Random(4)
     records: list[Message] = [
         _change(leader=3),

@@ -1,4 +1,4 @@
-"""The tree that is built anew from inventories, and from a backup where there is one."""
+"""The tree that is rebuilt from inventories, and from a backup if there is one."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _backup(replicas: Mapping[int, tuple[int, ...]], topic_id: uuid.UUID = _ID) 
 
 
 def test_who_goes_furthest_in_the_newest_epoch_leads_and_who_goes_as_far_is_in_sync() -> None:
-    """Broker 1 led once, and was cut off with records that nobody else has."""
+    """Broker 1 led once, and was cut off with records that no other broker has."""
     ends = {1: _replica(90, last_epoch=3), 2: _replica(50), 3: _replica(49), 4: _replica(50)}
     built = _rebuilt(*(_inventory(broker, {"t-0": replica}) for broker, replica in ends.items()))
     assert _topic(built).replicas == {0: (1, 2, 3, 4)}
@@ -98,7 +98,7 @@ def test_epochs_and_producer_ids_go_on_above_all_that_were_seen() -> None:
 
 
 def test_a_partition_without_records_goes_on_above_what_another_one_has_heard_of() -> None:
-    """It had an epoch of an earlier rebuild, which stands in no log of its own."""
+    """It had an epoch of an earlier rebuild, which is not in its own log."""
     built = _rebuilt(_inventory(1, {"t-0": _replica(9, last_epoch=1003), "t-1": _replica(0, last_epoch=-1)}))
     assert _state(built, 1).leader_epoch == _state(built).leader_epoch == 2003
 

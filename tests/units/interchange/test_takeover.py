@@ -1,4 +1,4 @@
-"""Which trees are taken over, what of them, and the sentence for each that is not."""
+"""The trees that are taken over, the parts of them, and the sentence for each tree that is refused."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _OTHER_ID = uuid.UUID(int=78)
 
 
 def _tree(topics: Mapping[str, list[tuple[int, ...]]], **more: Any) -> dict[str, Node]:
-    """A tree with these topics: for each partition its replicas, the first of which leads; all are in sync."""
+    """Returns a tree with these topics: for each partition its replicas, the first of which leads; all are in sync."""
     nodes = {
         "/brokers": Node(None),
         "/brokers/ids": Node(None),

@@ -16,7 +16,7 @@ from jesenska.metadata.tree_operations import Create, Delete, Operation, SetData
 
 
 class _Disturbed:
-    """A store beside which another session changes the tree: before the reads that `changes` names, counted from 0."""
+    """A store whose tree another session changes before the reads in `changes`, counted from 0."""
 
     def __init__(self, store: Store, other: Store, changes: dict[int, list[Operation]]) -> None:
         self._store, self._other, self._changes, self._reads = store, other, changes, 0

@@ -128,7 +128,7 @@ def test_damage_in_the_middle_is_refused(tmp_path: Path) -> None:
 
 
 def test_numbers_that_no_transaction_has(tmp_path: Path) -> None:
-    """A tree that goes on from there would run out of them."""
+    """A tree that continues from such numbers would run out of them."""
     whole = writer.snapshot(_BASE)
     _write(
         tmp_path,
@@ -160,7 +160,7 @@ def test_a_log_without_the_snapshot_before_it_is_refused(tmp_path: Path) -> None
 
 @given(st.integers(0, 600), st.binary(min_size=1, max_size=12))
 def test_bytes_of_chance_are_refused_or_read_in_bounds(position: int, noise: bytes) -> None:
-    """No length that a file names makes the reader allocate, loop or fail otherwise."""
+    """No length in a file makes the reader allocate too much memory, loop, or fail with another error."""
     snapshot, log = (
         bytearray(writer.snapshot(_BASE)),
         bytearray(writer.log([writer.entry(6, writer.create("/brokers/topics/t", b""))])),
@@ -186,7 +186,7 @@ _CHANGES = st.lists(
 def test_a_snapshot_taken_at_any_moment_with_the_log_is_the_tree(
     changes: list[tuple[str, str, bytes | None]], begun: int, ended: int
 ) -> None:
-    """A snapshot is written while changes go on: some that come after its number are in it."""
+    """A snapshot is written during changes: some changes after its number are in it."""
     model: dict[str, Node] = {"/brokers": Node(None)}
     history = [dict(model)]
     entries: list[bytes] = []

@@ -74,7 +74,7 @@ def log(entries: Iterable[bytes], allocated: int = 200) -> bytes:
 
 
 def data_directory(directory: Path, nodes: Mapping[str, Node]) -> Path:
-    """A dataDir that holds just these nodes."""
+    """Writes a dataDir with exactly these nodes."""
     (directory / "version-2").mkdir(parents=True)
     (directory / "version-2" / "snapshot.5").write_bytes(snapshot(nodes))
     return directory

@@ -1,4 +1,5 @@
-"""A consumer of committed records, as Kafka's clients are: it passes over what the answers to its fetches name."""
+"""A consumer of committed records, like Kafka's clients: it skips the aborted transactions that the answers to its
+fetches name."""
 
 from __future__ import annotations
 
@@ -13,8 +14,8 @@ from jesenska.records.decode import ControlType, control_marker, decode_batch
 
 
 def seen_by_consumer(records: bytes, aborted: Sequence[AbortedTransaction], from_offset: int) -> list[int]:
-    """The offsets that a client of committed records shows, by the rule that Kafka's clients go by: a producer's
-    records are passed over from the first offset that the answer names up to the producer's abort marker."""
+    """The offsets that a client of committed records returns by the rule of Kafka's clients: a producer's records are
+    skipped from the first offset in the answer up to the producer's abort marker."""
     waiting = sorted(aborted, key=lambda transaction: transaction.first_offset)
     passed_over: set[int] = set()
     shown: list[int] = []
@@ -31,13 +32,13 @@ def seen_by_consumer(records: bytes, aborted: Sequence[AbortedTransaction], from
 
 
 def consume(log: PartitionLog, from_offset: int, max_bytes: int) -> list[int]:
-    """All offsets that a consumer of committed records is shown."""
+    """All offsets that a consumer of committed records gets."""
     offset = from_offset
     shown: list[int] = []
     while offset < log.last_stable_offset:
         result = read_log(log, offset, max_bytes, log.last_stable_offset)
         if result.region is None:
-            # Compaction has left nothing behind the offset.
+            # Compaction has left no batch after the offset.
             break
         aborted = aborted_transactions(log, offset, result)
         records = FileLayer().pread(result.region.file.fileno(), result.region.size_bytes, result.region.position)

@@ -1,12 +1,13 @@
-"""Random logs that are compacted again and again, and a model of what stays: a few lines over lists of records.
+"""Random logs that are compacted again and again, and a model of the remaining records: a few lines over lists of
+records.
 
     python -m tests.units.log.compaction_model --seeds 10000 [--first 1]  a line for each seed that fails; exit code 1
 
-A log gets batches of one or more records: keys that come again, tombstones, every codec, idempotent producers,
-transactions that are committed, aborted or left open, records of the past and of both timestamp types. It rolls, is
-compacted, loses old segments to retention, is closed or killed and opened, time passes, and all of that again. After
-each compaction, and after each start, the log must hold the records that the model keeps, in the batches that it
-keeps, at their offsets; and consumers of committed records see those of them that they should.
+A log gets batches of one or more records: repeated keys, tombstones, every codec, idempotent producers, transactions
+that are committed, aborted or left open, records of the past and of both timestamp types. It rolls, is compacted,
+loses old segments to retention, is closed or killed and opened, time passes, and all of that again. After each
+compaction, and after each start, the log must hold the records that the model keeps, in the batches that it keeps, at
+their offsets; and consumers of committed records must see the right ones of them.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ class ModelBatch:
 
 @dataclass
 class Model:
-    """What a log with compaction is to hold."""
+    """The expected content of a log with compaction."""
 
     config: LogConfig
     batches: list[ModelBatch] = field(default_factory=list)
@@ -72,7 +73,7 @@ class Model:
     aborted: set[int] = field(default_factory=set)
 
     def forget_before(self, log_start: int) -> None:
-        """Retention has taken whole segments."""
+        """Removes the records before the log start, as retention does with whole segments."""
         self.batches = [batch for batch in self.batches if batch.last_offset >= log_start]
         self.first_dirty = max(self.first_dirty, log_start)
 
@@ -80,7 +81,7 @@ class Model:
         return batch.transaction in self.aborted and not batch.is_marker
 
     def compact(self, end: int, now_ms: int) -> None:
-        """Everything below `end` is compacted, without a limit of keys."""
+        """Compacts everything below `end`, without a limit of keys."""
         data = [batch for batch in self.batches if not batch.is_marker]
         newest = {
             record.key: record.offset
@@ -124,7 +125,7 @@ class Model:
 
 
 class CompactedLog:
-    """A log directory with one partition, whose cleaner works at once."""
+    """A log directory with one partition, whose cleaner works immediately."""
 
     def __init__(
         self,
@@ -169,14 +170,14 @@ class CompactedLog:
         self.waiting.append(call)
 
     def append(self, batch: bytes | bytearray) -> int:
-        """Its base offset."""
+        """Appends a batch. Returns its base offset."""
         buffer = memoryview(bytearray(batch))
         result = append_at_once(self.log, buffer, [header for _, header in iter_headers(buffer)], 0, self.now_ms)
         self.log.move_high_watermark(self.log.log_end_offset)
         return result.base_offset
 
     def compact(self) -> None:
-        """As many compactions as are due."""
+        """Runs all compactions that are due."""
         assert self.directories.cleaner is not None
         self.log.flush()
         self.now_ms += self.settings.backoff_ms
@@ -185,7 +186,7 @@ class CompactedLog:
             self.waiting.pop(0)()
 
     def delete_old(self) -> None:
-        """What retention takes."""
+        """Deletes the segments that retention removes."""
         for path in delete_old_segments(self.log, self.now_ms):
             self.files.unlink(path)
 
@@ -193,7 +194,7 @@ class CompactedLog:
         self.directories.close(clean=clean)
 
     def told(self) -> list[tuple[object, ...]]:
-        """The log's batches, as `ModelBatch.told` has them."""
+        """Returns the log's batches in the form of `ModelBatch.told`."""
         result: list[tuple[object, ...]] = []
         for segment in self.log.segments:
             data = segment.file.path.read_bytes()[: segment.size_bytes]
@@ -214,7 +215,7 @@ _TRANSACTIONAL = frozenset({11, 12})
 def _end_a_transaction(
     rng: random.Random, log: CompactedLog, model: Model, transactions: dict[int, int], producers: Sequence[int]
 ) -> None:
-    """Of one of these producers; perhaps there is none, as when a client has sent nothing."""
+    """Ends a transaction of one of these producers; there may be none, as for a client that has sent nothing."""
     producer_id = rng.choice(producers)
     kind = rng.choice([ControlType.ABORT, ControlType.COMMIT])
     number = transactions.pop(producer_id, None)
@@ -231,7 +232,7 @@ def _end_a_transaction(
 
 
 def run(seed: int, directory: Path) -> None:
-    """One random log; AssertionError where it is not what the model has."""
+    """Runs one random log; AssertionError if it differs from the model."""
     rng = random.Random(seed)
     config = LogConfig(
         segment_bytes=rng.choice([600, 2_000, 20_000]),
@@ -295,7 +296,7 @@ def run(seed: int, directory: Path) -> None:
         if config.delete:
             log.delete_old()
             model.forget_before(log.log.log_start_offset)
-        # Up to where the segments begin that are written to, or have something that is not decided.
+        # Up to the first segment that is being written, or that has undecided transactions.
         end = max(
             segment.base_offset for segment in log.log.segments if segment.base_offset <= log.log.last_stable_offset
         )

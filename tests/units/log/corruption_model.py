@@ -1,15 +1,15 @@
-"""Logs whose files the disk has damaged, and what may become of their records. Each seed is a log, a way in which the
-broker ended, and damage to one or two of its files; the log is opened and read as consumers read it.
+"""Logs whose files the disk has damaged, and the allowed effects on their records. Each seed is a log, a way in which
+the broker ended, and damage to one or two of its files; the log is opened and read as consumers read it.
 
     python -m tests.units.log.corruption_model --seeds 2000        one line for each seed that fails; exit code 1
 
-What must be so:
+The rules:
 
     the log opens, and takes records
-    a record that is served is the one that was written at its offset
-    nothing is missing but what is told: an offset is refused (CORRUPT_MESSAGE), or was cut off with a note
-    what is refused or cut off has to do with the bytes that were damaged, unless only unsynced batches are concerned
-    files beside the log (indexes, snapshots, leader epochs) cost no record"""
+    a served record is the record that was written at its offset
+    every missing record is reported: its offset is refused (CORRUPT_MESSAGE), or was cut off with a note
+    refused and cut-off records are related to the damaged bytes, unless only unsynced batches are concerned
+    damage to files beside the log (indexes, snapshots, leader epochs) loses no record"""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ from tests.units.log.log_harness import NOW_MS, LogHarness
 
 KINDS = ("flip", "zero", "cut", "garbage", "missing")
 FILES = (".log", ".log", ".log", ".log", ".index", ".timeindex", ".snapshot", "leader-epoch-checkpoint")
-#: What a record is: timestamp, key, value.
+#: The content of a record: timestamp, key, value.
 Content = tuple[int, bytes | None, bytes | None]
 
 
 @dataclass
 class Case:
-    """One seed's log and damage, and what was found."""
+    """One seed's log and damage, and the findings."""
 
     seed: int
     is_clean: bool = True
@@ -184,8 +184,8 @@ def _damage(directory: Path, chance: random.Random, case: Case, places: Sequence
     case.done.append(f"{kind} of {path.name} from {start} to {end} of {size}")
     if suffix != ".log":
         return
-    # A base offset is judged by its neighbours, and where batches go on behind a bad one is known from its length or
-    # the index: so the damage of a header may take the neighbours with it.
+    # A base offset is checked against its neighbours, and the position after a bad batch is known from its length or
+    # the index: so damage to a header may also affect the neighbours.
     here = [(position, header) for name, position, header in places if name == path.name]
     for number, (position, header) in enumerate(here):
         if position < end and start < position + header.size_bytes:  # type: ignore[attr-defined]
@@ -196,7 +196,7 @@ def _damage(directory: Path, chance: random.Random, case: Case, places: Sequence
 
 
 def _read(harness: LogHarness, case: Case, chance: random.Random) -> dict[int, Content]:
-    """Every record, from random offsets on and then from the first."""
+    """Reads every record, from random offsets on and then from the first."""
     found: dict[int, Content] = {}
     start, end = harness.log.log_start_offset, harness.log.log_end_offset
     for _ in range(5 if start < end else 0):

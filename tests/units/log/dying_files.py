@@ -1,4 +1,4 @@
-"""A disk that loses what is not synced, under a machine that goes down in front of a call that is chosen."""
+"""A disk that loses unsynced data, in a machine that goes down before a chosen call."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from jesenska.testing.simulation.machine.disk import ForgetfulFiles
 
 
 class DiesError(BaseException):
-    """The machine is down."""
+    """The machine went down."""
 
 
 class HeldFiles(ForgetfulFiles):
-    """The number of a file that is removed is given to no other: what is known of names would be of that one then."""
+    """Keeps the number of a removed file from being used again: otherwise the known facts about names would apply to
+    the new file."""
 
     def unlink(self, path: Path) -> None:
         self._keep(path)
@@ -30,7 +31,7 @@ class HeldFiles(ForgetfulFiles):
 
 
 class DyingFiles(HeldFiles):
-    """Goes down in front of one of the calls that change the disk."""
+    """Goes down before one of the calls that change the disk."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""A follower's log whose flushes and queued writes run when the test says so, and batches as a leader writes them."""
+"""A follower's log whose flushes and queued writes run on the test's request, and batches as a leader writes them."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Follower:
         return result
 
     def fill(self, count: int, *, epoch: int = 0) -> None:
-        """So many batches of one record, at once."""
+        """Appends this number of batches of one record at once."""
         for _ in range(count):
             assert self.append(leader_batch(self.harness.log.log_end_offset, epoch=epoch)) is not None
 
@@ -68,12 +68,12 @@ class Follower:
         self.harness.log.restart_at(offset, NOW_MS, self.truncated.append)
 
     def settle(self) -> None:
-        """Everything that is under way ends."""
+        """Runs all pending work."""
         while self.writer.jobs or self.flusher.jobs:
             self.writer.run_all()
             self.flusher.run_all()
 
     def ends(self) -> tuple[int, int, int]:
-        """Log start offset, high watermark, log end offset."""
+        """The log start offset, the high watermark, and the log end offset."""
         log = self.harness.log
         return log.log_start_offset, log.high_watermark, log.log_end_offset

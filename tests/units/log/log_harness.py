@@ -80,13 +80,13 @@ class LogHarness:
         return self.log
 
     def reopen(self) -> PartitionLog:
-        """An orderly stop and a start."""
+        """Stops the log in order and opens it again."""
         start = self.log.log_start_offset
         close_log(self.log)
         return self.open(clean=True, log_start_offset=start)
 
     def crash(self, recovery_point: int | None = None) -> PartitionLog:
-        """The process dies (what was written is in the files) and a new one starts."""
+        """The process dies (written data stays in the files) and a new one starts."""
         point = self.log.recovery_point if recovery_point is None else recovery_point
         close_log(self.log, clean=False)
         return self.open(clean=False, recovery_point=point)
@@ -102,7 +102,7 @@ class LogHarness:
         return result
 
     def append_as_follower(self, batches: bytes) -> AppendResult:
-        """Batches as the leader wrote them, with nothing in flight."""
+        """Appends batches in the leader's form, with no other work pending."""
         buffer = memoryview(bytearray(batches))
         outcomes: list[AppendResult | KafkaError] = []
         result = append_as_follower(
@@ -111,13 +111,13 @@ class LogHarness:
         return _result(result or outcomes[0])
 
     def truncate_to(self, offset: int) -> None:
-        """With nothing in flight."""
+        """Truncates the log with no other work pending."""
         outcomes: list[KafkaError | None] = []
         self.log.truncate_to(offset, self.now_ms, outcomes.append)
         assert outcomes == [None]
 
     def restart_at(self, offset: int) -> None:
-        """With nothing in flight."""
+        """Restarts the log at an offset with no other work pending."""
         outcomes: list[KafkaError | None] = []
         self.log.restart_at(offset, self.now_ms, outcomes.append)
         assert outcomes == [None]

@@ -1,4 +1,4 @@
-"""A background that works when the test says so, so that a test decides what happens while a disk is slow."""
+"""A background that works on the test's request, so that a test decides the order of events while a disk is slow."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 class ManualBackground:
-    """Does its work when the test says so."""
+    """Does its work on the test's request."""
 
     def __init__(self) -> None:
         self.jobs: list[tuple[Callable[[], Any], Callable[[Any], None]]] = []
@@ -28,7 +28,7 @@ class ManualBackground:
             self.run_one()
 
     def run_work_first(self) -> None:
-        """All the work of a thread before any of its results arrive."""
+        """Runs all the work of a thread before any of its results arrive."""
         outcomes = []
         jobs, self.jobs = self.jobs, []
         for work, done in jobs:

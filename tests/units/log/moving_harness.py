@@ -26,7 +26,7 @@ CONFIG = LogConfig(segment_bytes=600, index_interval_bytes=100, file_delete_dela
 
 
 class MovingDirectories:
-    """Log directories named a, b, c, whose moves do a step when they are told to."""
+    """Log directories named a, b, c, whose moves do a step on request."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class MovingDirectories:
         self.elapsed_ms = 0
         self.thread = ManualBackground()
         self.cleaning = ManualBackground()
-        #: When, and what.
+        #: The time of each timer, and its work.
         self.timers: list[tuple[int, Callable[[], None]]] = []
         chance = Random(seed)
         self.directories = LogDirectories(
@@ -88,7 +88,7 @@ class MovingDirectories:
         return self.directories.logs[MOVED]
 
     def create(self) -> PartitionLog:
-        """A new log, in a."""
+        """Creates a new log in directory a."""
         self.b.is_cordoned = True
         log = self.directories.create(MOVED, TOPIC_ID, self.config, NOW_MS)
         self.b.is_cordoned = False
@@ -113,7 +113,7 @@ class MovingDirectories:
         return True
 
     def run(self, steps_max: int = 100_000) -> None:
-        """Until nothing is left to do, time included."""
+        """Runs until no work is left, and advances the time."""
         for _ in range(steps_max):
             if not self.step():
                 if not self.timers:
@@ -122,7 +122,7 @@ class MovingDirectories:
         raise AssertionError("it does not end")
 
     def close(self, *, clean: bool = True) -> None:
-        """Stops as a broker does: what threads have begun ends first."""
+        """Stops as a broker does: work that threads have begun ends first."""
         assert self.directories.moves is not None
         self.directories.moves.close()
         self.thread.run_all()
@@ -144,5 +144,5 @@ def content(directory: Path) -> dict[str, bytes]:
 
 
 def kinds(names: Sequence[str]) -> list[str]:
-    """The names of directories without what is made up."""
+    """Returns the names of directories without their random parts."""
     return [name if "." not in name else name.partition(".")[0] + ".*-" + name.rpartition("-")[2] for name in names]

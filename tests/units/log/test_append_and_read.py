@@ -106,7 +106,7 @@ def test_first_batch_is_whole_even_if_larger_than_asked_for(tmp_path: Path) -> N
 
 
 def test_first_batch_that_is_larger_than_asked_for_is_not_cut_where_none_has_to_come(tmp_path: Path) -> None:
-    """Clients take records without a whole batch for a mistake of the broker's."""
+    """Clients consider records without a whole batch an error of the broker."""
     with LogHarness(tmp_path / "t-0") as harness:
         batch = make_batch(1, value_bytes=1000)
         for _ in range(3):
@@ -126,10 +126,10 @@ def test_first_batch_that_is_larger_than_asked_for_is_not_cut_where_none_has_to_
     [
         (0, None, True, True),
         (1, None, True, True),
-        (2, None, True, True),  # what follows is in the last segment
+        (2, None, True, True),  # the next batch is in the last segment
         (4, None, False, False),  # the last segment may grow
-        (0, 1, False, False),  # the bound stands in the same segment
-        (0, 2, True, False),  # the bound is where the segment ends
+        (0, 1, False, False),  # the bound is in the same segment
+        (0, 2, True, False),  # the bound is at the end of the segment
         (0, 3, True, True),
         (2, 3, False, False),
         (4, 5, False, False),

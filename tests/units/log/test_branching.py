@@ -1,5 +1,5 @@
-"""Branches: what they hold, what they share with their source, and that neither ever changes what the other has; and
-that a crash leaves a whole branch or none."""
+"""Branches: their content, the files that they share with their source, and the rule that neither ever changes the
+other's data; and a crash leaves a whole branch or none."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def append(log: PartitionLog, *batches: bytes | bytearray, epoch: int = 0, commi
 
 
 def filled(directories: LogDirectories, batches: int = 30) -> PartitionLog:
-    """Several segments, and two records of a third in the one that is written to."""
+    """A log of several segments. The active segment has records, too."""
     log = directories.create(SOURCE, None, CONFIG, NOW_MS)
     append(log, *(make_batch(2, value_bytes=40) for _ in range(batches)))
     assert len(log.segments) > 5
@@ -222,7 +222,7 @@ def test_a_large_active_segment_is_rolled_and_linked(tmp_path: Path, monkeypatch
     assert len(source.segments) == count + 1
     assert records(source) == records(made) == told
     assert source.segments[-2].file.path.samefile(made.segments[-2].file.path)
-    # What is not committed is copied all the same, whatever its size.
+    # Uncommitted records are also copied, whatever their size.
     append(source, make_batch(2, value_bytes=100), make_batch(1), commits=False)
     source.move_high_watermark(62)
     assert branch(directories, TopicPartition("trial", 1)).log_end_offset == 62
@@ -343,7 +343,7 @@ def truncate(log: PartitionLog, offset: int) -> None:
 
 @pytest.mark.parametrize("is_source_cut", [True, False])
 def test_a_log_that_is_cut_and_goes_on_changes_nothing_of_the_other(tmp_path: Path, is_source_cut: bool) -> None:
-    """At every offset: each truncation makes a segment the active one that the other has, too."""
+    """At every offset: each truncation makes a segment active that the other log has, too."""
     for offset in range(1, 60, 3):
         directories = start(tmp_path / str(offset))
         source = filled(directories)
@@ -385,7 +385,7 @@ def test_a_follower_whose_branch_is_cut_takes_what_its_leader_has(tmp_path: Path
 
 
 class FailingFiles(FileLayer):
-    """Refuses what it is told to refuse."""
+    """Refuses the calls that it is set to refuse."""
 
     __slots__ = ("link_error", "refused")
 
@@ -442,7 +442,7 @@ def test_a_file_that_is_damaged_is_mended_by_each_for_itself(tmp_path: Path, suf
     assert (made.directory / path.name).read_bytes() == path.read_bytes(), "they share it"
     damaged = path.read_bytes()
     (tmp_path / "recovery-point-offset-checkpoint").write_text("0\n1\norders 0 0\n")
-    # The source is recovered in full; nobody knows the branch this time.
+    # The source is recovered in full; the branch is not known this time.
     directories = LogDirectories([tmp_path])
     directories.lock()
     directories.load(lambda topic_partition, topic_id: CONFIG if topic_partition == SOURCE else None, NOW_MS)
@@ -509,7 +509,7 @@ def test_retention_of_either_leaves_the_other_whole(tmp_path: Path) -> None:
 
 
 class Waiting(InlineBackground):
-    """Does something before the next piece of work."""
+    """Calls a function before the next piece of work."""
 
     def __init__(self) -> None:
         self.first: Callable[[], None] | None = None
@@ -549,7 +549,7 @@ def test_a_compaction_that_ends_while_a_branch_is_made_has_not_seen_the_branch(t
         while later:
             later.pop(0)()
 
-    # The files are linked, and before anybody hears of it the source is compacted.
+    # The files are linked, and the source is compacted before that is reported.
     ((work, done),) = writer.jobs
     made = work()
     compact()
@@ -636,7 +636,7 @@ def test_without_hard_links_files_are_copied(tmp_path: Path, code: int) -> None:
 
 
 class CompactingFiles(FailingFiles):
-    """Has no links, and does something when a file of that name is read to be copied."""
+    """Files without hard links, which call a function when a file of this name is read for a copy."""
 
     __slots__ = ("copied", "does")
 
@@ -720,11 +720,11 @@ def test_the_log_start_of_an_earlier_topic_of_the_name_does_not_count(tmp_path: 
 
 
 def crashed(tmp_path: Path, calls: int | None, seed: int, *, loses: bool) -> tuple[int, bool]:
-    """Branches a log and goes down at one of the calls that change the disk; how many there were, and whether the
-    branch is there after a start. It is whole then, and its source is in any case."""
+    """Branches a log and goes down at one of the calls that change the disk; returns the number of calls, and whether
+    the branch exists after a start. It is then whole, and its source is whole in any case."""
     path = tmp_path / f"data-{seed}-{calls}-{loses}"
     files = DyingFiles()
-    # Whether the checkpoints are written before the machine goes down, or not.
+    # In half of the cases the checkpoints are written before the machine goes down.
     directories = start(path, files=files, background=ManualBackground() if seed % 2 else None)
     source = filled(directories)
     for sequence in range(3):
@@ -779,8 +779,8 @@ def test_a_crash_at_any_call_leaves_the_whole_branch_or_none(tmp_path: Path, los
 
 
 def cut_and_crashed(tmp_path: Path, calls: int | None, *, is_source_cut: bool) -> int:
-    """Cuts one of the two in a segment that both have, writes to it, and goes down at one of the calls that change the
-    disk. The other one is whole after a start, and so is what of the one that was cut was to stay."""
+    """Cuts one of the two logs in a shared segment, writes to it, and goes down at one of the calls that change the
+    disk. After a start the other log is whole, and so is the remaining part of the log that was cut."""
     path = tmp_path / f"data-{calls}-{is_source_cut}"
     files = DyingFiles()
     directories = start(path, files=files)
@@ -811,7 +811,7 @@ def cut_and_crashed(tmp_path: Path, calls: int | None, *, is_source_cut: bool) -
     whole, shorter = directories.logs[other.topic_partition], directories.logs[cut.topic_partition]
     whole.move_high_watermark(whole.log_end_offset)
     assert records(whole) == told, calls
-    # What of its end is left after a crash is for its leader to say.
+    # After a crash its leader decides about the rest of its end.
     shorter.move_high_watermark(20)
     assert records(shorter) == told[:20], calls
     directories.close()

@@ -28,8 +28,7 @@ _CONFIG = LogConfig(segment_bytes=500, index_interval_bytes=100)
 
 
 class ColdFiles(FileLayer):
-    """A disk whose pages are in memory once they were read by somebody who waits; the owner's thread may not wait
-    while it is `forbidden` to."""
+    """A disk whose pages are in memory after a waiting read; the owner's thread must not wait while `forbidden`."""
 
     __slots__ = ("forbidden", "is_cold", "owner", "warm")
 

@@ -1,4 +1,4 @@
-"""What a disk has damaged of synced records is refused and never served, whichever file it was; what is good is
+"""Synced records that a disk has damaged are refused and never served, whichever file was damaged; good records are
 served. `corruption_model` has the rules, and runs thousands of seeds by command."""
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def test_a_flipped_bit_in_a_record_is_refused_told_once_and_the_rest_is_served(
 
 @pytest.mark.parametrize("base_offset", [0, 3, 5, 100, 2**40])
 def test_a_base_offset_that_does_not_fit_between_its_neighbours_is_refused(tmp_path: Path, base_offset: int) -> None:
-    """It is not under the CRC."""
+    """The base offset is not under the CRC."""
     with _filled(tmp_path / "t-0", LogConfig(retention_ms=-1)) as harness:
         place = harness.log.active_segment.find(4)
         assert place is not None

@@ -1,4 +1,4 @@
-"""What a log directory says of the starts on it."""
+"""The records of starts in a log directory."""
 
 from __future__ import annotations
 

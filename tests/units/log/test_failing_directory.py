@@ -1,4 +1,4 @@
-"""What counts as the failure of a log directory, and what is not done there any more."""
+"""The failures that count as those of a log directory, and the work that is then not done there."""
 
 from __future__ import annotations
 

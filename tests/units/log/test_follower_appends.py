@@ -1,4 +1,4 @@
-"""What a follower appends: the leader's batches, with their offsets and epochs, while the disk is busy or fails."""
+"""A follower's appends: the leader's batches, with their offsets and epochs, while the disk is busy or fails."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A follower's log does whatever comes (appends with gaps, truncations, new beginnings, flushes, full disks, crashes),
-and is compared with a list of batches, and with a log that is opened anew on the same files."""
+"""A follower's log gets random operations (appends with gaps, truncations, new beginnings, flushes, full disks,
+crashes), and is compared with a list of batches, and with a log that is opened again on the same files."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ from tests.units.log.follower_harness import Follower
 from tests.units.log.log_harness import NOW_MS
 from tests.units.log.test_queue_and_disk_faults import FaultyFiles
 
-#: Compacted: that is where the leader's gaps come from.
+#: Compacted, because the leader's gaps come from compaction.
 CONFIG = LogConfig(segment_bytes=600, index_interval_bytes=150, segment_index_bytes=400, retention_ms=-1, compact=True)
-#: How often each comes.
+#: The weight of each operation.
 _WEIGHTS = {
     "append": 6,
     "several": 2,
@@ -62,7 +62,7 @@ class Asked(NamedTuple):
 
 @dataclass
 class Model:
-    """What the log holds."""
+    """The expected content of the log."""
 
     headers: list[BatchHeader] = field(default_factory=list)
     start: int = 0
@@ -103,7 +103,7 @@ class Model:
 
 
 def facts(state: ProducerState) -> list[tuple[int, int, int, int, int]]:
-    """What a snapshot keeps, too."""
+    """Returns the facts that are also in a snapshot."""
     return sorted(
         (
             entry.producer_id,
@@ -260,7 +260,7 @@ class Run:
         assert self.log.log_start_offset <= self.log.high_watermark <= self.log.log_end_offset
 
     def settle(self) -> None:
-        """Everything ends, and all is compared."""
+        """All work ends, and everything is compared."""
         self.files.room_bytes = None
         if self.log.is_failed:
             self.truncate(Asked(self.log.log_end_offset, False))
@@ -288,13 +288,14 @@ class Run:
         shutil.rmtree(copy)
 
     def end_on_disk(self) -> int:
-        """A log that was cut in a gap ends there, and once it is opened anew behind its last batch."""
+        """Returns the end: a log that was cut in a gap ends there, and after it is opened again, after its last
+        batch."""
         last = self.model.headers[-1].last_offset + 1 if self.model.headers else 0
         return max(last, self.log.segments[-1].base_offset)
 
     def end_after_crash(self) -> int:
-        """An empty segment behind a gap goes, where what is before the gap was not all synced: what the gap held may
-        be lost."""
+        """Returns the end after a crash: an empty segment after a gap is removed if the part before the gap was not
+        fully synced, since the rest may be lost."""
         bases = [segment.base_offset for segment in self.log.segments]
         ends = [
             max([base, *(header.last_offset + 1 for _, header in segment.headers())])
@@ -329,7 +330,7 @@ class Run:
         self.compare()
 
     def crash(self) -> None:
-        """The process dies: what the writer thread has not come to is lost, a truncation is somewhere on its way."""
+        """The process dies: work that the writer thread has not done is lost, and a truncation may be partly done."""
         before, asked = list(self.model.headers), list(self.model.asked)
         for each in asked:
             self.model.truncate(each)

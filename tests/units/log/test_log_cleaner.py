@@ -1,5 +1,5 @@
-"""Compaction: what stays, when a log is due, how fast it may be, and what becomes of it when something else happens to
-the log meanwhile, or the machine goes down."""
+"""Compaction: the remaining records, the times when a log is due, the rate limit, and the effect of other events on
+the log meanwhile, or of a crash of the machine."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def one(key: bytes, value: bytes | None, timestamp_ms: int = START_MS) -> bytear
 def filled(
     directory: Path, config: LogConfig = CONFIG, settings: CleanerSettings | None = None, files: FileLayer | None = None
 ) -> CompactedLog:
-    """Four keys, ten times each, in several segments; the last segment is empty."""
+    """A log of four keys, ten times each, in several segments. The last segment is empty."""
     log = CompactedLog(directory, config, settings, files)
     for number in range(40):
         log.append(one(b"key-%d" % (number % 4), b"value-%d" % number + bytes(50)))
@@ -310,7 +310,8 @@ def test_a_marker_goes_when_its_transaction_has_gone_and_its_time_is_over(tmp_pa
         log.compact()
         log.now_ms += CONFIG.delete_retention_ms + 1
         markers.append([entry[0] for entry in log.told() if entry[0] in (1, 3)])
-    # First its batch goes, then its time begins, and then it goes. The other's batch is the last of the producer.
+    # First its batch is removed, then its time begins, and then it is removed. The other's batch is the last of the
+    # producer.
     assert markers == [[1, 3], [1, 3], [3], [3]]
     log.close()
 
@@ -338,7 +339,7 @@ def test_an_empty_control_batch_is_replayed_and_sent_to_followers_like_any_other
 
 
 def until_it_waits(log: CompactedLog, rounds: int) -> None:
-    """Begins a compaction and does so many of its steps, of one group each."""
+    """Starts a compaction and does this number of its steps, each of one group."""
     assert log.directories.cleaner is not None
     log.log.flush()
     log.now_ms += log.settings.backoff_ms
@@ -349,7 +350,7 @@ def until_it_waits(log: CompactedLog, rounds: int) -> None:
 
 
 def spread(directory: Path) -> CompactedLog:
-    """A log of which each group of segments is a step of its own."""
+    """Returns a log in which each group of segments is one step."""
     log = CompactedLog(directory, CONFIG)
     for number in range(40):
         log.append(one(b"key-%d" % number, bytes(50)))
@@ -477,9 +478,9 @@ def seen(log: CompactedLog) -> list[object]:
 
 
 def crashed_after(tmp_path: Path, calls: int | None, seed: int) -> tuple[int, list[object], list[object], list[object]]:
-    """A log that was compacted once gets more records, some of them in transactions of which most are aborted, and is
-    compacted again, up to so many calls that change the disk. How many there were, and the records that consumers see
-    before, after the crash and a start, and after another compaction."""
+    """A log that was compacted once gets more records, some of them in transactions, most of which are aborted, and is
+    compacted again, up to this number of calls that change the disk. Returns the number of calls, and the records that
+    consumers see before the crash, after the crash and a start, and after another compaction."""
     chance = Random(seed)
     path = tmp_path / f"data-{seed}-{calls}"
     files = DyingFiles()
@@ -550,7 +551,7 @@ def test_a_start_takes_away_what_a_compaction_has_replaced_and_the_disk_has_not_
     assert kept == [0, bases[-1]] and len(bases) > 4
     log.directories.checkpoint_recovery_points()
     log.close(clean=False)
-    # All of them; one that the first compaction has left empty; one of which the second has left something.
+    # All of them; one that the first compaction has left empty; one of which the second has left some batches.
     for number, forgotten in enumerate((bases[1:-1], bases[2:3], bases[-3:-2])):
         shutil.copytree(log.directory, tmp_path / f"found-{number}")
         for name, content in sources.items():

@@ -305,7 +305,7 @@ def test_data_of_somebody_else_stop_the_start_untouched(tmp_path: Path, content:
     with pytest.raises(ForeignDataError, match=words):
         start(tmp_path)
     assert (tmp_path / "meta.properties").read_text() == content
-    # Nobody keeps the lock.
+    # The lock is free.
     assert owner_pid(tmp_path) is None
 
 
@@ -396,7 +396,7 @@ def test_tick_brings_the_index_entries_of_active_segments_to_their_files_off_the
     directories.tick(NOW_MS + 10_000)
     assert index.path.read_bytes() == b""
     background.run_all()
-    # What came after the job was made waits for the next one.
+    # Changes after the job was made wait for the next one.
     assert OffsetIndex(index.path, 0, 800, FileLayer()).entries() == index.entries()[:-1]
     assert TimeIndex(times.path, 0, 1200, FileLayer()).entries() == times.entries()[:-1]
     directories.tick(NOW_MS + 15_000)
@@ -598,7 +598,7 @@ def test_log_whose_sync_failed_is_recovered_at_the_next_start(tmp_path: Path) ->
 
 
 class CountedSyncs(FileLayer):
-    """Counts what is synced, by any thread; names ending in `refused` cannot be."""
+    """Counts syncs by any thread; names ending in `refused` cannot be synced."""
 
     __slots__ = ("refused", "synced")
 

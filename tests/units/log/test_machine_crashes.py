@@ -1,5 +1,5 @@
-"""The machine goes down at any moment: whatever was synced is there again, and what else is found is a prefix of what
-was written."""
+"""The machine goes down at any moment: all synced data is there again, and other data that is found is a prefix of the
+written data."""
 
 from __future__ import annotations
 
@@ -146,8 +146,7 @@ def test_synced_records_survive_a_crash_of_the_machine(
             if log_start <= offset < safe and offset >= found.log_start_offset:
                 assert kept[offset] == batch
             elif offset in kept and not {"truncate", "recreate"} & set(steps):
-                # Batches that were truncated away may come back in the place of later ones: leader epochs tell them
-                # apart.
+                # Truncated batches may reappear in the place of later ones: leader epochs distinguish them.
                 assert kept[offset] == batch
         seen = offsets(found)
         assert seen == sorted(set(seen))

@@ -1,4 +1,4 @@
-"""What is copied next: whatever a log becomes while it is copied, the copy becomes that, too."""
+"""The next data to copy: for any change of a log while it is copied, the copy becomes the same."""
 
 from __future__ import annotations
 
@@ -63,7 +63,8 @@ def test_how_far_the_copy_is_goes_from_the_start_to_the_end() -> None:
 
 @pytest.mark.parametrize("seed", range(300))
 def test_the_copy_becomes_what_the_log_is_whatever_it_does_meanwhile(seed: int) -> None:
-    """Files are strings here. The log grows, rolls, loses its oldest segments, is cut, and has segments replaced."""
+    """Files are strings here. Meanwhile the log grows, rolls, loses its oldest segments, is truncated, and has
+    segments replaced."""
     chance = Random(seed)
     log: list[tuple[int, list[object], str]] = [(0, [object()], "")]
     copy: dict[int, str] = {}

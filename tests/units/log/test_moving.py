@@ -1,5 +1,5 @@
-"""A replica is moved to another log directory: it is the same log there, whatever it does on the way; and a crash at
-any moment leaves one whole log."""
+"""A replica is moved to another log directory. It is the same log there, with all changes during the move, and a crash
+at any moment leaves one complete log."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ pytestmark = pytest.mark.timeout(300)
 
 
 def append(log: PartitionLog, *batches: bytes | bytearray, epoch: int = 0) -> list[AppendResult | KafkaError]:
-    """As a leader does that is alone: what is in the log is committed. What became of each, as far as it is known."""
+    """Appends as a leader without followers does: all records in the log are committed. Returns the results, as far as
+    they are known."""
     told: list[AppendResult | KafkaError] = []
 
     def done(outcome: AppendResult | KafkaError) -> None:
@@ -62,7 +63,7 @@ def filled(moving_directories: MovingDirectories, batches: int = 30) -> Partitio
 
 
 def run_to_hold(moved: MovingDirectories) -> None:
-    """Until the log's appends wait for the end of the move."""
+    """Runs until the log's appends wait for the end of the move."""
     while not moved.log.queue.is_held:
         assert moved.step()
 
@@ -191,7 +192,7 @@ def test_index_files_snapshots_and_transaction_indexes_come_along(tmp_path: Path
 
 def test_checkpoints_of_the_new_directory_know_the_log_before_it_is_there(tmp_path: Path) -> None:
     moved = MovingDirectories(tmp_path)
-    # What an earlier topic of the name has left behind: with it the next start would forget the log.
+    # A file left from an earlier topic of the name: with it the next start would forget the log.
     (tmp_path / "b" / "log-start-offset-checkpoint").write_text("0\n1\norders 0 5000\n")
     (tmp_path / "b" / "recovery-point-offset-checkpoint").write_text("0\n1\norders 0 6000\n")
     log = filled(moved)
@@ -347,7 +348,7 @@ def test_a_move_does_not_end_while_a_branch_is_made_of_its_replica(tmp_path: Pat
 
 
 def test_a_stop_waits_for_the_checkpoints_that_a_move_has_begun_to_write(tmp_path: Path) -> None:
-    """Each may be followed by another one, so there must be a thread for it still."""
+    """Each may be followed by another one, so a thread must still exist for it."""
     background = ManualBackground()
     moved = MovingDirectories(tmp_path, background=background)
     filled(moved)
@@ -567,7 +568,7 @@ def test_a_compacted_log_is_not_compacted_while_it_moves_and_goes_on_with_it_whe
 
 
 class FailingFiles(FileLayer):
-    """Refuses calls about paths below a directory from the n-th on."""
+    """Refuses calls for paths below a directory from the n-th call on."""
 
     def __init__(self) -> None:
         self.below: Path | None = None
@@ -614,8 +615,8 @@ class FailingFiles(FileLayer):
 
 
 def steps_until_failed(tmp_path: Path, failing: str, left: int) -> tuple[bool, FailingFiles]:
-    """One of the directories fails at that many calls after the move was begun. Gives whether it did at all. What was
-    acknowledged is there when the disk is mended, or in the directory that has not failed."""
+    """One of the directories fails at that number of calls after the move was begun. Returns whether it failed at all.
+    Acknowledged records are there when the disk is repaired, or in the directory that has not failed."""
     files = FailingFiles()
     moved = MovingDirectories(tmp_path, files=files)
     log = filled(moved, 6)
@@ -689,8 +690,8 @@ def test_a_full_target_delays_the_move_and_nothing_else(tmp_path: Path, caplog: 
 
 
 def one_history(tmp_path: Path, seed: int, *, operations: int = 120) -> int:
-    """The same is done to two logs, of which one is moved about meanwhile: they hold the same batches at the same
-    offsets, and know the same of them. Gives how many moves came to their end."""
+    """Does the same to two logs, one of which is moved meanwhile: they have the same batches at the same offsets, and
+    the same state. Returns the number of completed moves."""
     chance = Random(seed)
     writer = ManualBackground() if chance.random() < 0.5 else None
     held: list[DirectoryWriter] = []
@@ -706,7 +707,7 @@ def one_history(tmp_path: Path, seed: int, *, operations: int = 120) -> int:
     producer, sequence, moves_done, epoch = 3, 0, 0, 0
 
     def settle() -> None:
-        """What waits in queues ends; moves need not."""
+        """Ends the work in queues; moves need not end."""
         for _ in range(10_000):
             if writer is not None and writer.jobs:
                 writer.run_one()
@@ -854,8 +855,8 @@ def test_a_log_that_moves_about_is_the_same_as_one_that_does_not(tmp_path: Path)
 
 
 def crashed(tmp_path: Path, calls: int | None, seed: int, *, loses: bool) -> tuple[int, str]:
-    """Moves a log that is written to, and goes down at one of the calls that change the disk: the machine, which loses
-    what is not synced, or the process alone. Gives how many calls there were, and where the log is after a start."""
+    """Moves a log while it is written, and goes down at one of the calls that change the disk: the machine, which
+    loses unsynced data, or only the process. Returns the number of calls, and the log's directory after a start."""
     path = tmp_path / f"{calls}-{seed}-{loses}"
     files = DyingFiles()
     moved = MovingDirectories(path, files=files)
@@ -917,7 +918,7 @@ def crashed(tmp_path: Path, calls: int | None, seed: int, *, loses: bool) -> tup
     again.run()
     again.directories.tick(NOW_MS)
     assert [offset for offset, _ in records(again.log)] == list(range(3, end + 1)), calls
-    # The simulated disk may lose the old and the new name of what is renamed, and with it the copy.
+    # The simulated disk may lose the old and the new name of a renamed file, and with it the copy.
     here, there = ("a", "b") if loses and again.log.directory.parent.name == "a" else ("b", "a")
     assert again.names() == {here: ["orders-0"], there: []}, calls
     again.close()
@@ -938,7 +939,7 @@ def test_a_crash_at_any_call_of_a_move_leaves_one_whole_log(tmp_path: Path, lose
 
 
 def test_an_old_name_that_a_crash_brings_back_is_not_taken_for_the_log(tmp_path: Path) -> None:
-    """The log goes on in its new directory before the disk knows that the old one has another name."""
+    """The log continues in its new directory before the disk knows that the old one has another name."""
     moved = MovingDirectories(tmp_path)
     log = filled(moved)
     moved.move(moved.b)
@@ -959,7 +960,7 @@ def test_an_old_name_that_a_crash_brings_back_is_not_taken_for_the_log(tmp_path:
 
 
 def test_names_and_limits_are_those_that_the_tests_stand_on() -> None:
-    """Pieces are larger than the logs of these tests, so that a step copies a segment."""
+    """Pieces are larger than the logs of these tests, so that one step copies a segment."""
     assert replica_moves._PIECE_BYTES > 1_000_000
     assert replica_move._END_MAX_BYTES > 1_000_000
     assert future_files.FUTURE_DIRECTORY_SUFFIX == "-future"

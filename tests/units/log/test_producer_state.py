@@ -23,7 +23,7 @@ from jesenska.records.encode import encode_batch
 from jesenska.records.header import BatchHeader, read_header
 from tests.units.log.log_harness import NOW_MS, LogHarness, make_batch
 
-# What Apache Kafka 3.9.1 wrote for one producer: last offset 167, sequence 167, 8 records.
+# The snapshot of Apache Kafka 3.9.1 for one producer: last offset 167, sequence 167, 8 records.
 KAFKA_SNAPSHOT = bytes.fromhex(
     "0001 15068535 000000010000000000000000 0000 000000a7 00000000000000a7 00000007 000001a1fbea9267 ffffffff "
     "ffffffffffffffff"
@@ -373,7 +373,7 @@ def test_sequence_check_agrees_with_a_model_and_an_undo_leaves_no_trace(
 
 
 def test_room_for_new_producers_is_made_for_many_at_once() -> None:
-    """To look for the one that is oldest takes a walk over the places of all that were forgotten."""
+    """The search for the oldest producer walks over the places of all forgotten ones."""
     state = ProducerState(max_producers=1000)
     for number in range(1000):
         state.apply(header(0, producer=number), number, NOW_MS, NOW_MS)

@@ -24,7 +24,7 @@ from tests.units.log.manual_background import ManualBackground
 
 
 class FaultyFiles(FileLayer):
-    """A disk with room for so many bytes more in .log files, and an fsync that can fail."""
+    """A disk with room for this number of further bytes in .log files, and an fsync that can fail."""
 
     __slots__ = ("fsync_error", "room_bytes", "synced", "truncate_fails")
 
@@ -55,7 +55,7 @@ class FaultyFiles(FileLayer):
 
 
 class Queued:
-    """A log whose flushes and queued writes run when the test says so."""
+    """A log whose flushes and queued writes run on the test's request."""
 
     def __init__(self, directory: Path, config: LogConfig | None = None, files: FaultyFiles | None = None) -> None:
         self.flusher = ManualBackground()
@@ -101,7 +101,7 @@ def test_appends_during_a_flush_are_queued_in_order_and_published_when_written(t
         assert harness.log.log_end_offset == 5
         assert harness.offsets() == [0, 1, 2, 3, 4]
         queued.flusher.run_all()
-        # One write is still queued: the next goes behind it, flush or not.
+        # One write is still queued: the next one is queued after it, with or without a flush.
         assert queued.append(make_batch(1)) is None
         queued.writer.run_all()
         assert queued.offsets_answered() == [2, 5, 6]
@@ -339,7 +339,7 @@ def test_log_that_is_deleted_while_it_rolls_keeps_no_descriptors(tmp_path: Path)
 
 
 class OwnersFiles(FaultyFiles):
-    """Notes what the owner's thread asks of the disk, other than writing to a segment that is open."""
+    """Records the disk calls of the owner's thread, other than writes to an open segment."""
 
     __slots__ = ("asked", "in_background")
 
@@ -461,7 +461,7 @@ def test_flush_that_a_truncation_overtook_does_not_move_the_recovery_point(tmp_p
 
 
 class NoDescriptors(FaultyFiles):
-    """A system that has no descriptors left when the test says so."""
+    """A system that runs out of descriptors on the test's request."""
 
     __slots__ = ("exhausted",)
 

@@ -125,7 +125,7 @@ def test_segments_behind_batches_that_are_lost_go_unless_nobody_knows_what_was_s
             log = harness.open(clean=False, recovery_point=recovery_point)
             assert log.log_end_offset == (end if kept else lost)
             assert (f"lost from {lost} on" in " ".join(harness.notes)) is not kept
-            # What is missing can be sent again, and so can what was behind it.
+            # The missing batch can be sent again, and so can the batches after it.
             if not kept:
                 for sequence in range(lost, end):
                     assert (
@@ -137,8 +137,8 @@ def test_segments_behind_batches_that_are_lost_go_unless_nobody_knows_what_was_s
 
 
 def lose_the_batches_before_the_last_segment(harness: LogHarness, left_of_it: bytes) -> int:
-    """Kills it, cuts the last batch off the last segment but one and leaves some bytes of the last; gives the first
-    lost offset."""
+    """Kills the log, cuts the last batch off the last segment but one, and leaves some bytes of the last segment.
+    Returns the first lost offset."""
     before, last = harness.log.segments[-2:]
     place = before.last_place()
     assert place is not None
@@ -503,12 +503,12 @@ def test_recovery_keeps_exactly_the_batches_before_the_damage(
         assert harness.contents() == before[:size_bytes]
         assert harness.log.log_end_offset == (kept[-1][0] if kept else harness.log.segments[0].base_offset)
         assert harness.log.log_end_offset >= point
-        # What is derived agrees with what is there.
+        # Derived files agree with the batches.
         offsets = harness.offsets()
         assert offsets == list(range(harness.log.log_end_offset))
         entry = harness.log.producers.get(1)
         assert (0 if entry is None else entry.last_sequence + 1) == harness.log.log_end_offset
-        # A second crash finds nothing to do, and the producer goes on.
+        # A second crash finds nothing to repair, and the producer continues.
         harness.crash()
         assert harness.notes == []
         following = make_batch(1, producer_id=1, producer_epoch=0, base_sequence=harness.log.log_end_offset)

@@ -1,5 +1,5 @@
-"""Who decides which old segments go: the policies of this package, those of others, and what holds whatever they
-say."""
+"""The policies that decide about old segments: those of this package, those of others, and the rules that hold for any
+policy."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from jesenska.log.retention_policies import policy_named
 from tests.units.log.log_harness import NOW_MS, LogHarness, make_batch
 
 HOUR_MS = 3_600_000
-#: A package that somebody else has written.
+#: A package from another author.
 _SOURCE = """
 class AllButOne:
     def count_old(self, segments, config, now_ms):
@@ -149,7 +149,7 @@ def test_no_policy_takes_what_is_not_committed_or_of_a_topic_that_deletes_nothin
 def test_a_policy_that_fails_keeps_everything_but_deleted_records(
     tmp_path: Path, other_package: None, caplog: pytest.LogCaptureFixture, name: str, said: str
 ) -> None:
-    """Even where Kafka's own policy would have deleted it all."""
+    """This holds even if Kafka's own policy would have deleted all of it."""
     with LogHarness(
         tmp_path / "t-0", LogConfig(segment_bytes=len(make_batch()), retention_ms=0, retention_policy=name)
     ) as harness:

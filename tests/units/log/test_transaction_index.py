@@ -1,4 +1,4 @@
-"""Consumers of committed records are told which transactions were aborted, whatever happens to the log."""
+"""Consumers of committed records get the list of aborted transactions, whatever happens to the log."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ def marker(producer_id: int, kind: ControlType, coordinator_epoch: int = 0) -> b
 
 
 class Model:
-    """What was appended: of each data record its offset and, once it is known, whether its transaction was aborted."""
+    """The appended records: for each data record its offset and, once it is known, whether its transaction was
+    aborted."""
 
     def __init__(self, harness: LogHarness, seed: int) -> None:
         self.harness = harness

@@ -1,4 +1,4 @@
-"""A log's end is taken back: behind what is queued, out of sight of readers, off the owner's thread, and safe at every
+"""A log's end is truncated: after queued writes, invisible to readers, off the owner's thread, and safe at every
 step."""
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def test_truncations_are_carried_out_in_the_order_in_which_they_were_asked_for(t
 
 
 class OwnersFiles(FileLayer):
-    """Refuses what may wait for the disk while `guarded`: on the owner's thread."""
+    """Refuses calls that may wait for the disk while `guarded`, on the owner's thread."""
 
     __slots__ = ("guarded",)
 
@@ -275,7 +275,7 @@ def test_nothing_of_before_is_known_of_producers_in_a_log_that_begins_anew(tmp_p
 
 
 class StoppingFiles(FileLayer):
-    """The process dies before the change of the files that the test names."""
+    """Files of a process that dies before one of its changes. `left` is the number of changes before that."""
 
     __slots__ = ("left",)
 
@@ -308,7 +308,7 @@ class StoppingFiles(FileLayer):
         """A process that dies loses nothing by it."""
 
     def fsync_directory(self, path: Path) -> None:
-        """Nor by this."""
+        """Does not count as a change."""
 
 
 def _filled(directory: Path, files: StoppingFiles) -> Follower:
@@ -323,8 +323,8 @@ def _filled(directory: Path, files: StoppingFiles) -> Follower:
 
 
 def _at_each_step(tmp_path: Path, restarts: bool) -> Iterator[tuple[StoppingFiles, Follower]]:
-    """Followers whose truncation stops at its first change of the files, at its second, and so on; the last one's is
-    carried out."""
+    """Yields followers whose truncation stops at its first change of the files, at its second, and so on; that of the
+    last follower is completed."""
     for number in itertools.count():
         files = StoppingFiles()
         follower = _filled(tmp_path / f"{number}" / "t-0", files)
@@ -455,7 +455,7 @@ def test_a_table_of_epochs_from_before_the_truncation_does_not_outlive_a_crash(t
 
 
 class Cleaner:
-    """Notes who is told to stop, and how far the log went then."""
+    """Records the partitions whose compaction is stopped, with the log end offset at that time."""
 
     def __init__(self) -> None:
         self.aborted: list[tuple[TopicPartition, int]] = []

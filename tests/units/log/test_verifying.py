@@ -1,4 +1,4 @@
-"""What `jesenska verify` finds in the files of a directory, and what it leaves to the broker that is at work there."""
+"""The findings of `jesenska verify` in the files of a directory, and the parts that it leaves to a running broker."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_file_that_a_broker_takes_away_meanwhile_is_left_out(tmp_path: Path) -
     second.write_bytes(data[:100] + bytes([data[100] ^ 1]) + data[101:])
 
     def replaced(path: Path, size: int) -> None:
-        """As compaction does."""
+        """Replaces a file in the same way as compaction."""
         if path == second and path.read_bytes() != data:
             new = path.with_suffix(".swap")
             new.write_bytes(data)

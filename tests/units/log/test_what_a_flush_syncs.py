@@ -1,5 +1,5 @@
-"""A flush syncs the segment's file; what lies beside it, and the directory, when something of them has changed since
-they were synced last."""
+"""A flush syncs the segment's file; the files beside it and the directory are synced if they have changed since their
+last sync."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _EPOCHS = "leader-epoch-checkpoint"
 
 
 class RecordedSyncs(FileLayer):
-    """Knows what was synced, by name; "." is the log's directory."""
+    """Records syncs by name; "." is the log's directory."""
 
     __slots__ = ("_directory", "_names", "synced")
 
@@ -47,7 +47,7 @@ class RecordedSyncs(FileLayer):
 
 
 class Flushed:
-    """A log whose first flush has brought everything to the disk."""
+    """A log whose first flush has synced everything."""
 
     def __init__(self, directory: Path, config: LogConfig | None = None) -> None:
         self.files = RecordedSyncs(directory)
@@ -57,7 +57,7 @@ class Flushed:
         assert {".", _EPOCHS, *_FILES} <= set(self.flush())
 
     def flush(self) -> list[str]:
-        """Appends a batch, flushes, and says what was synced."""
+        """Appends a batch, flushes, and returns the synced names."""
         self.harness.append(make_batch())
         self.files.take()
         self.log.flush()

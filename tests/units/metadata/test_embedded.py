@@ -36,7 +36,7 @@ def run(body: Coroutine[Any, Any, None]) -> None:
 
 
 class SlowJournal:
-    """A journal whose commits wait to be let go, and fail where they are told to."""
+    """A journal whose commits wait for a release, and fail on request."""
 
     def __init__(self) -> None:
         self.commits: list[list[Transaction]] = []

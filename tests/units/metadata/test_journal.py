@@ -62,7 +62,7 @@ def test_the_journal_holds_the_live_tree_at_every_commit(
         journal.commit(transactions[begin:end])
         for transaction in transactions[begin:end]:
             tree.apply(transaction)
-        # What a crash leaves: the files as they are, while the journal is open.
+        # The files after a crash: as they are while the journal is open.
         crashed = directory / f"crash-{end}-{begin}"
         crashed.mkdir()
         for file in directory.glob(METADATA_FILE + "*"):

@@ -1,5 +1,5 @@
-"""The literals are what a broker of 3.9.1 in ZooKeeper mode wrote; older versions are as the documents and older
-releases have them."""
+"""The literals were written by a broker of 3.9.1 in ZooKeeper mode; older versions are from the documents and older
+releases."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def run(body: Coroutine[Any, Any, None]) -> None:
     asyncio.run(asyncio.wait_for(body, 60))
 
 
-# `ls -R /` of the ZooKeeper of a broker of 3.9.1 that has just started, without what the next tests make.
+# `ls -R /` of the ZooKeeper of a broker of 3.9.1 that has just started, without the nodes that the next tests create.
 KAFKAS = {
     "/",
     "/admin",

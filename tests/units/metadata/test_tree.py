@@ -1,5 +1,5 @@
-"""The tree against a naive model that keeps a plain dictionary and says in the simplest way what ZooKeeper's data
-model is."""
+"""The tree against a naive model that keeps a plain dictionary and defines ZooKeeper's data model in the simplest
+way."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def result(tree: Tree, *operations: Operation) -> Result:
 
 @dataclass
 class Plain:
-    """A node as the model has it."""
+    """A node of the model."""
 
     data: bytes | None
     czxid: int
@@ -94,7 +94,7 @@ class Model:
         )
 
     def one(self, session: int, operation: Operation, zxid: int, now: int) -> str | None:
-        """Does it; the name of the error otherwise."""
+        """Carries out an operation. Returns the name of the error if it fails."""
         path = operation.path
         if isinstance(operation, Create):
             parent = path.rsplit("/", 1)[0] or "/"
@@ -274,7 +274,7 @@ class TreeAgainstModel(RuleBasedStateMachine):
             assert data == node.data
             assert [name for name in self.tree.children(path)[0] if name != "zookeeper"] == children
             assert self.tree.acl(path)[0] == node.acl
-            extra = 1 if path == "/" else 0  # /zookeeper, a child that nobody created
+            extra = 1 if path == "/" else 0  # /zookeeper, a child that was not created
             assert (stat.version, stat.aversion, stat.cversion, stat.num_children) == (
                 node.version, node.aversion, node.created + node.deleted - extra, len(children) + extra,
             )  # fmt: skip
@@ -293,7 +293,7 @@ TestTreeAgainstModel.settings = settings(max_examples=examples(3), stateful_step
 
 
 def test_a_sequential_node_may_have_a_number_alone_for_its_name_below_the_root_too() -> None:
-    """As ZooKeeper: `create -s /`."""
+    """As in ZooKeeper: `create -s /`."""
     tree = tree_with_session()
     assert result(tree, Create("/", sequential=True)).path == "/0000000000"
     assert result(tree, Create("/", sequential=True)).path == "/0000000001"

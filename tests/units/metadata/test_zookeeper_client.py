@@ -1,4 +1,4 @@
-"""The client by itself: where it connects to, and servers that do not keep to the protocol. What it does as a store is
+"""The client by itself: its addresses, and servers that do not follow the protocol. Its behaviour as a store is tested
 in tests/conformance."""
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def test_a_frames_length_is_limited(length: int) -> None:
 
 @contextlib.asynccontextmanager
 async def strange_server(answer: bytes) -> AsyncIterator[int]:
-    """Takes every session, and answers the first request of each connection with these bytes."""
+    """A server that accepts every session, and answers the first request of each connection with these bytes."""
     tasks: set[asyncio.Task[None]] = set()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -144,7 +144,7 @@ def test_what_is_asked_for_in_one_turn_is_sent_in_two_pieces_in_its_order() -> N
 
 
 def test_a_server_that_takes_sessions_and_ends_their_connections_is_asked_ever_more_seldom() -> None:
-    """Seven connections in a row: the pauses between them are half of what they may be, at least."""
+    """Seven connections in a row: the pauses between them are at least half of their maximum."""
 
     async def body() -> None:
         times: list[float] = []
@@ -170,7 +170,7 @@ def test_a_server_that_takes_sessions_and_ends_their_connections_is_asked_ever_m
 
 
 def test_a_server_that_does_not_know_what_the_session_has_seen_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
-    """It is one with a tree of its own, or with an older copy of it: no pause will mend that."""
+    """The server has a tree of its own, or an older copy of the tree. A pause does not help."""
 
     async def body() -> None:
         connections = 0

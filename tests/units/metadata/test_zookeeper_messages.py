@@ -1,4 +1,4 @@
-"""ZooKeeper's messages: what is written is read as it was, and no bytes raise anything but MessageError."""
+"""ZooKeeper's messages: reading returns what was written, and no bytes raise anything but MessageError."""
 
 from __future__ import annotations
 

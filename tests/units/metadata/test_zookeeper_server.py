@@ -1,4 +1,4 @@
-"""The server as bytes see it: order, limits, words, restarts, hostile peers. What clients see of it is in
+"""The server at the level of bytes: order, limits, words, restarts, hostile peers. The view of clients is tested in
 tests/conformance."""
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def test_an_event_comes_before_an_answer_that_shows_its_change(tmp_path: Path) -
 
 
 class SlowJournal:
-    """A journal whose commits wait to be let go."""
+    """A journal whose commits wait for a release."""
 
     def __init__(self) -> None:
         self.let_go = threading.Semaphore(0)
@@ -190,7 +190,7 @@ def test_sessions_and_their_nodes_survive_a_restart(tmp_path: Path) -> None:
             assert again.session == raw.session
             await again.ask(OpCode.EXISTS, WatchableRequest("/gone", True))
             event = messages.read(WatcherEvent, Reader((await again.frame())[16:]))
-            assert event == WatcherEvent(2, 3, "/gone")  # nobody came for it
+            assert event == WatcherEvent(2, 3, "/gone")  # the event was not read
             assert (await again.ask(OpCode.EXISTS, WatchableRequest("/mine", False)))[0].error == 0
             wrong = await Raw.open(server.port, raw.session.session_id, bytes(16), zxid)
             assert wrong.session == ConnectResponse(0, 0, 0, bytes(16))
@@ -200,7 +200,7 @@ def test_sessions_and_their_nodes_survive_a_restart(tmp_path: Path) -> None:
             ahead = await Raw.plain(server.port)
             ahead.write(ConnectRequest(0, zxid + 1000, 4000, 0, bytes(16)))
             assert await ahead.is_closed()
-        # Without a server nobody can come back: sessions are closed.
+        # Without a server no client can come back: sessions are closed.
         tree = await EmbeddedTree.open(path, ManualClock())
         assert tree.tree.exists("/mine") is None
         assert tree.tree.sessions == {}
@@ -292,7 +292,7 @@ def test_multis_are_answered_as_zookeeper_shapes_them() -> None:
 
 
 def test_null_data_are_told_from_no_bytes(tmp_path: Path) -> None:
-    """Apache Kafka makes nodes with null data, and reads whether somebody has written since."""
+    """Apache Kafka creates nodes with null data, and checks whether they were written since."""
 
     async def body() -> None:
         path = tmp_path / "tree.db"

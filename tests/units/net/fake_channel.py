@@ -1,4 +1,4 @@
-"""A connection to a broker that is a function of the test's. What goes over it goes as bytes, each way."""
+"""A connection to a broker that is a function of the test. Requests and answers are sent as bytes."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ Answering = Callable[[Message, int], Awaitable[Message]]
 
 
 class FakeChannel:
-    """`answer` is given each request and its version; `newest` has the newest versions that the broker speaks, by API
-    key (else: those that are known here)."""
+    """A channel without a connection. `answer` gets each request and its version. `newest` has the newest versions of
+    the broker by API key (by default the versions that are known here)."""
 
     def __init__(self, answer: Answering, newest: Mapping[int, int] | None = None) -> None:
         self._answer = answer
@@ -63,4 +63,4 @@ class FakeChannel:
     @staticmethod
     def _fail(future: asyncio.Future[Any], reason: str) -> None:
         future.set_exception(NetworkException(reason))
-        future.exception()  # whoever does not await it needs no warning
+        future.exception()  # a caller that does not await it needs no warning

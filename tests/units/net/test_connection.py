@@ -40,7 +40,7 @@ class _File:
 
 
 class _Server:
-    """One end of a socket pair as a framed connection that keeps what it got; the test holds the other end."""
+    """One end of a socket pair as a framed connection that keeps its frames; the test has the other end."""
 
     def __init__(
         self, *, max_frame_bytes: int = 100_000_000, buffer: ReadBuffer | None = None, pause: bool = False
@@ -253,7 +253,7 @@ def test_thousands_of_tiny_frames_in_one_read_are_handled_in_several_turns() -> 
 
 
 class _Echo(_Server):
-    """Answers each frame with itself, `times` over."""
+    """Answers each frame with itself, `times` times."""
 
     def __init__(
         self, *, times: int = 1, kind: int = socket.SOCK_STREAM, max_frame_bytes: int = 100_000, send_buffer: int = 0
@@ -328,7 +328,7 @@ def test_a_peer_that_does_not_take_its_answers_is_not_read_until_it_does() -> No
 
 
 def test_frames_too_large_for_the_shared_buffer_keep_their_own_while_the_handler_says_so() -> None:
-    """Their buffers are used again, but not while somebody holds a view."""
+    """Their buffers are used again, but not while there is a view of them."""
 
     async def scenario() -> None:
         server = _Server()
@@ -459,7 +459,7 @@ def test_a_frame_over_a_megabyte_arrives_whole_however_much_the_first_read_bring
 
 
 class _PutsBack(_Server):
-    """Takes each frame at the second try."""
+    """Accepts each frame at the second attempt."""
 
     def _frame(self, view: memoryview) -> bool:
         super()._frame(view)

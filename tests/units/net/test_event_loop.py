@@ -1,4 +1,4 @@
-"""The broker's loop: what it must keep of asyncio's, with its own way of calling readers."""
+"""The broker's loop: the behaviour that it must keep of asyncio's, with its own way of calling readers."""
 
 from __future__ import annotations
 

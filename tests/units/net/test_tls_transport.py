@@ -1,4 +1,4 @@
-"""TLS between two frames' ends over a socket pair of the machine: what is sent arrives, whatever its size and kind."""
+"""TLS between two framed connections over a socket pair: all data arrives, whatever its size and kind."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def settings(name: str, *hosts: str, trusted: str = _AUTHORITY.pem, **more: Any)
 
 
 class OpenFile:
-    """A file of which a region is sent."""
+    """A file whose region is sent."""
 
     def __init__(self, path: Path) -> None:
         self.file = path.open("rb")
@@ -45,14 +45,14 @@ class OpenFile:
         return self.file.fileno()
 
     def acquire(self) -> None:
-        """Another region of the file is sent."""
+        """Does nothing when another region of the file is sent."""
 
     def release(self) -> None:
         self.released += 1
 
 
 class End:
-    """One end: its frames, and why it was closed."""
+    """One end of a connection: its frames, and the reason why it was closed."""
 
     def __init__(self, sock: socket.socket, transport_for: TransportFor) -> None:
         self.frames: asyncio.Queue[bytes] = asyncio.Queue()

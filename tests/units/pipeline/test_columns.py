@@ -1,5 +1,5 @@
-"""Fetched bytes as the rows that Spark gets: the size of what is handed over at once, headers, chosen columns, and
-records of formats v0 and v1."""
+"""Fetched bytes as the rows for Spark: the size of each piece, headers, chosen columns, and records of formats v0 and
+v1."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lag from a progress: its forms, and what is not one."""
+"""Lag from a progress: its forms, and values that are not one."""
 
 from __future__ import annotations
 

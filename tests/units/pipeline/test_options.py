@@ -1,4 +1,4 @@
-"""Options of the source and the sink: what they mean, and the sentence for what they cannot mean."""
+"""Options of the source and the sink: their meaning, and the sentence for values without meaning."""
 
 from __future__ import annotations
 

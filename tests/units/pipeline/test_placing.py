@@ -1,4 +1,4 @@
-"""Which partitions rows go to, where a topic grows while they are written."""
+"""The partitions of written rows, while a topic gets more partitions."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ TOPIC = "orders"
 
 
 class GrowingTopic:
-    """A connection whose brokers tell these numbers of partitions, one after the other, a second apart. The first one
-    is what the connection knows already."""
+    """A connection whose brokers report these numbers of partitions, one after the other, a second apart. The
+    connection already knows the first number."""
 
     def __init__(self, *counts: int) -> None:
         self._counts = list(counts)
@@ -63,7 +63,7 @@ def _no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def placed(connection: GrowingTopic, *partitions: int) -> set[TopicPartition]:
-    """Where rows go that ask for these partitions."""
+    """Returns the partitions to which rows go that request these partitions."""
     options = sink_options({"kafka.bootstrap.servers": "127.0.0.1:9092", "topic": TOPIC, "kafka.max.block.ms": "5000"})
     packing = Packing(cast("ClusterThread", connection), options, cast("Any", connection))
     rows = pa.RecordBatch.from_pydict(
@@ -96,7 +96,7 @@ def test_a_partition_that_does_not_come_is_an_error_when_the_time_is_over() -> N
 
 @pytest.mark.parametrize("key", [None, "k"])
 def test_a_record_over_the_largest_request_is_refused(key: str | None) -> None:
-    """The limit is of key and value together, of one record."""
+    """The limit applies to key and value of one record together."""
     options = sink_options(
         {"kafka.bootstrap.servers": "127.0.0.1:9092", "topic": TOPIC, "kafka.max.request.size": "1000"}
     )

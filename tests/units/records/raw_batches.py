@@ -1,5 +1,5 @@
-"""Batches put together by hand, so that each field can lie; and random ones for property tests. Shares no code with
-what it tests."""
+"""Batches put together by hand, so that each field can be wrong; and random ones for property tests. Shares no code
+with the tested modules."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def raw_batch(
 
 
 def with_right_crc(batch: bytes | bytearray) -> bytearray:
-    """The same bytes with length and CRC that fit them, so that a change is not found by its checksum."""
+    """The same bytes with the right length and CRC, so that the checksum does not reveal a change."""
     mended = bytearray(batch)
     mended[8:12] = pack(">i", len(mended) - 12)
     mended[17:21] = pack(">I", google_crc32c.value(bytes(mended[21:])))

@@ -1,5 +1,5 @@
-"""What a produced batch is refused for. The expected errors are what Apache Kafka 4.3.1 answers, unless a case says
-where it is careless."""
+"""The refusals of a produced batch. The expected errors are those of Apache Kafka 4.3.1, unless a case notes that its
+check is weaker."""
 
 from __future__ import annotations
 

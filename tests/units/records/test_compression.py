@@ -1,4 +1,4 @@
-"""Codecs: what is written is what Kafka's clients write, what is read is bounded, nonsense is refused."""
+"""Codecs: compressed data has the form of Kafka's clients, decompression is bounded, malformed data is refused."""
 
 from __future__ import annotations
 

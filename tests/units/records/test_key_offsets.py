@@ -1,5 +1,5 @@
-"""What survives a compaction: the compiled table of keys and its twin give the same, and both give what a model in a
-few lines gives."""
+"""The records that survive a compaction: the compiled table of keys and its twin have the same results, and both those
+of a model in a few lines."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def bytes_of(made: Made) -> bytearray:
 def survivors(
     batches: list[Made], newest: dict[bytes, int], latest_offset: int, ends: list[int]
 ) -> list[tuple[Any, ...]]:
-    """The model: what is left of each batch that is left: records, last offset, delete horizon, producer."""
+    """The model: returns the rest of each remaining batch: records, last offset, delete horizon, producer."""
     left: list[tuple[Any, ...]] = []
     for made in batches:
         over = made.horizon_ms is not None and made.horizon_ms <= NOW_MS

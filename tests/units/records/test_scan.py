@@ -1,5 +1,5 @@
-"""Going over the batches of a file: the compiled scan and its twin give the same, and what they give is what the
-headers say one by one."""
+"""Scans over the batches of a file: the compiled scan and its twin have the same results, which agree with the headers
+one by one."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def file_of(batches: list[Made], base_offset: int) -> bytearray:
 
 
 def scanned(data: bytes | bytearray, base_offset: int, interval: int, cuts: list[int]) -> Any:
-    """Everything that a scan gives, fed in windows of these sizes."""
+    """All results of a scan that gets the data in windows of these sizes."""
     scan = codec.BatchScan(base_offset, interval, 2)
     position = 0
     entries: list[Any] = []
@@ -136,7 +136,7 @@ def test_a_scan_stops_at_the_first_damaged_byte(batches: list[Made], data: st.Da
 
 @pytest.mark.parametrize("twin", TWINS)
 def test_entries_and_epochs_are_to_be_taken_away_now_and_then(twin: str) -> None:
-    """Memory stays bounded however long the buffer is."""
+    """Memory stays bounded for a buffer of any length."""
     with using(twin):
         data = file_of([Made(0, 1, 5, number if number < 100 else -1, -1, 0) for number in range(3000)], 0)
         scan = codec.BatchScan(0, 0, -1)
@@ -153,8 +153,8 @@ def test_entries_and_epochs_are_to_be_taken_away_now_and_then(twin: str) -> None
 
 
 def kept(data: bytearray, windows: list[int], end_offset: int, remembered: int) -> Any:
-    """What a scan keeps, fed in windows of these sizes and then the rest: the positions, how far it came and whether
-    it met the end offset."""
+    """Returns the results of a scan that is fed in windows of these sizes and then the rest: the positions, its end
+    and whether it reached the end offset."""
     scan = codec.ProducerScan(remembered)
     position = 0
     for window in [*windows, len(data)]:
@@ -184,7 +184,7 @@ def test_of_each_producer_the_newest_batches_are_kept(
 
 
 def replayed(headers: list[BatchHeader]) -> Any:
-    """What a partition knows of its producers after these batches."""
+    """Returns the state of a partition's producers after these batches."""
     state = ProducerState()
     for header in headers:
         if header.is_control:
@@ -223,8 +223,8 @@ def test_what_is_kept_tells_a_producers_state_all_that_the_whole_file_would(
 @pytest.mark.parametrize("twin", TWINS)
 @pytest.mark.parametrize("attributes", [0, 0x30])
 def test_positions_are_to_be_taken_away_now_and_then(twin: str, attributes: int) -> None:
-    """However many producers and markers there are, memory stays bounded; and what each take gives comes behind what
-    the one before gave."""
+    """Memory stays bounded for any number of producers and markers; and the positions of each take are after those of
+    the take before."""
     with using(twin):
         data = file_of([Made(0, 1, 5, 0, number % 1500, 0) for number in range(5000)], 0)
         for position, _ in iter_headers(data):

@@ -74,7 +74,7 @@ def test_records_that_cannot_be_read_are_refused(twin: str) -> None:
 
 
 def test_a_small_batch_that_becomes_sixty_megabytes_takes_no_memory() -> None:
-    """Empty headers, thirty million of them in a few kilobytes."""
+    """The records are empty headers, thirty million of them in a few kilobytes."""
     headers = b"\x00\x01" * 30_000_000
     plain = raw_record(0, timestamp_delta=-5, headers=(), header_count=30_000_000, tail=headers)
     last = raw_record(1, timestamp_delta=0)

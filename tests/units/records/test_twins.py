@@ -1,4 +1,4 @@
-"""The compiled codec and the pure one do the same: same bytes, same values, same errors, whatever they are fed."""
+"""The compiled codec and the pure one have the same bytes, the same values and the same errors for every input."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ both = pytest.mark.skipif(COMPILED is None, reason="the compiled codec is not bu
 
 
 def outcome(function: Any, *arguments: Any) -> Any:
-    """What a call gives, or what can be seen of its error."""
+    """Returns the result of a call, or the visible parts of its error."""
     try:
         return function(*arguments)
     except KafkaError as error:

@@ -39,7 +39,7 @@ def _function(twin: str, name: str) -> Any:
 
 @contextmanager
 def using(twin: str) -> Iterator[None]:
-    """Everything in `jesenska.records` works with this twin meanwhile."""
+    """Makes everything in `jesenska.records` use this twin during the block."""
     names = [name for name in codec.__all__ if name != "COMPILED"]
     before = {name: getattr(codec, name) for name in names}
     try:

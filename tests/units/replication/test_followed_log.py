@@ -1,5 +1,4 @@
-"""What a follower's log becomes of what its leader sends: on a real log, whose queued writes run when the test says
-so."""
+"""The effect of a leader's data on a follower's log: on a real log, whose queued writes run on the test's request."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ EPOCH = 9
 
 
 class Followed:
-    """A follower's log, and what was said to be done."""
+    """A follower's log, and the reported results."""
 
     def __init__(self, follower: Follower) -> None:
         self.follower = follower
@@ -111,7 +110,7 @@ def test_during_a_flush_it_is_done_when_the_records_can_be_read(followed: Follow
 
 
 def test_a_log_that_was_led_stands_where_its_queued_records_end(followed: Followed) -> None:
-    """Who tells the next leader sooner says that it has what it may still lose."""
+    """If it reported a higher end earlier, the next leader would count records that it may still lose."""
     followed.receive(leader_batch(0))
     followed.log.flush()
     batch = memoryview(bytearray(leader_batch(0, 2)))

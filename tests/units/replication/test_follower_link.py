@@ -1,5 +1,5 @@
 """A follower and its leader, on real logs, with the bytes of their requests and answers between them: whatever happens
-to the connection and to who leads, the logs become the same."""
+to the connection and to leadership, the logs become the same."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ class Pair:
                     pass
 
     async def until_same(self, *keys: TopicPartition) -> None:
-        """The follower's logs are the leader's, and what is committed is known."""
+        """Waits until the follower's logs are equal to the leader's, and the high watermark is known."""
         for key in keys:
             ours, theirs = self._harnesses[key].log, self.leader.logs[key]
             await self.until(lambda ours=ours, theirs=theirs: _ends(ours) == _ends(theirs))  # type: ignore[misc]
@@ -247,7 +247,7 @@ async def test_logs_become_their_leaders_and_stay_so(tmp_path: Path, version: in
         await pair.until_same(FIRST, SECOND)
     assert pair.offsets(FIRST) == list(range(9))
     assert len(pair.channels) == 1
-    # After the first request only what has changed is said.
+    # After the first request only changes are sent.
     assert [request.session_epoch for request in pair.leader.requests] == list(range(len(pair.leader.requests)))
     pair.link.close()
 
@@ -298,7 +298,7 @@ async def test_what_another_leader_does_not_have_is_cut(tmp_path: Path) -> None:
     old = pair.leader.logs[FIRST]
     pair.leader.append(FIRST, 3)
     await pair.until_same(FIRST)
-    # The next leader has the first two records, and others behind them.
+    # The next leader has the first two records, and others after them.
     pair.leader.leader_epoch = 1
     new = pair.leader.make(FIRST, name="next")
     batch = memoryview(make_batch(2))
@@ -351,7 +351,7 @@ async def test_a_log_that_takes_long_does_not_hold_up_others(tmp_path: Path) -> 
     log.release()
     pair.leader.append(FIRST)
     await pair.until_same(FIRST)
-    log.flush()  # what is appended now waits for the writer's thread
+    log.flush()  # appended data now waits for the writer's thread
     pair.leader.append(FIRST)
     await pair.until(lambda: pair.link.state(FIRST) is FollowerState.WORKING)
     for _ in range(3):

@@ -1,5 +1,5 @@
-"""A follower and its leader, with the network between them as the test wants it: whatever becomes of requests, answers
-and leaderships, the follower's log becomes its leader's, and nothing is appended twice or left out."""
+"""A follower and its leader, with a network that the test controls. With any loss of requests and answers and any
+change of leaders, the follower's log becomes its leader's, and no batch is appended twice or left out."""
 
 from __future__ import annotations
 
@@ -34,8 +34,7 @@ ID = uuid.UUID(int=7)
 
 
 class Log:
-    """The leader epoch of each record, from `start` on; where it leads, its own epoch begins at its end at the
-    latest."""
+    """The leader epoch of each record, from `start` on; if it leads, its own epoch begins at its end at the latest."""
 
     def __init__(self, epochs: Sequence[int] = (), start: int = 0, leads_in: int = -1) -> None:
         self.epochs = list(epochs)
@@ -67,7 +66,7 @@ class Log:
 
 
 def answer_of(leader: Log, wanted: Wanted, at_most: int = 3) -> PartitionAnswer:
-    """What a leader says about a partition, with its records as the bytes of their epochs."""
+    """Returns a leader's answer about a partition; its records are the bytes of their epochs."""
     if not leader.start <= wanted.offset <= leader.end:
         return PartitionAnswer(wanted.topic_partition, ErrorCode.OFFSET_OUT_OF_RANGE, -1, leader.start, None, None)
     if wanted.last_epoch >= 0:
@@ -80,7 +79,7 @@ def answer_of(leader: Log, wanted: Wanted, at_most: int = 3) -> PartitionAnswer:
 
 
 def carry_out(work: Work, log: Log, leader: Log) -> None:
-    """What a follower does with its log."""
+    """Carries out a follower's work on its log."""
     if isinstance(work, Received):
         assert isinstance(work.records, bytes | None)
         log.epochs += list(work.records or b"")
@@ -99,7 +98,7 @@ _HISTORIES = st.lists(st.integers(0, 6), max_size=12).map(sorted)
 def test_a_log_is_cut_until_it_is_a_beginning_of_the_leaders(
     shared: list[int], mine: list[int], theirs: list[int]
 ) -> None:
-    """Whatever each has beside what both have, no epoch was written by two leaders."""
+    """For any records beyond the shared ones, no epoch was written by two leaders."""
     last = shared[-1] if shared else 0
     leader = Log(shared + [last + 2 * epoch + 2 for epoch in theirs], leads_in=99)
     follower = Log(shared + [last + 2 * epoch + 1 for epoch in mine])
@@ -121,15 +120,15 @@ def test_a_log_is_cut_until_it_is_a_beginning_of_the_leaders(
 
 
 class Replicating(RuleBasedStateMachine):
-    """A partition whose leader's log changes hands, while requests and answers are lost or late, and another one in
-    the same session."""
+    """A partition whose leader's log changes hands, while requests and answers are lost or late, and another partition
+    in the same session."""
 
     @initialize()
     def begin(self) -> None:
         self.leader, self.log, self.now_ms, self.epoch = Log(leads_in=1), Log(), 0, 1
         self.following = Fetcher(PAUSE_MS)
         self.following.follow(KEY, ID, self.epoch, self.log.position())
-        # Nobody writes to it: there is a request to send even where nothing is wanted of the other.
+        # It has no writers: there is a request to send even if the other partition wants nothing.
         self.following.follow(OTHER, ID, 1, Position(0, 0, -1))
         self.session = 0
         self.request: SessionRequest | None = None
@@ -142,7 +141,7 @@ class Replicating(RuleBasedStateMachine):
 
     @rule(kept=st.integers(0, 30))
     def another_leads(self, kept: int) -> None:
-        """The next leader lacks some of the end."""
+        """Another leader is elected that lacks the end of the log after `kept`."""
         self.leader.cut(min(self.leader.end, kept))
         self.epoch += 1
         self.leader.leads_in = self.epoch
@@ -220,7 +219,7 @@ class Replicating(RuleBasedStateMachine):
             assert bool(self.work) <= self.following.is_at_work
 
     def teardown(self) -> None:
-        """When nothing is lost any more, the log becomes the leader's."""
+        """When no more messages are lost, the log becomes the leader's."""
         if not hasattr(self, "following") or self.epoch >= 250:
             return
         if self.request is not None:
@@ -297,7 +296,7 @@ def test_after_an_error_a_partition_is_left_alone_for_a_while(error: ErrorCode) 
     assert following.state(KEY) is FollowerState.PAUSED
     assert following.next_request(PAUSE_MS - 1) is None
     assert following.resumes_at_ms == PAUSE_MS
-    # The leader holds it as it was told, and has not taken note of where the follower stands: it is told once more.
+    # The leader has it in its session, but has not noted the follower's position: it is sent once more.
     request = following.next_request(PAUSE_MS)
     assert request is not None
     assert request.wanted == (Wanted(KEY, ID, 1, *_position()),)
@@ -326,7 +325,7 @@ def test_a_pause_of_what_is_followed_no_more_ends_without_a_trace() -> None:
 
 
 def _refusals(following: Fetcher, error: ErrorCode, now_ms: int, count: int) -> list[int]:
-    """How long the follower asks for nothing, after each of so many refusals in a row."""
+    """The pause of the follower after each refusal, in a series of this length."""
     pauses = []
     for _ in range(count):
         assert following.next_request(now_ms) is not None
@@ -355,7 +354,7 @@ def test_a_leader_that_does_not_know_yet_that_it_leads_is_asked_again_soon_and_t
     following.follow(KEY, ID, 1, _position())
     longer = [FIRST_PAUSE_MS * 2**number for number in range(6)]
     assert _refusals(following, error, 0, 8) == [*longer, PAUSE_MS, PAUSE_MS]
-    # When it leads, and then no more, it begins anew; so does another epoch.
+    # When it leads, and then does not, it begins again; so it does with another epoch.
     resumes_at_ms = following.resumes_at_ms
     assert resumes_at_ms is not None
     following.next_request(resumes_at_ms)
@@ -383,7 +382,7 @@ def test_where_a_log_starts_by_now_is_said_once_and_nothing_else_changes() -> No
     # The answer to that is about the log as it is.
     (work,) = following.answered(0, 5, [PartitionAnswer(KEY, 0, 10, 0, None, b"\1")], 0)
     assert isinstance(work, Received)
-    # What is being appended to, or is left alone for a while, says it when it is asked for again.
+    # A partition with an append under way, or with a pause, sends it when it is requested again.
     following.log_starts_at(KEY, 5)
     assert following.next_request(0) is None
     following.failed(KEY, 1, Position(9, 5, 1), 0)
@@ -416,7 +415,7 @@ def test_partitions_that_the_leader_does_not_know_are_named_so_many_at_a_time() 
     first = session.request()
     assert ([one.topic_partition for one in first.wanted], first.has_more) == (keys[:NEW_AT_ONCE], True)
     session.answered(0, 9)
-    # What has changed of those that it knows is named at once.
+    # Changes of known partitions are sent at once.
     session.want(Wanted(keys[0], ID, 1, 5, 0, 1))
     second = session.request()
     assert ({one.topic_partition for one in second.wanted}, second.has_more) == (

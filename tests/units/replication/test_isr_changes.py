@@ -79,13 +79,13 @@ class Leading:
 
 
 class UncertainStore:
-    """A session whose next changes are lost: on the way there, or on the way back. It may be suspended."""
+    """A session whose next changes are lost: the requests, or the answers. It may be suspended."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self.lost_there = self.lost_back = 0
         self.state = SessionState.CONNECTED
-        #: Changes that somebody has asked for.
+        #: Number of requested changes.
         self.asked = 0
 
     def __getattr__(self, name: str) -> Any:
@@ -258,7 +258,7 @@ async def test_after_the_end_nothing_is_written() -> None:
 
 
 def _shrinking() -> Leading:
-    """All are in sync, two are asked for, and both followers are to leave the ISR."""
+    """A leader with all replicas in sync, min.insync.replicas=2, and both followers about to leave the ISR."""
     partition = Leading()
     partition.replicas.min_in_sync = 2
     partition.replicas.led_by(LEADER, 4, (LEADER, FIRST, SECOND), 1, 10, 0)
@@ -314,7 +314,7 @@ async def test_what_was_told_while_the_log_was_synced_asks_for_another_sync() ->
 
 
 async def _synced_while_away() -> tuple[Scene, Leading]:
-    """The session is suspended, and the log is synced for an ISR with too few."""
+    """A leader whose session is suspended, and whose log is synced for an ISR that is too small."""
     partition = _shrinking()
     scene = await Scene.made()
     await scene.other.set(PATH, PartitionStateNode(LEADER, 4, partition.replicas.isr, 7).encode())

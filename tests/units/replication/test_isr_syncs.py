@@ -1,4 +1,4 @@
-"""Logs of which too few replicas are in sync: how many are synced at a time, and who is told."""
+"""Logs with too few replicas in sync: the number of concurrent syncs, and the notified partitions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Ended = Callable[[KafkaError | None], None]
 
 
 class Disk:
-    """Where syncs are under way; all at once where it `is_fast`."""
+    """The syncs under way; they end at once if it `is_fast`."""
 
     def __init__(self, *, is_fast: bool = False) -> None:
         self.under_way: list[Ended] = []

@@ -1,4 +1,4 @@
-"""Which log directories are older than a broker's last start, and what is kept in the tree for that."""
+"""Log directories that are older than a broker's last start, and the data in the tree for that check."""
 
 from __future__ import annotations
 
@@ -76,8 +76,8 @@ def test_a_directory_of_an_earlier_release_is_the_newest_for_what_is_lacking_sin
 
 @dataclass
 class _Disk:
-    """One that may be in the broker: what it says of itself, how much of each partition it has (-1: no log), and what
-    it says that it has lost."""
+    """A disk that may be in the broker: its recorded starts, the amount of each partition on it (-1: no log), and the
+    partitions that it reports as lost."""
 
     starts: DirectoryStarts | None = None
     has: dict[TopicPartition, int] = field(default_factory=dict)
@@ -89,7 +89,8 @@ class _Disk:
 
 @dataclass
 class _Broker:
-    """It is alone in sync with two partitions, and other brokers have replicas of them. What it leads it writes to."""
+    """A broker that is alone in sync with two partitions; other brokers have replicas of them. It writes to partitions
+    that it leads."""
 
     disks: list[_Disk] = field(default_factory=lambda: [_Disk(has={KEY: 0, OTHER: 0})])
     starts: BrokerStarts | None = None
@@ -102,7 +103,7 @@ class _Broker:
         return UUID(int=self.ids)
 
     def start(self, disk: _Disk, ends: str, writes: set[TopicPartition]) -> None:
-        """Starts on that disk. `ends`: where the start ends, if it does."""
+        """Starts on that disk. `ends`: the step at which the start ends, if it does."""
         if disk.starts is not None and is_older(disk.starts, self.starts):
             disk.lost |= disk.has.keys() - newest_in(disk.starts, self.starts)
         lost = {key for key in self.acknowledged if key in disk.lost or key not in disk.has}
@@ -148,7 +149,7 @@ def test_whatever_disks_come_and_go_nothing_is_led_without_what_was_acknowledged
 
 @given(st.lists(st.tuples(st.integers(1, 3), st.sampled_from(["", "", "before", "between"]))))
 def test_the_disk_that_has_all_is_led_from_whatever_was_tried_meanwhile(steps: list[tuple[int, str]]) -> None:
-    """Disks without the data are tried; then the right one is back."""
+    """Disks without the data are tried. Then the right disk is back."""
     broker = _Broker()
     right = broker.disks[0]
     broker.start(right, "", {KEY, OTHER})

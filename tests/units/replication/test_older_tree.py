@@ -1,4 +1,4 @@
-"""Whether a tree is older than the logs of the broker that starts with it."""
+"""The check that a tree is older than the logs of the broker that starts with it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_a_log_that_has_heard_of_a_newer_epoch_is_newer() -> None:
 
 @pytest.mark.parametrize("epoch", [-1, 3, 4])
 def test_a_log_that_has_not_is_not(epoch: int) -> None:
-    """An election after which nothing was written stands in no follower's log."""
+    """An election after which nothing was written is not in any follower's log."""
     assert newer_than_tree({FIRST: Heard(ID, 4)}, {FIRST: Heard(ID, epoch)}) is None
 
 
@@ -39,5 +39,5 @@ def test_nothing_is_concluded_without_an_id(in_tree: uuid.UUID | None, in_log: u
 
 
 def test_what_only_one_side_has_says_nothing() -> None:
-    """A topic that was made since is not in the tree; one that is in the tree may have no log here."""
+    """A newer topic is missing in the tree, and a topic in the tree may have no log here."""
     assert newer_than_tree({FIRST: Heard(ID, 4)}, {SECOND: Heard(ID, 5)}) is None

@@ -1,4 +1,4 @@
-"""A partition with several replicas: what it answers when, and whom it tells."""
+"""A partition with several replicas: its answers, and its notifications."""
 
 from __future__ import annotations
 
@@ -294,7 +294,7 @@ def test_a_new_epoch_begins_behind_what_is_queued_in_the_one_before(tmp_path: Pa
 
 
 def _follow(harness: Harness) -> Partition:
-    """Broker 2 leads in epoch 1. Five records are here, three of which are known to be committed."""
+    """Makes broker 2 the leader in epoch 1. This broker has five records, three of which are known to be committed."""
     harness.append(1, 3)
     harness.append(1, 2)
     harness.partition.led_by(2, 1, (1, 2, 3), 1)

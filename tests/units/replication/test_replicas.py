@@ -40,7 +40,7 @@ def test_a_leader_is_alone_while_nobody_else_has_or_is_to_have_a_replica() -> No
     replicas.follower_fetched(2, 100, 100, 100, 1)
     replicas.isr_written((1, 2), 5, 1)
     replicas.assign((1,), 2)
-    # Who is in sync is waited for.
+    # Acknowledgements wait for replicas in sync.
     alone.append(replicas.is_alone)
     replicas.isr_written((1,), 5, 2)
     replicas.assign((1,), 3)
@@ -86,7 +86,7 @@ def test_what_followers_had_under_the_leader_before_counts_no_more() -> None:
 
 
 def test_what_followers_had_in_the_epoch_before_counts_no_more_under_the_same_leader() -> None:
-    """They may have cut their logs meanwhile."""
+    """They may have truncated their logs in the meantime."""
     replicas = leading((1, 2))
     replicas.follower_fetched(2, 100, 100, 40, 1)
     assert replicas.led_by(1, 6, (1, 2), 0, 100, 2) is True
@@ -128,7 +128,7 @@ def test_who_has_not_had_the_whole_log_for_too_long_is_to_leave() -> None:
 
 
 def test_who_has_always_what_was_there_at_its_fetch_before_stays() -> None:
-    """It never has the whole log, as records come faster than its fetches, but it is never more than one fetch
+    """It never has the whole log, since records come faster than its fetches, but it is never more than one fetch
     behind."""
     replicas = leading((1, 2))
     now_ms, end = 0, 100
@@ -203,7 +203,7 @@ def test_one_proposal_at_a_time_and_a_refused_one_can_be_made_again() -> None:
 
 
 def test_who_caught_up_while_another_was_proposed_joins_with_its_next_request() -> None:
-    """Which need not name the partition."""
+    """The next fetch need not name the partition."""
     replicas = leading((1,), end=100)
     assert replicas.follower_fetched(2, 100, 100, 100, 1)
     assert not replicas.follower_fetched(3, 100, 100, 100, 2)
@@ -225,7 +225,7 @@ def test_a_candidate_joins_only_if_it_still_has_everything() -> None:
     assert replicas.look_for_candidates({1, 2}, 100, 100, 2)
     assert not replicas.join(2, 100, 120, 110, 3), "more is committed by now"
     assert replicas.look_for_candidates({1, 2}, 100, 100, 4)
-    # It has crashed, and has come back with less.
+    # It has crashed, and has come back with fewer records.
     assert not replicas.follower_fetched(2, 40, 100, 100, 5)
     assert not replicas.join(2, 40, 100, 100, 6)
     assert not replicas.look_for_candidates({1, 2}, 100, 100, 7)
@@ -277,7 +277,7 @@ def test_acks_all_asks_for_replicas_in_sync() -> None:
 
 
 def test_a_follower_that_keeps_up_is_waited_for_before_it_is_in_sync() -> None:
-    """Else the high watermark would always be ahead of its fetches, and it would never come back."""
+    """Otherwise the high watermark would always be ahead of its fetches, and it would never come back."""
     replicas = leading((1,), assigned=(1, 2), end=0)
     high_watermark = end = 0
     for now_ms in range(5):
@@ -317,7 +317,7 @@ def test_nobody_comes_back_while_the_leader_has_no_log() -> None:
 
 
 def _syncs(replicas: Replicas) -> tuple[bool, bool]:
-    """Whether the log is to be synced, and whether what is proposed waits for that."""
+    """Returns whether the log must be synced, and whether the proposed ISR waits for that."""
     return replicas.is_to_be_synced, replicas.waits_for_sync
 
 
@@ -390,7 +390,8 @@ def test_a_sync_for_what_stood_before_does_not_count() -> None:
 
 
 def _two_behind() -> Replicas:
-    """Two are asked for, both followers are to leave the ISR, and nobody has sent that yet."""
+    """Two replicas in sync are required, both followers are to leave the ISR, and the proposal has not been sent
+    yet."""
     replicas = leading(min_in_sync=2)
     assert replicas.drop_lagging(110, _LAG_MS + 1)
     assert replicas.proposed_isr == (1,)
@@ -453,21 +454,22 @@ _FOLLOWERS = st.sampled_from((2, 3))
 
 
 class _Leadership(RuleBasedStateMachine):
-    """A leader, two followers, and a controller whose answers come late and in any order: what is committed is in the
-    log of everybody who could be elected, and on the leader's disk where fewer could be than min.insync.replicas asks
-    for. The same broker leads in every epoch; that followers cut their logs after an election is not part of this."""
+    """A leader, two followers, and a controller whose answers come late and in any order: committed records are in the
+    log of every replica that could be elected, and on the leader's disk if fewer than min.insync.replicas could be.
+    The same broker leads in every epoch; the truncation of followers' logs after an election is not part of this."""
 
     @initialize(isr=st.sampled_from([(1,), (1, 2), (1, 3), (1, 2, 3)]), min_in_sync=st.integers(1, 3))
     def begin(self, isr: tuple[int, ...], min_in_sync: int) -> None:
         self.replicas = leading(isr, end=0, min_in_sync=min_in_sync)
         self.min_in_sync = min_in_sync
-        #: What the leader's disk holds, and the sync under way: what stood when it began, and where the log ended.
+        #: The synced end on the leader's disk, and the sync under way: the state at its beginning, and the end of the
+        #: log.
         self.synced = 0
         self.syncing: tuple[tuple[int, int, tuple[int, ...] | None], int] | None = None
         self.has_unsent = False
         #: True while the leader does not reach the controller.
         self.is_away = False
-        #: What the controller has written: an election could choose any of these.
+        #: The ISR that the controller has written: an election could choose any of these replicas.
         self.written, self.epoch, self.version = isr, 5, 0
         #: Proposals on their way to the controller, with the state that each was made on top of; answers on their way
         #: back.
@@ -505,7 +507,7 @@ class _Leadership(RuleBasedStateMachine):
 
     @rule(follower=_FOLLOWERS, records=st.integers(0, 5))
     def a_follower_fetches(self, follower: int, records: int) -> None:
-        """It asks for what comes after all it has, and then gets some."""
+        """A follower fetches from its end, and then gets some records."""
         self._ask(
             self.replicas.follower_fetched(follower, self.has[follower], self.end, self.high_watermark, self.now_ms)
         )

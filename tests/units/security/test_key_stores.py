@@ -1,4 +1,4 @@
-"""Stores that Java's keytool has made: what is in them, and the sentence of a store that cannot be used.
+"""Stores made by Java's keytool: their contents, and the sentence for a store that cannot be used.
 
 keytool -genkeypair -alias anna -keyalg EC -groupname secp256r1 -validity 36500 -storetype JKS \\
   -dname 'CN=Anna #1 \\, B, OU=Shop, O="Example, Inc.", L=Brno, C=CZ' -storepass storepass -keypass keypass

@@ -1,4 +1,4 @@
-"""SCRAM: the exchange of RFC 7677, and what each side refuses."""
+"""SCRAM: the exchange of RFC 7677, and the refusals of each side."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kafka's `ssl.*` and `sasl.*` settings: what contexts and logins they make, for a listener and for each client."""
+"""Kafka's `ssl.*` and `sasl.*` settings: the contexts and logins made of them, for a listener and for each client."""
 
 from __future__ import annotations
 

@@ -476,7 +476,7 @@ def test_an_empty_history_is_clean() -> None:
 
 
 def test_a_client_that_was_started_again_counts_anew(told: Told) -> None:
-    """Numbers of a client that begins again are not those of before."""
+    """The numbers of a restarted client are unrelated to its earlier ones."""
     told.p.sending("t", 0, b"unknown")
     told.acknowledged(b"a", 0)
     again = told.made.client("p")
@@ -510,7 +510,7 @@ def test_faults_of_every_kind_are_planted() -> None:
 
 
 def test_a_long_history_is_checked_soon(told: Told) -> None:
-    """Time in proportion: what grows with the square would take hours here."""
+    """The time is proportional: a quadratic check would take hours here."""
     count = 60_000
     for offset in range(count):
         told.acknowledged(b"%d" % offset, offset)

@@ -1,4 +1,4 @@
-"""The checkers of transactions find what must not be, and nothing in a history that is right."""
+"""The checkers of transactions find violations, and nothing in a correct history."""
 
 from __future__ import annotations
 

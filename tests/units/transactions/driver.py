@@ -67,7 +67,7 @@ class Driver:
         self.coordinator.finish_replay(self.now)
 
     def crash(self) -> None:
-        """All that is not in the log is gone; another coordinator loads it."""
+        """Loses everything that is not in the log. Another coordinator loads the log."""
         self.pending.clear()
         self.orders.clear()
         self._begin()
@@ -95,7 +95,7 @@ class Driver:
                 self.mark()
 
     def commit(self) -> TransactionRecord:
-        """The oldest append is committed."""
+        """Commits the oldest append."""
         append = self.pending.pop(0)
         record: TransactionRecord = append.records[0]
         self.log.append(encode_record(record, 1))
@@ -107,14 +107,14 @@ class Driver:
         self.give(AppendFailed(append.number, error))
 
     def mark(self, *partitions: TopicPartition) -> None:
-        """These partitions of the oldest order have their marker, or all."""
+        """Writes the markers of these partitions of the oldest order, or of all."""
         order = self.orders[0]
         if not partitions or frozenset(partitions) == order.partitions:
             del self.orders[0]
         self.give(MarkersWritten(order.transactional_id, order.producer, frozenset(partitions) or order.partitions))
 
     def tick(self, milliseconds: int) -> None:
-        """Time passes, and the coordinator is woken when it asks for it."""
+        """Advances the time, and wakes the coordinator at the times that it asks for."""
         end = self.now_ms + milliseconds
         while (due := self.operations.next_deadline_ms()) is not None and due <= end:
             self.now_ms = max(self.now_ms, due)
@@ -124,7 +124,7 @@ class Driver:
     # --- requests ----------------------------------------------------------------------------------------------------
 
     def answer(self, token: int) -> ProducerAnswer | None:
-        """What was answered; None if nothing yet."""
+        """Returns the answer; None if there is none yet."""
         found = self.answers.get(token, [])
         assert len(found) <= 1, "answered twice"
         return found[0] if found else None

@@ -104,7 +104,7 @@ def test_with_version_2_each_end_raises_the_epoch_and_may_be_asked_for_again() -
 
 
 def test_an_end_is_not_repeated_by_who_was_replaced_by_a_producer_that_raises_no_epochs() -> None:
-    """The end that is complete is the other one's, whose epoch would be given to two."""
+    """The completed end belongs to the other producer, whose epoch would be given to two."""
     for commits in (False, True):
         driver = Driver()
         first = driver.begin()
@@ -148,7 +148,7 @@ def test_epochs_that_are_used_up_give_another_producer_id() -> None:
     assert second.epoch == 0
     assert second.producer_id != producer.producer_id
     assert driver.add(producer, P0) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
-    # It has not seen the answer, and asks again as what it was.
+    # It has not seen the answer, and repeats its request unchanged.
     assert driver.init(expected=producer).error is ErrorCode.PRODUCER_FENCED
 
 
@@ -344,7 +344,7 @@ def test_a_transaction_whose_time_is_over_is_aborted_and_its_producer_fenced() -
     driver.tick(3000)
     assert driver.state() is TransactionState.COMPLETE_ABORT
     assert driver.end(producer).error is ErrorCode.PRODUCER_FENCED
-    # Where transactions raise the epoch it may go on with the next one.
+    # If transactions raise the epoch, it may continue with the next one.
     assert driver.init(expected=producer).producer == producer._replace(epoch=1)
 
 

@@ -1,10 +1,10 @@
-"""Random sequences of requests, lost writes, markers in any order, time and crashes against the decider. What clients
-were told, what the log says and which markers were written must fit together:
+"""Random sequences of requests, lost writes, markers in any order, time and crashes against the decider. The answers
+to clients, the log and the written markers must agree:
 
     a decision in the log is never taken back, and is complete when all of its partitions are marked, not before
-    a commit that was answered covers every partition that its producer was told to be in the transaction
-    what a fenced producer asks for changes nothing
-    nothing stays open: when all is let through, every decision is complete
+    an answered commit covers every partition that was confirmed to its producer as part of the transaction
+    requests of a fenced producer change nothing
+    nothing stays open: when all steps have been done, every decision is complete
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ class Transactions(RuleBasedStateMachine):
         self.marked: dict[str, set[TopicPartition]] = {}
         #: Producers that were given, the newest of each id last.
         self.given: dict[str, list[Producer]] = {name: [] for name in _NAMES}
-        #: What each was told to be in its transaction.
+        #: The partitions that were confirmed to each producer as part of its transaction.
         self.told: dict[tuple[str, Producer], set[TopicPartition]] = {}
-        #: What waits for an answer: the id and what was asked.
+        #: Requests that wait for an answer: the id and the request.
         self.waiting: dict[int, tuple[Any, ...]] = {}
         self.seen = 0
         for name in _NAMES:
@@ -87,7 +87,7 @@ class Transactions(RuleBasedStateMachine):
             if value.producer_id == before.producer_id:
                 assert value.producer_epoch >= before.producer_epoch
             if before.state in _PREPARED:
-                # The decision stands, and everything is marked.
+                # The decision is kept, and all partitions are marked.
                 assert (value.state is TransactionState.COMPLETE_COMMIT) == (
                     before.state is TransactionState.PREPARE_COMMIT
                 )
@@ -98,7 +98,7 @@ class Transactions(RuleBasedStateMachine):
         if value is not None and value.state in _PREPARED:
             self.marked[name] = set()
         if value is not None and value.state in (TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT):
-            # It is over, also where whoever asked for its end was told of an error.
+            # It is over, even if the request for its end was answered with an error.
             self.told = {key: partitions for key, partitions in self.told.items() if key[0] != name}
         self.logged[name] = value
 
@@ -118,12 +118,12 @@ class Transactions(RuleBasedStateMachine):
         self.driver.orders.insert(0, order)
         self.driver.mark(*marked)
         if order in self.driver.orders and marked != order.partitions:
-            # What is left of it comes once more, as from a sender that has seen no answer.
+            # The rest of it comes once more, as from a sender that has seen no answer.
             self.driver.orders.remove(order)
             self.driver.orders.append(order)
 
     def _look(self) -> None:
-        """What was answered."""
+        """Handles the answers."""
         for token in [token for token in self.waiting if self.driver.answer(token) is not None]:
             asked = self.waiting.pop(token)
             answer = self.driver.answer(token)
@@ -178,7 +178,7 @@ class Transactions(RuleBasedStateMachine):
         self._then(at_once)
 
     def _then(self, at_once: bool) -> None:
-        """What is on its way into the log arrives there, or may be lost yet."""
+        """Lets pending writes reach the log, or leaves them, so that they may be lost."""
         while at_once and self.driver.pending:
             self._commit()
         self._look()
@@ -243,7 +243,7 @@ class Transactions(RuleBasedStateMachine):
 
     @rule(written=st.integers(0, 3), happens=st.sampled_from((False, False, True)))
     def crash(self, written: int, happens: bool) -> None:
-        """Some of what was on its way is in the log, and nobody was told."""
+        """Some of the pending writes are in the log, but were not answered."""
         if not happens:
             return
         for append in self.driver.pending[:written]:
@@ -254,7 +254,7 @@ class Transactions(RuleBasedStateMachine):
         self.driver.crash()
         for name, value in self.logged.items():
             if value is not None and (valid := _valid(value)) not in self.given[name]:
-                # Whoever it was given to has not heard of it; what it was told before does not hold any more.
+                # The client that it was given to has not seen it; earlier confirmations are not valid any more.
                 self.given[name].append(valid)
             if value is None or value.state is not TransactionState.ONGOING:
                 self.told = {key: partitions for key, partitions in self.told.items() if key[0] != name}
@@ -273,7 +273,8 @@ class Transactions(RuleBasedStateMachine):
 
 
 def _valid(value: TransactionValue) -> Producer:
-    """Who may go on: where the epochs of a producer id are used up, the one that comes after the transaction's end."""
+    """Returns the producer that may continue: if the epochs of a producer id are used up, the one after the
+    transaction's end."""
     if value.next_producer_id >= 0:
         return Producer(value.next_producer_id, 0)
     return Producer(value.producer_id, value.producer_epoch)

@@ -6,7 +6,7 @@ from jesenska.base.errors import ErrorCode
 from jesenska.transactions.states import ALLOWED_BEFORE, HAPPENS, Asked, Step, TransactionState
 
 _S = TransactionState
-#: Where each step leads.
+#: The next state of each step.
 _LEADS_TO = {
     Step.BEGIN: {_S.EMPTY},
     Step.FENCE: {_S.PREPARE_ABORT},

@@ -1,4 +1,4 @@
-"""Random messages of any declared kind, limited to what a version can carry."""
+"""Random messages of any declared kind, limited to the fields of a version."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def _value(item: Field, version: int) -> st.SearchStrategy[Any]:
 
 @cache
 def structs(kind: type[Struct], version: int) -> st.SearchStrategy[Any]:
-    """Structs with every field that the version has; the others keep their defaults."""
+    """Structs with every field that the version has. The other fields keep their defaults."""
     fields = {item.name: _value(item, version) for item in kind.fields if item.present(version)}
     return st.fixed_dictionaries(fields).map(lambda values: kind(**values))
 

@@ -25,7 +25,7 @@ EVERY_VERSION = [
 
 
 def _plain(value: Any) -> Any:
-    """Bytes for views, so that what was decoded compares with what was encoded."""
+    """Replaces views by bytes, so that decoded values compare with encoded ones."""
     if isinstance(value, memoryview):
         return bytes(value)
     if isinstance(value, list):

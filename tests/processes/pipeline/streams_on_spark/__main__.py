@@ -1,14 +1,14 @@
-"""Generated topologies on Spark, compared with tasks that are kept and with the test driver, which gives Apache Kafka
-Streams' answers (`python -m tests.units.pipeline.streams`).
+"""Generated topologies on Spark, compared with long-lived tasks and with the test driver, which gives the results of
+Apache Kafka Streams (`python -m tests.units.pipeline.streams`).
 
     python -m tests.processes.pipeline.streams_on_spark --count 300       on Spark, against a broker of its own
     python -m tests.processes.pipeline.streams_on_spark "random 17"       one of them
     python -m tests.processes.pipeline.streams_on_spark --in-memory --count 5000
                                                                           the tasks' own functions, without Spark
 
-Each is run in one of several ways, by turns: in one or in three rounds, with small micro-batches, with several
+Each topology is run in one of several ways, in turn: in one or in three rounds, with small micro-batches, with several
 partitions where that leaves an order, at least once and exactly once; every second one with expressions in place of
-functions. Ends with 1 where something differs that is not known."""
+functions. Ends with 1 where there is an unknown difference."""
 
 from __future__ import annotations
 

@@ -21,12 +21,13 @@ from tests.units.pipeline.streams.comparison import differences
 from tests.units.pipeline.streams.interpreted import outcome as outcome_of_driver
 from tests.units.pipeline.streams.topology_spec import Json
 
-#: What is compared of a run on Spark. It tells nobody how many records it has dropped, but its log.
+#: The compared parts of a run on Spark. It reports the number of dropped records only in its log.
 PARTS = frozenset(("error", "describe", "output", "seen", "stores"))
 
 
 def partitions_for(description: Json, wanted: int) -> int:
-    """How many partitions the topics may have: records of one key that come from several tasks have no order."""
+    """The possible number of partitions of the topics. Records of one key that come from several tasks have no
+    order."""
     try:
         facts = Facts.of(description)
     except Exception:  # it is one that cannot be built
@@ -35,8 +36,8 @@ def partitions_for(description: Json, wanted: int) -> int:
 
 
 def unexplained_on_spark(runner: OnSpark, description: Json, how: HowToRun, titles: set[str]) -> Iterator[Difference]:
-    """What differs between Spark and the kept tasks for the same micro-batches, and between those and the test driver.
-    The known differences that were met are added to `titles`."""
+    """Yields the unknown differences between Spark and the kept tasks for the same micro-batches, and between those
+    and the test driver. Adds the known differences that occurred to `titles`."""
     own = with_own_topics(description)
     ours, script = runner.outcome(own, how)
     expected = outcome_of_driver(own)
@@ -50,7 +51,7 @@ def unexplained_on_spark(runner: OnSpark, description: Json, how: HowToRun, titl
     if "error" in same:
         same["error"] = {**same["error"], "at": -1}
     for topic in {happening["topic"] for happening in own["input"] if "topic" in happening}:
-        same["output"].pop(topic, None)  # what a topic has that is written by the input as well
+        same["output"].pop(topic, None)  # records of a topic that the input also writes to
         ours["output"].pop(topic, None)
         expected["output"].pop(topic, None)
     met: set[str] = set()
@@ -65,8 +66,8 @@ def unexplained_on_spark(runner: OnSpark, description: Json, how: HowToRun, titl
 
 
 def _sorted(outcome: Json, partitions: int) -> Json:
-    """Stores by their keys, since each partition has an order of its own; and of several partitions the records
-    without a key, which may be in any of them."""
+    """Sorts stores by their keys, since each partition has an order of its own. With several partitions it also sorts
+    the records without a key, which may be in any of them."""
     found = {
         **outcome,
         "stores": {name: sorted(content, key=str) for name, content in outcome.get("stores", {}).items()},
@@ -81,8 +82,8 @@ def _sorted(outcome: Json, partitions: int) -> Json:
 
 
 def _without_clock(expected: Json, ours: Json) -> Iterator[Difference]:
-    """What differs but for what depends on the clock: ticks, and the values of what a punctuation sends when it is
-    time."""
+    """Yields the differences that do not depend on the clock. Ticks, and the values that a punctuation sends, depend
+    on it."""
     if ("error" in expected) != ("error" in ours):
         yield "error", expected.get("error"), ours.get("error")
     for topic, records in expected["output"].items():

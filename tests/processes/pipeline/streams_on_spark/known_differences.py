@@ -1,9 +1,9 @@
-"""Where a topology that runs micro-batch by micro-batch may give something else than the test driver, which is Kafka
-Streams' answer to the same input. Each is a row of the table in docs/streams-on-spark.md, and each is checked: a
-difference counts as known only if what it claims is so.
+"""The cases in which a topology that runs micro-batch by micro-batch may differ from the test driver, which gives the
+results of Kafka Streams for the same input. Each is a row of the table in docs/streams-on-spark.md, and each is
+checked: a difference counts as known only if its description is true.
 
 All of them come after the comparison of micro_batches.py: a task of Kafka Streams that lives as long as the
-application and gets the same records gives the same.
+application and gets the same records has the same results.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Difference = tuple[str, Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What the differences depend on."""
+    """The properties of a topology that the differences depend on."""
 
     reads_several_topics: bool
     has_global_tables: bool
@@ -55,13 +55,13 @@ class Facts:
 
 
 def has_attributes(description: Json) -> bool:
-    """Whether a processor counts in an attribute."""
+    """True if a processor counts in an attribute."""
     return any(step.get("processor") == "two ticks" for step in description["steps"])
 
 
 def only_ticks_differ(description: Json, outputs: Sequence[list[Output]]) -> bool:
-    """Whether the two sides, which gave these for a micro-batch, differ in the ticks of a processor that counts in an
-    attribute, and in nothing else."""
+    """True if the two sides, which gave these outputs for a micro-batch, differ in the ticks of a processor that
+    counts in an attribute, and in nothing else."""
     return (
         has_attributes(description)
         and len({tuple(record for record in made if not _is_of_tick(record)) for made in outputs}) == 1
@@ -69,7 +69,8 @@ def only_ticks_differ(description: Json, outputs: Sequence[list[Output]]) -> boo
 
 
 def _is_of_tick(record: Output) -> bool:
-    """A tick has its number as its value, which may be the key of what comes of it."""
+    """True if the record belongs to a tick. A tick has its number as its value, which may be the key of later
+    records."""
     return record.key == b"tick" or (record.value or b"").isdigit()
 
 
@@ -80,7 +81,7 @@ def asks_for_time(description: Json, *kinds: str) -> bool:
 def unexplained(
     description: Json, expected: Json, ours: Json, partitions: int, titles: set[str]
 ) -> Iterator[Difference]:
-    """What differs and is none of the known differences. The known ones that were met are added to `titles`."""
+    """Yields the unknown differences. Adds the known differences that occurred to `titles`."""
     if partitions > 1:
         expected, ours = _sorted(expected), _sorted(ours)
     found = list(differences(expected, ours, parts=PARTS))
@@ -124,11 +125,11 @@ def _reasons(description: Json, facts: Facts, partitions: int) -> Iterator[str]:
 
 
 def _written(description: Json) -> set[str]:
-    """The topics that the topology writes, of those that it names."""
+    """The topics that the topology writes, among those that it names."""
     return {step["topic"] for step in description["steps"] if step["do"] in ("to", "through") and "topic" in step}
 
 
-#: What gives the same for a key, whatever other keys there are.
+#: Steps whose result for a key does not depend on other keys.
 _BY_KEY = frozenset(
     (
         *(
@@ -174,7 +175,7 @@ def is_by_key(description: Json) -> bool:
 
 
 def _sorted(outcome: Json) -> Json:
-    """Stores by their keys: each partition has an order of its own."""
+    """Sorts stores by their keys, since each partition has an order of its own."""
     return {
         **outcome,
         "stores": {name: sorted(content, key=str) for name, content in outcome.get("stores", {}).items()},
@@ -182,7 +183,7 @@ def _sorted(outcome: Json) -> Json:
 
 
 def _after_error(expected: Json, ours: Json, titles: set[str]) -> Iterator[Difference]:
-    """Where it ends with an error, what is there is the beginning of what was expected."""
+    """Yields the differences unless the output before the error is the beginning of the expected output."""
     titles.add(ERROR)
     if ("error" in expected) != ("error" in ours):
         yield "error", expected.get("error"), ours.get("error")
@@ -200,10 +201,11 @@ _OF_TABLES = frozenset(("table", "filter", "filter_not", "map_values", "join", "
 
 
 def _ends_alike(description: Json, facts: Facts) -> bool:
-    """Whether the order of topics has no say in the end: tables that are joined.
+    """True if the final result does not depend on the order of topics: for joined tables.
 
-    It has one in inner foreign-key joins, in Kafka Streams as well: the answer that takes a result back is dropped
-    where the left value has changed meanwhile, and the changed one gets no answer where the right value is gone."""
+    It does depend on the order in inner foreign-key joins, in Kafka Streams as well. The response that removes a
+    result is dropped where the left value has changed meanwhile, and the changed value gets no response where the
+    right value has been deleted."""
     is_inner = any(step.get("how") == "inner" and "foreign_key" in step for step in description["steps"])
     return {step["do"] for step in description["steps"]} <= _OF_TABLES and not facts.has_global_tables and not is_inner
 

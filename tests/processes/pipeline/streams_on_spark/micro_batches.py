@@ -1,9 +1,9 @@
 """Descriptions of topologies (tests/units/pipeline/streams/topology_spec.py), run micro-batch by micro-batch without
-Spark and without a broker: topics are lists, and the tasks' own functions process what lies between two offsets.
+Spark and without a broker: topics are lists, and the tasks' own functions process the records between two offsets.
 
-Each micro-batch is processed by two sides, which get the same records and have to give the same:
+Each micro-batch is processed by two sides, which get the same records and must have the same results:
 
-    state files     what runs in Spark's tasks: a micro-batch has a task of its own, whose state is in a file
+    state files     as in Spark's tasks: a micro-batch has a task of its own, whose state is in a file
     kept tasks      a task of the engine that lives as long as the application, as in Kafka Streams, with its stores in
                     memory; the test driver is one such task
 
@@ -50,8 +50,8 @@ Changelogs = dict[tuple[str, int, bytes], tuple[bytes | None, int]]
 
 
 class DifferentSidesError(AssertionError):
-    """State files and kept tasks gave something else for the same records. `outputs` are what each has written, if a
-    micro-batch differs."""
+    """State files and kept tasks had different results for the same records. `outputs` are the records that each has
+    written, if a micro-batch differs."""
 
     def __init__(self, text: str, outputs: Sequence[list[Output]] = ()) -> None:
         super().__init__(text)
@@ -60,7 +60,7 @@ class DifferentSidesError(AssertionError):
 
 @dataclass(frozen=True, slots=True)
 class MicroBatch:
-    """What one partition of a sub-topology gets."""
+    """The input of one partition of a sub-topology."""
 
     version: int
     partition: int
@@ -69,15 +69,15 @@ class MicroBatch:
 
 
 class Side(Protocol):
-    """One of the two that process micro-batches. `order` is in which order the last one took its records, if the side
-    knows it."""
+    """One of the two sides that process micro-batches. `order` is the order in which the last micro-batch took its
+    records, if the side knows it."""
 
     order: list[tuple[str, int, int]]
-    #: What the changelog topics have for each key; they are compacted.
+    #: The records of the changelog topics for each key. They are compacted.
     changelogs: Changelogs
 
     def attempts(self) -> int:
-        """How often the next micro-batch is run."""
+        """The number of times that the next micro-batch is run."""
         ...
 
     def process(self, work: Work, batch: MicroBatch, global_stores: Mapping[str, Any]) -> list[Output]: ...
@@ -85,7 +85,7 @@ class Side(Protocol):
     def stores(self, work: Work) -> Iterator[tuple[str, Any]]: ...
 
     def oldest(self, store: str, partition: int) -> int:
-        """Windows that begin then, or sessions that end then, are older than the store keeps."""
+        """The time limit of a store: windows that begin then, or sessions that end then, are too old for it."""
         ...
 
 
@@ -96,7 +96,7 @@ Cuts = Callable[["Application", Sequence[Json], "Random"], None]
 
 
 def record_by_record(application: Application, given: Sequence[Json], chance: Random) -> None:
-    """Nothing waits when the next record comes."""
+    """All records are processed before the next one arrives."""
     for at, happening in enumerate(given):
         application.at = at
         application.happens(happening)
@@ -104,7 +104,7 @@ def record_by_record(application: Application, given: Sequence[Json], chance: Ra
 
 
 def in_rounds(count: int) -> Cuts:
-    """The input in that many parts, as `process_available` gets it. A step of the clock ends a part."""
+    """Gives the input in this number of parts, as `process_available` gets it. A step of the clock ends a part."""
 
     def cuts(application: Application, given: Sequence[Json], chance: Random) -> None:
         size = -(-len(given) // count)
@@ -121,7 +121,7 @@ def in_rounds(count: int) -> Cuts:
 
 
 def at_random(application: Application, given: Sequence[Json], chance: Random) -> None:
-    """As the queries of `start` run: any of them at any time, with as many records as it happens to get."""
+    """Runs micro-batches as the queries of `start` do: any of them at any time, with any number of records."""
     for at, happening in enumerate(given):
         application.at = at
         application.happens(happening)
@@ -132,8 +132,8 @@ def at_random(application: Application, given: Sequence[Json], chance: Random) -
 
 @dataclass(slots=True)
 class _Result:
-    """What a micro-batch gave: records of each topic in order, what witnesses saw, how many records were dropped; or
-    an error, and then nothing else."""
+    """The result of a micro-batch: records of each topic in order, the records that witnesses saw, the number of
+    dropped records. Or an error, and then nothing else."""
 
     made: list[Output] = field(default_factory=list)
     error: str | None = None
@@ -155,7 +155,7 @@ Happening = Json | tuple[int, Mapping[Place, int]]
 
 
 def as_it_was(script: Sequence[Happening]) -> Cuts:
-    """The input and the micro-batches as they came elsewhere."""
+    """Repeats the input and the micro-batches of another run."""
 
     def cuts(application: Application, given: Sequence[Json], chance: Random) -> None:
         by_number = {part.number: part for part in application.parts}
@@ -204,13 +204,13 @@ class Application:
         }
         self.now_ms = 0
         self.at = 0
-        #: What has happened, in the order in which it was processed, where there is one sub-topology.
+        #: The events in the order of their processing, if there is one sub-topology.
         self.taken: list[Json] = []
         self._interpreter = interpreter
         self._sides = sides
         self._transactions = transactions
         self._happened: dict[tuple[str, int, int], Json] = {}
-        self._known: set[tuple[str, int, int]] = set()  # what the global tables have
+        self._known: set[tuple[str, int, int]] = set()  # the records in the global tables
         self._positions: dict[tuple[int, Place], int] = {}
         self._versions = dict.fromkeys(self.works, 0)
         self._global_topics = [topic for part in everything if part.is_global for topic in part.reads]
@@ -222,7 +222,7 @@ class Application:
     # Input
 
     def happens(self, happening: Json) -> None:
-        """A record of the input, or a step of the clock."""
+        """Processes a record of the input, or a step of the clock."""
         if "advance_ms" in happening:
             self.now_ms += happening["advance_ms"]
             self.taken.append(happening)
@@ -237,7 +237,7 @@ class Application:
         return self._append(output.topic, output.partition, record)
 
     def _append(self, topic: str, partition: int | None, record: Record) -> tuple[str, int, int]:
-        """Gives where it is now."""
+        """Appends a record. Returns its topic, its partition and its offset."""
         count = self.counts.setdefault(topic, 1)
         if partition is None:
             partition = 0 if record.key is None else partition_of_key(record.key, count)
@@ -248,20 +248,20 @@ class Application:
     # Micro-batches
 
     def _tick(self) -> None:
-        """A query that asks for the clock has micro-batches without records."""
+        """Runs micro-batches without records for queries that use the clock."""
         for part in self.parts:
             if part.number in self._ticking:
                 self.run(part, lambda waiting: 0)
 
     def run_to_end(self) -> None:
-        """Micro-batches of all that is there, until nothing is left to read."""
+        """Runs micro-batches until nothing is left to read."""
         ordered, circle = in_order(self.parts)
         while sum([self.run(part) for part in ordered]) and circle:
             pass
 
     def run(self, part: SubTopology, take: Callable[[int], int] = lambda waiting: waiting) -> int:
-        """A micro-batch of a sub-topology. `take` says how many of the waiting records of a partition it gets. Gives
-        how many records it had."""
+        """Runs a micro-batch of a sub-topology. `take` maps the number of waiting records of a partition to the number
+        that is taken. Returns the number of its records."""
         starts = {
             place: self._positions.get((part.number, place), 0) for place in sorted(self.logs) if part.takes(place[0])
         }
@@ -270,7 +270,7 @@ class Application:
         )
 
     def run_to(self, part: SubTopology, ends: Mapping[Place, int]) -> int:
-        """A micro-batch of a sub-topology that ends there."""
+        """Runs a micro-batch of a sub-topology that ends at these offsets."""
         found: dict[int, list[RawRecord]] = {}
         for place, end in ends.items():
             start = self._positions.get((part.number, place), 0)
@@ -296,7 +296,7 @@ class Application:
         return count
 
     def _process(self, work: Work, batch: MicroBatch) -> list[Output]:
-        """What both sides give; an error, if both end with it."""
+        """Returns the output of both sides. Raises an error if both end with it."""
         seen = self._interpreter.seen
         results: list[_Result] = []
         for side, tables in zip(self._sides, self._globals, strict=True):
@@ -348,10 +348,10 @@ class Application:
             if record is not None
         ]
 
-    # What has come out
+    # The results
 
     def check_changelogs(self) -> None:
-        """DifferentSidesError where the changelog topics would restore other stores."""
+        """Raises DifferentSidesError if the changelog topics would restore other stores."""
         stores = {
             name: (spec, number) for number, work in self.works.items() for name, spec in work.processors.stores.items()
         }
@@ -372,7 +372,7 @@ class Application:
             raise DifferentSidesError("\n".join(["changelogs:", *(str(sorted(there.items())) for there in found)]))
 
     def stores(self) -> Json:
-        """What is in the stores that are tables; DifferentSidesError where the sides differ."""
+        """The contents of the stores that are tables. Raises DifferentSidesError where the sides differ."""
         self._read_global_topics()
         found: list[Json] = []
         for side, tables in zip(self._sides, self._globals, strict=True):
@@ -397,7 +397,7 @@ def outcome(
     chance: Random | None = None,
     transactions: bool = False,
 ) -> Json:
-    """What comes out of a topology: the same parts that the test driver's outcome has."""
+    """Runs a topology. Returns the same parts as the test driver's outcome."""
     interpreter = Interpreter(description)
     found: Json = {}
     try:
@@ -423,7 +423,7 @@ def outcome(
 
 
 def used_stores(work: Work) -> list[str]:
-    """The stores of a sub-topology's own."""
+    """The stores that belong to the sub-topology itself."""
     return [
         name
         for name in work.processors.stores
@@ -437,7 +437,7 @@ def _store_of(topic: str) -> str:
 
 
 def _time_of(kind: str, key: bytes) -> int:
-    """What the key of a changelog record says of when a window begins, or a session ends."""
+    """The start of the window, or the end of the session, in the key of a changelog record."""
     return int.from_bytes(key[-12:-4] if kind == "window" else key[-16:-8], "big", signed=True)
 
 
@@ -446,20 +446,20 @@ def _uses(work: Work, node: str, store: str) -> bool:
 
 
 def asks_for_the_clock(work: Work) -> bool:
-    """Whether a processor schedules punctuations on wall-clock time."""
+    """True if a processor schedules punctuations on wall-clock time."""
     shared: dict[str, Any] = dict.fromkeys(work.processors.global_stores)
     return PartitionTask(work, 0, cast("Any", _NoTables()), 0, shared).asks_for_the_clock
 
 
 class _NoTables:
-    """A state file that nobody looks into."""
+    """A state file that is never read."""
 
     def __getattr__(self, name: str) -> Any:
         return lambda *_: None
 
 
 class Dropped:
-    """Counts the records that a micro-batch tells of as dropped."""
+    """Counts the records that a micro-batch reports as dropped."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -501,8 +501,8 @@ _LOGGERS = (
 
 class StateFiles:
     """Micro-batches over state files below `directory`, as Spark's tasks process them: as columns, on the direct path
-    or by the engine, one of the ways that the sub-topology has, by chance. `again` is how often a micro-batch is run
-    a second time, as after a crash, be it by another way."""
+    or by the engine, one of the sub-topology's ways by chance. `again` is the number of times that a micro-batch is
+    repeated, as after a crash, possibly in another way."""
 
     def __init__(self, directory: Path, chance: Random, *, again: float = 0.2) -> None:
         self._directory = directory
@@ -542,7 +542,7 @@ class StateFiles:
         return process(work, batch.partition, batch.version, batch.records, directory, batch.now_ms, global_stores)
 
     def _ways_of(self, work: Work) -> list[Way]:
-        """Those without the engine, the first one first."""
+        """The ways without the engine, in order of preference."""
         if work.number not in self._found:
             self._found[work.number] = ways_of(work)[0]
         return self._found[work.number]
@@ -557,7 +557,7 @@ class StateFiles:
 
 
 def outputs_of(rows: Any) -> Iterator[Output]:
-    """The records that rows for the sink are."""
+    """The records in rows for the sink."""
     for row in rows.to_pylist():
         headers = tuple((one["key"], one["value"]) for one in row["headers"] or ())
         at = round(row["timestamp"].timestamp() * 1000)
@@ -568,7 +568,7 @@ def outputs_of(rows: Any) -> Iterator[Output]:
 
 
 class KeptTasks:
-    """A task of the engine for each partition, for as long as the application lives, with its stores in memory."""
+    """A task of the engine for each partition, which lives as long as the application, with its stores in memory."""
 
     def __init__(self) -> None:
         self._tasks: dict[tuple[int, int], _KeptTask] = {}
@@ -599,13 +599,13 @@ class KeptTasks:
                 for name, store in task.task.stores.items():
                     if is_table(name):
                         if hasattr(store, "_kept_for_emission"):
-                            # Who asks a store gets no windows that wait to be removed.
+                            # A caller of the store does not get windows that wait for their removal.
                             store._kept_for_emission = False
                         yield name, store
 
 
 class _Told(Task):
-    """A task that tells which records it takes. One that it drops at once is told when it is read."""
+    """A task that records which records it takes. A record that it drops at once is recorded when it is read."""
 
     def __init__(self, order: list[tuple[str, int, int]], *arguments: Any) -> None:
         self._order = order
@@ -644,7 +644,7 @@ class _KeptTask:
         self._made.append(Output(topic, None, record.key, record.value, record.timestamp, record.headers))
 
     def logged(self) -> list[tuple[str, Record]]:
-        """What was written to changelog topics since the last call."""
+        """The records written to changelog topics since the last call."""
         logged, self._driver._produced = self._driver._produced, []
         return logged
 

@@ -1,8 +1,8 @@
 """Descriptions of topologies (tests/units/pipeline/streams/topology_spec.py), run on Spark: from topics of a broker
 into topics of a broker, by `KafkaStreams.process_available`.
 
-What the micro-batches had is read from Spark's checkpoint. The same micro-batches without Spark (micro_batches.py)
-have to give the same.
+The ranges of the micro-batches are read from Spark's checkpoint. The same micro-batches without Spark
+(micro_batches.py) must have the same results.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ _numbers = itertools.count(1)
 
 @dataclass(frozen=True, slots=True)
 class HowToRun:
-    """`rounds` is in how many parts the input comes, each followed by `process_available`."""
+    """The way to run a topology. `rounds` is the number of parts of the input, each of which is followed by
+    `process_available`."""
 
     rounds: int = 1
     partitions: int = 1
@@ -52,7 +53,7 @@ class HowToRun:
 
 
 class InterpreterOnSpark(Interpreter):
-    """Its witnesses write to files, since they run in other processes."""
+    """An interpreter whose witnesses write to files, since they run in other processes."""
 
     def __init__(self, description: Json, directory: Path) -> None:
         super().__init__(description)
@@ -69,7 +70,7 @@ class InterpreterOnSpark(Interpreter):
         return see
 
     def read_witnesses(self) -> Json:
-        """What they have seen."""
+        """Adds the records that the witnesses have seen."""
         for name, items in self.seen.items():
             path = self._directory / f"{name}.seen"
             items += [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
@@ -77,7 +78,7 @@ class InterpreterOnSpark(Interpreter):
 
 
 def with_own_topics(description: Json) -> Json:
-    """The same with topics, and an application, that nobody else has."""
+    """The same description with topics, and an application, of its own."""
     prefix = f"t{os.getpid()}-{next(_numbers)}-"
 
     def named(step: Json) -> Json:
@@ -115,7 +116,7 @@ class OnSpark:
         self._directory = directory
 
     def outcome(self, description: Json, how: HowToRun) -> tuple[Json, list[Happening]]:
-        """What comes out of a description that has topics of its own, and what happened in which order."""
+        """Runs a description that has topics of its own. Returns the outcome, and the events in their order."""
         directory = self._directory / description["topic_prefix"]
         directory.mkdir()
         interpreter = InterpreterOnSpark(description, directory)
@@ -201,14 +202,14 @@ def _places(offsets: Json) -> Iterator[tuple[Place, int]]:
 
 
 class _Batches:
-    """The micro-batches that Spark's checkpoints below `directory` tell of."""
+    """The micro-batches in Spark's checkpoints below `directory`."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._known: set[Path] = set()
 
     def new(self) -> list[Happening]:
-        """Those that were not told before, in the order of their time."""
+        """The micro-batches that were not returned before, in the order of their time."""
         files = [
             path
             for path in self._directory.glob("*/checkpoint/offsets/*")

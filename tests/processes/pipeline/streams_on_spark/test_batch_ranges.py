@@ -1,4 +1,4 @@
-"""What the tasks of a micro-batch read."""
+"""The ranges of offsets that the tasks of a micro-batch read."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_micro_batch_goes_from_the_end_of_the_one_before_to_its_own(topics: To
     for number in range(2):
         topics.send(topic, [(b"v", None, None, at) for at in range(5)], number)
     _write(tmp_path, 0, "v1", "{}", json.dumps({topic: {"0": 2, "1": 3}}))
-    _write(tmp_path, 1, "v1", "{}", "17", json.dumps({topic: {"0": 5, "1": 3}}))  # another source comes first
+    _write(tmp_path, 1, "v1", "{}", "17", json.dumps({topic: {"0": 5, "1": 3}}))  # another source is the first
     ranges = BatchRanges(
         source_options(
             {"kafka.bootstrap.servers": topics.bootstrap, "subscribe": topic, "startingOffsets": "earliest"},

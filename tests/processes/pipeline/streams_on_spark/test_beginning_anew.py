@@ -1,5 +1,5 @@
-"""An application that begins anew: with clean_up and kafka-streams-application-reset, from the beginning or from where
-the tool has set its offsets."""
+"""An application that starts again: with clean_up and kafka-streams-application-reset, from the beginning or from the
+offsets that the tool has set."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_an_application_begins_anew_where_its_offsets_are_set(
         assert counts(streams) == {"one": 1, "two": 2, "three": 3}
         with pytest.raises(StreamsError, match="RUNNING: close the application first"):
             streams.clean_up()
-    # What the application itself has committed says only how far it was.
+    # The offsets that the application itself has committed only show its progress.
     reset("--state-dir", str(tmp_path))
     with application() as streams:
         assert counts(streams) == {"one": 1, "two": 2, "three": 3}

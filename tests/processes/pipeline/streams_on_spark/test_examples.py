@@ -1,5 +1,5 @@
-"""The programs of examples/ that use the Streams API: what they give is reckoned here once more, and is the same on
-Spark."""
+"""The programs of examples/ that use the Streams API. These tests calculate their results a second way, and compare
+them with the results on Spark."""
 
 from __future__ import annotations
 
@@ -62,13 +62,13 @@ def flown(count: int) -> list[Given]:
 
 
 def known_planes(of: list[Given]) -> list[Given]:
-    """Those of the flights."""
+    """The planes of the flights."""
     tails = {json.loads(value or b"")["tailnum"] for _, _, value, _ in of}
     return [given for given in records(reference(data_folder(), "planes")) if (given[1] or b"").decode() in tails]
 
 
 def values(topology: Topology, given: list[Given], topic: str) -> dict[str, list[Any]]:
-    """What the test driver gives: by key the values."""
+    """The values of the test driver, by key."""
     found = expected(topology, given, topic)
     return {
         (key or b"").decode(): [json.loads(value or b"null") for value, _ in records] for key, records in found.items()
@@ -161,7 +161,7 @@ def test_a_program_says_what_it_gives(name: str) -> None:
 
 @pytest.fixture(scope="module")
 def own_topics(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Topics]:
-    """Of a broker of their own, as the programs name their topics."""
+    """Topics of a broker of their own, since the programs choose the names of their topics."""
     with BrokerProcess(tmp_path_factory.mktemp("examples") / "data") as broker:
         topics = Topics(broker.bootstrap)
         yield topics

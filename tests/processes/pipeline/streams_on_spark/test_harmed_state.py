@@ -1,6 +1,6 @@
-"""An application whose state directory, or a part of it, is lost, put back from a copy or changed for another
-application's: it is refused or right, and never silently wrong. `tests.processes.crash.lost_and_swapped` does the same
-with processes that are killed."""
+"""An application whose state directory, or a part of it, is lost, put back from a copy or exchanged with another
+application's. It is refused or gives right results, and never gives wrong results silently.
+`tests.processes.crash.lost_and_swapped` does the same with processes that are killed."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Pair:
         return KafkaStreams(named_counts(self.source, self.sink, name), config, spark=self.spark)
 
     def mistakes(self, name: str) -> str:
-        """What is wrong with the output and with the store, when all is processed; nothing where all is right."""
+        """The mistakes in the output and in the store, when all is processed. Empty where all is right."""
         words = " ".join(LINES[number % 3] for number in range(self.sent)).split()
         found = written(self.topics, self.sink, 2, **{"kafka.isolation.level": "read_committed"})
         counts = {
@@ -82,7 +82,7 @@ class Pair:
 def test_a_harmed_state_is_refused_or_right(
     spark: SparkSession, topics: Topics, tmp_path: Path, guarantee: str
 ) -> None:
-    """The other application has come further than this one, so what is taken from it is not told by being old."""
+    """The other application has progressed further than this one, so its files cannot be recognised by being older."""
     seed = first_seed()
     pair = Pair(spark, topics, tmp_path, guarantee)
     older, other = tmp_path / "older", tmp_path / "other"

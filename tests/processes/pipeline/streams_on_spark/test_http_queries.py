@@ -214,7 +214,8 @@ def test_nothing_can_be_changed(address: str) -> None:
 
 
 def test_clients_that_say_nothing_do_not_keep_others_out_for_long(address: str) -> None:
-    """As many as are served at a time; the next one is closed at once, and when one goes there is room again."""
+    """Opens as many connections as are served at a time. The next one is closed at once, and when one ends there is
+    room again."""
     host, _, port = address.rpartition(":")
     silent = [socket.create_connection((host, int(port))) for _ in range(16)]
     try:

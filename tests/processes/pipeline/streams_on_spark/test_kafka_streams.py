@@ -64,7 +64,7 @@ class Application:
         return KafkaStreams(topology, self.config, spark=self.spark, **options)
 
     def run(self, topology: Topology, **options: Any) -> None:
-        """Processes what is there."""
+        """Processes the available input."""
         with self.streams(topology, **options) as streams:
             streams.process_available()
 
@@ -87,7 +87,7 @@ def send(topics: Topics, given: Sequence[Given], partitions: Mapping[str, int]) 
 def written(
     topics: Topics, topic: str, partitions: int = 1, **options: str
 ) -> dict[bytes | None, list[tuple[bytes | None, int]]]:
-    """What a topic has: by key the values with their times."""
+    """The values of a topic with their times, by key."""
     source = source_options(
         {"kafka.bootstrap.servers": topics.bootstrap, "subscribe": topic, **options}, streaming=False
     )
@@ -101,7 +101,7 @@ def written(
 def expected(
     topology: Topology, given: Sequence[Given], topic: str
 ) -> dict[bytes | None, list[tuple[bytes | None, int]]]:
-    """What the test driver gives for the same."""
+    """The results of the test driver for the same input."""
     found: dict[bytes | None, list[tuple[bytes | None, int]]] = {}
     with TopologyTestDriver(topology) as driver:
         for name, key, value, at in given:
@@ -137,7 +137,8 @@ def test_word_count_goes_on_where_it_was_stopped(spark: SparkSession, topics: To
 
 
 def orders(source: str, prices: str, rates: str, sink: str) -> Topology:
-    """Stateless steps with expressions and functions, a table, a global table, a branch, a topic for each record."""
+    """A topology with stateless steps with expressions and functions, a table, a global table, a branch, and a topic
+    for each record."""
     builder = StreamsBuilder()
     table = builder.table(prices, key=Serdes.string(), value=Serdes.long())
     global_table = builder.global_table(rates, key=Serdes.string(), value=Serdes.double())
@@ -215,7 +216,7 @@ def test_an_application_runs_until_it_is_closed(spark: SparkSession, topics: Top
 
 
 def wait_until(holds: Callable[[], bool]) -> None:
-    """Asks again and again, for some minutes at most."""
+    """Asks repeatedly, for some minutes at most."""
     clock = SystemClock()
     deadline = clock.monotonic() + 150
     while not holds():
@@ -226,7 +227,7 @@ def wait_until(holds: Callable[[], bool]) -> None:
 def test_exactly_once_writes_nothing_twice(
     spark: SparkSession, topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The driver ends behind the commit of a micro-batch, and before Spark has heard of it."""
+    """The driver ends after the commit of a micro-batch, and before Spark knows of it."""
     source, sink = topics.create(2), topics.create(2)
     topology = word_count(source, sink)
     application = Application(spark, topics, tmp_path, f"once-{source}", processing_guarantee="exactly_once_v2")
@@ -334,7 +335,7 @@ def test_a_changed_topology_or_a_lost_state_is_refused(spark: SparkSession, topi
 
 
 class Ticks(Processor):
-    """Tells how many records it has seen, at each tenth of a second of the clock."""
+    """Emits the number of records that it has seen, every tenth of a second of the clock."""
 
     def init(self, context: Any) -> None:
         super().init(context)
@@ -351,7 +352,7 @@ class Ticks(Processor):
 def test_punctuations_on_wall_clock_time_come_without_records(
     spark: SparkSession, topics: Topics, tmp_path: Path
 ) -> None:
-    """And a source may be a pattern, and a partitioner may choose."""
+    """The source is a pattern here, and a partitioner chooses the partition."""
     source, sink = topics.create(1), topics.create(3)
     topology = Topology()
     topology.add_source("source", re.compile(f"{source}|{source}-no"), **STRINGS)
@@ -375,7 +376,8 @@ def test_punctuations_on_wall_clock_time_come_without_records(
 
 
 def test_what_internal_topics_had_is_deleted(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
-    """Once it was read; and records that cannot be read go where the settings say."""
+    """Records of internal topics are deleted after they were read. Records that cannot be read go to the topic in the
+    settings."""
     source, sink, dead = topics.create(1), topics.create(1), topics.create(1)
     topology = word_count(source, sink)
     application = Application(

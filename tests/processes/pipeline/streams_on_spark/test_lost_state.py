@@ -1,4 +1,4 @@
-"""An application whose state.dir is lost, or another one than before."""
+"""An application whose state.dir is lost, or is replaced by another directory."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_a_lost_state_is_restored_and_an_old_one_refused(
 def test_a_directory_that_was_put_back_from_a_copy_and_a_group_that_is_gone_are_refused(
     spark: SparkSession, topics: Topics, tmp_path: Path
 ) -> None:
-    """At least once, where no transaction knows what was written."""
+    """At least once, where there is no transaction that shows which records were written."""
     source, sink = topics.create(1), topics.create(1)
     config = {
         **settings(topics.bootstrap, tmp_path / "state", f"copied-{source}"),
@@ -88,7 +88,7 @@ def test_a_directory_that_was_put_back_from_a_copy_and_a_group_that_is_gone_are_
     (tmp_path / "copied").rename(tmp_path / "state")
     with pytest.raises(StreamsError, match="has gone on elsewhere since the state in"):
         run()
-    # Without the group nobody knows how far it was.
+    # Without the group, its progress is unknown.
     shutil.rmtree(tmp_path / "state")
     topics.delete_group(f"copied-{source}")
     with pytest.raises(

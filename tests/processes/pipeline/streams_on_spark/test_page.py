@@ -1,4 +1,4 @@
-"""The example of docs/streams-on-spark.md runs as it stands there, with the address of a broker that is up."""
+"""The example of docs/streams-on-spark.md runs as printed, with the address of a broker that is up."""
 
 from __future__ import annotations
 

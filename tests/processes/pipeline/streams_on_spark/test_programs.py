@@ -1,4 +1,4 @@
-"""`jesenska streams run` and `explain`: a program of two files, run until a signal comes, or once."""
+"""`jesenska streams run` and `explain`: a program of two files, run until a signal arrives, or once."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ config = {{"application.id": {name!r}, "bootstrap.servers": {bootstrap!r}, "stat
 
 
 def program(topics: Topics, directory: Path, source: str, sink: str) -> list[str]:
-    """The command line that runs it, behind `jesenska`."""
+    """The command line that runs it, without the word `jesenska`."""
     name = f"program-{source}"
     beside = f"beside_{source.replace('-', '_')}"
     (directory / f"{beside}.py").write_text("def cleaned(text):\n    return text.strip().lower()\n")

@@ -1,4 +1,4 @@
-"""An application whose process is killed goes on, and its output is as if nothing had happened."""
+"""An application whose process is killed continues, and its output is as if it had not been killed."""
 
 from __future__ import annotations
 
@@ -62,7 +62,8 @@ def test_a_killed_application_goes_on_and_writes_nothing_twice(
 def test_state_that_is_begun_anew_is_not_taken_for_the_old_one(
     spark: SparkSession, topics: Topics, tmp_path: Path
 ) -> None:
-    """Its micro-batches have the numbers of those that were committed before. It goes on where the lost one was."""
+    """Its micro-batches have the numbers of those that were committed before. It continues where the lost state
+    was."""
     source, sink = topics.create(1), topics.create(1)
     builder = StreamsBuilder()
     builder.stream(source, **STRINGS).to(sink)

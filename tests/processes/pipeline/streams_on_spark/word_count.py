@@ -12,7 +12,7 @@ LINES = ["all streams lead to kafka", "hello kafka streams", "join kafka summit"
 
 
 def word_count(source: str, sink: str) -> Topology:
-    """As the documents have it."""
+    """The topology as in the documents."""
     builder = StreamsBuilder()
     words = builder.stream(source, **STRINGS).flat_map_values(lambda line: line.lower().split())
     words.group_by(lambda key, word: word, **STRINGS).count(store="counts").to_stream().to(
@@ -22,7 +22,7 @@ def word_count(source: str, sink: str) -> Topology:
 
 
 def named_counts(source: str, sink: str, name: str) -> Topology:
-    """Words counted. The keys of the output have the name in front, which the description does not show."""
+    """A word count. The keys of the output begin with the name, which is not in the description."""
     builder = StreamsBuilder()
     words = builder.stream(source, **STRINGS).flat_map_values(lambda line: line.split())
     counts = words.group_by(lambda key, word: word, **STRINGS).count(store="counts").to_stream()
@@ -31,7 +31,7 @@ def named_counts(source: str, sink: str, name: str) -> Topology:
 
 
 def settings(bootstrap: str, directory: Path, name: str) -> dict[str, Any]:
-    """Of an application that writes exactly once, as fast as it can."""
+    """The settings of an application that writes exactly once, without pauses."""
     return {
         "application.id": name,
         "bootstrap.servers": bootstrap,

@@ -1,10 +1,10 @@
-"""Topologies, run by Apache Kafka Streams and by our test driver.
+"""Runs topologies with Apache Kafka Streams and with jesenska's test driver.
 
-    python -m tests.units.pipeline.streams "random 17"  one description, its input, what Kafka gives, what differs
-    python -m tests.units.pipeline.streams --count 1000       the names of those that differ, and in what
-    python -m tests.units.pipeline.streams --list             all names that are written down
+    python -m tests.units.pipeline.streams "random 17"  one description, its input, Kafka's outcome, the differences
+    python -m tests.units.pipeline.streams --count 1000       the names of those that differ, and the parts
+    python -m tests.units.pipeline.streams --list             all names of written descriptions
 
-Ends with 1 where something differs that is not known."""
+Ends with 1 if there is an unknown difference."""
 
 from __future__ import annotations
 

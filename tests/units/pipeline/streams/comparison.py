@@ -1,8 +1,8 @@
-"""Two outcomes of one description beside each other.
+"""Compares two outcomes of one description.
 
-Records of a topic, and what a witness saw, are compared key by key: those of one key are the same ones in the same
-order. Across keys their order may differ, as it does between partitions; a driver that runs everything in one place
-can be held to it with `in_one_order`.
+Records of a topic, and those that a witness saw, are compared key by key: those of one key must be the same in the
+same order. Between keys their order may differ, as it does between partitions; `in_one_order` also requires that
+order, for a driver that runs everything in one place.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from tests.units.pipeline.streams.topology_spec import Json
 
-#: What is compared where Kafka keeps its state in RocksDB.
+#: The parts that are compared if Kafka keeps its state in RocksDB.
 _ON_DISK = frozenset(("error", "describe", "output", "seen"))
 
 
@@ -26,8 +26,8 @@ def compared(description: Json) -> frozenset[str] | None:
 def differences(
     expected: Json, ours: Json, *, in_one_order: bool = False, parts: frozenset[str] | None = None
 ) -> Iterator[tuple[str, Any, Any]]:
-    """What differs: its name, what is expected and what is ours. `parts` names those that are compared: describe,
-    error, output, seen, stores, dropped; all without it."""
+    """Yields the differences: the part, the expected value and jesenska's. `parts` names the parts that are compared:
+    describe, error, output, seen, stores, dropped; all by default."""
     for part in ("error", "describe", "output", "seen", "internal", "stores", "dropped"):
         if parts is not None and part not in parts:
             continue
@@ -66,7 +66,7 @@ def _by_key(records: list[list[Any]]) -> dict[str, list[list[Any]]]:
 
 
 def written(description: Json) -> str:
-    """A description to be read by people."""
+    """A description in a readable form."""
     lines = [f"# {description['name']}"]
     if description.get("settings"):
         lines.append(f"settings {description['settings']}")
@@ -91,7 +91,7 @@ def written(description: Json) -> str:
 
 
 def beside(name: str, expected: Any, ours: Any) -> str:
-    """A difference to be read by people: lines of both, those marked that are not the same."""
+    """A difference in a readable form: lines of both sides, with marks at those that differ."""
     one, other = _lines(expected), _lines(ours)
     width = min(76, max((len(line) for line in one), default=0) + 2)
     lines = [f"# {name}: expected, and ours"]

@@ -1,5 +1,5 @@
-"""What a description has in it, as sentences, read from its steps and its input alone; and what all descriptions
-together must have."""
+"""The contents of a description, as sentences, read only from its steps and its input; and the contents that all
+descriptions together must have."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ WANTED = frozenset(
 
 
 def covered(description: Json) -> set[str]:
-    """What is in a description, in the words of WANTED; there may be more than is wanted."""
+    """Returns the contents of a description, in the words of WANTED; there may be more than wanted."""
     found: set[str] = set()
     node_kinds = kinds(description)
     steps = {name: step for step in description["steps"] for name in _names(step)}
@@ -135,7 +135,7 @@ def _calls(step: Json, node_kinds: dict[str, str]) -> Iterator[str]:
 
 
 def _has_new_key(name: str, steps: dict[str, Json]) -> bool:
-    """Whether a repartition stands between a change of the key and what follows."""
+    """True if there is a repartition between a change of the key and the next steps."""
     step = steps[name]
     if step["do"] in ("map", "flat_map", "select_key", "process"):
         return True
@@ -156,7 +156,7 @@ def _has_new_key(name: str, steps: dict[str, Json]) -> bool:
 
 
 def _topics(name: str, steps: dict[str, Json]) -> list[str]:
-    """The topics that a node reads, where it is a source."""
+    """Returns the topics that a node reads, if it is a source."""
     step = steps[name]
     if step["do"] in ("stream", "table", "global_table"):
         topics: list[str] = step.get("topics") or [step["topic"]]
@@ -179,7 +179,7 @@ def _join(description: Json, step: Json, steps: dict[str, Json], node_kinds: dic
         for what in ("key", "value"):
             if any(record[what] is None for _, record in records):
                 yield f"{name}, null {side} {what}"
-    # A null value is a key's first record nowhere here: what came first is what was not null.
+    # A null value is never a key's first record here, so the first value was not null.
     lefts: dict[str | None, tuple[int, int]] = {}
     for at, record in sides["left"]:
         if record["value"] and record["key"] is not None:

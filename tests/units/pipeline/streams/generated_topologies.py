@@ -24,12 +24,13 @@ ORDERS = ("left first", "right first", "same time", "right out of order", "left 
 
 
 def topologies(count: int, seed: int = 0) -> list[Json]:
-    """That many descriptions, each with a name of its own. The same seed gives the same ones, whatever the count."""
+    """This number of descriptions, each with a name of its own. The same seed gives the same descriptions for every
+    count."""
     return list(islice(_all(seed), count))
 
 
 def named(name: str, seed: int = 0) -> Json:
-    """The description of that name; KeyError if there is none among those that are written down, and the first 100,000
+    """Returns the description of that name; KeyError if it is neither a written one nor one of the first 100,000
     random ones."""
     number = name.removeprefix("random ")
     if name.startswith("random ") and number.isdigit():
@@ -56,7 +57,7 @@ def _written_down(seed: int) -> Iterator[Json]:
 
 
 def _with_headers(description: Json) -> Json:
-    """Every record of the input has a header that says which it is."""
+    """Gives every record of the input a header with its number."""
     records = [
         record if "advance_ms" in record else {**record, "headers": [["number", str(number)]]}
         for number, record in enumerate(description["input"])
@@ -72,8 +73,8 @@ def _record(topic: str, key: str | None, value: str | int | None, timestamp: int
 
 
 def some_input(chance: random.Random, topics: dict[str, str], count: int = 24, *, clock: bool = False) -> list[Json]:
-    """Records for each topic, with nulls, late ones and leaps of time; in half of the cases one at the end that closes
-    every window."""
+    """Records for each topic, with nulls, late records and jumps in time. Half of the inputs end with a record that
+    closes every window."""
     names = list(topics)
     now, records = 5, []
     for _ in range(count):
@@ -398,7 +399,7 @@ def _windows_joined(sketch: Sketch, chance: random.Random) -> None:
 
 
 def _join_of_joins(sketch: Sketch, chance: random.Random) -> None:
-    """Nothing is kept but the sources: what a join looks up is worked out from them."""
+    """Only the sources are stored: a join computes its look-ups from them."""
     left, right, third = (sketch.table(topic) for topic in ("left", "right", "third"))
     pairs = sketch.join(
         "outer", sketch.step("filter", left, predicate="odd length"), sketch.step("map_values", right, function="upper")
@@ -574,7 +575,7 @@ def _joined(sketch: Sketch, left: str, right: str, how: str, windows: Json, stor
 
 
 def _join_input(chance: random.Random, null: str, right: str) -> list[Json]:
-    """Each key sees its own order of arrival, then the null of this case, then more of both sides, some of it late.
+    """Each key gets its own order of arrival, then the null of this case, then more of both sides, some of it late.
     Foreign keys are first letters of the left values."""
     records = []
     keys = dict(zip("pqrst", ORDERS, strict=True))
@@ -624,7 +625,7 @@ def _nulls(chance: random.Random, null: str, key: str, start: int, right: str) -
 
 
 def _empty_foreign_values(seed: int) -> Json:
-    """What a table gives under a foreign key may be an empty value, or none."""
+    """A table's value under a foreign key may be empty, or missing."""
     sketch = Sketch("foreign values that are empty")
     sketch.end(_joined(sketch, "table", "foreign", "left", {}, "joined"), "out")
     rights = [_record("right", "a", "", 1), _record("right", "b", "B", 1)]
@@ -634,7 +635,8 @@ def _empty_foreign_values(seed: int) -> Json:
 
 
 def _without_empty_values(sketch: Sketch, records: list[Json]) -> list[Json]:
-    """An empty value under a foreign key is a known difference, whose effects are hard to tell in a large topology."""
+    """Replaces empty values under a foreign key: they are a known difference, whose effects are hard to find in a
+    large topology."""
     if not any("foreign_key" in step for step in sketch.steps):
         return records
     return [{**record, "value": "e"} if record.get("value") == "" else record for record in records]
@@ -723,7 +725,8 @@ def _by_letter(sketch: Sketch, stream: Node) -> Node:
 
 
 def _late_input(chance: random.Random) -> list[Json]:
-    """Records of few keys whose time goes on and falls back, to the edge of windows and of their grace and beyond."""
+    """Returns records of few keys whose time advances and falls back, to the edge of windows and of their grace and
+    beyond."""
     records, now = [], 0
     for _ in range(30):
         now += chance.choice((0, 1, 1, 2, 3, 5, 10))
@@ -877,7 +880,7 @@ PROGRAMS = (
 
 
 def program(sketch: Sketch, of: Node, processor: str, chance: random.Random) -> Node:
-    """A step with one of PROGRAMS, on a stream of strings, and what it needs."""
+    """A step with one of PROGRAMS, on a stream of strings, and the stores that it needs."""
     store = sketch.fresh("store-")
     match processor:
         case "count seen" | "count seen values":
@@ -921,7 +924,7 @@ def program(sketch: Sketch, of: Node, processor: str, chance: random.Random) -> 
             return sketch.step("process", of, processor=processor)
 
 
-# ---- what cannot be built, or not run ----
+# ---- topologies that cannot be built, or not run ----
 
 
 def _mistakes(seed: int) -> Iterator[Json]:
@@ -944,7 +947,7 @@ def _topic_as_stream_and_table(sketch: Sketch, chance: random.Random) -> None:
 
 
 def _topic_as_two_streams(sketch: Sketch, chance: random.Random) -> None:
-    """This one can be built: both read from one source."""
+    """This topology can be built: both streams read from one source."""
     sketch.to(sketch.stream("left"), "out")
     sketch.to(sketch.step("map_values", sketch.stream("left"), function="upper"), "out-1")
 
@@ -959,7 +962,7 @@ def _final_results_without_windows(sketch: Sketch, chance: random.Random) -> Non
 
 
 def _two_sinks_on_a_source(sketch: Sketch, chance: random.Random) -> None:
-    """This one can be built, and is a circle: what is written is read again."""
+    """This one can be built, and is a circle: written records are read again."""
     sketch.to(
         sketch.step(
             "filter",
@@ -986,7 +989,7 @@ _MISTAKES: dict[str, Callable[[Sketch, random.Random], None]] = {
 
 
 def random_topology(seed: int, number: int) -> Json:
-    """Two to five stages, each on a node that is there already."""
+    """A topology of two to five stages, each of which reads an earlier node."""
     name = f"random {number}"
     chance = _chance(seed, name)
     sketch = Sketch(name)
@@ -1029,7 +1032,7 @@ def _source(sketch: Sketch, chance: random.Random) -> Node:
 
 
 def _stage(sketch: Sketch, chance: random.Random, nodes: list[Node]) -> list[Node]:
-    # The newer ones are taken more often, so that stages stand one after the other.
+    # The newer ones are chosen more often, so that stages follow one another.
     of = nodes[-1] if chance.random() < 0.7 else chance.choice(nodes)
     if of.kind == "table":
         return _table_stage(sketch, chance, nodes, of)

@@ -35,7 +35,7 @@ from tests.units.pipeline.streams.topology_spec import NOT_COMPARED, NOT_TABLES,
 
 
 def outcome(description: Json) -> Json:
-    """What comes out of a topology; `topology_spec.py` documents both."""
+    """Returns the outcome of a topology; `topology_spec.py` documents both."""
     interpreter = Interpreter(description)
     return interpreter.run()
 
@@ -59,7 +59,7 @@ class Interpreter:
 
     @property
     def settings(self) -> dict[str, str]:
-        """Those of the application."""
+        """The settings of the application."""
         return {
             "application.id": "judge",
             "default.key.serde": "string",
@@ -68,7 +68,7 @@ class Interpreter:
         }
 
     def topology(self) -> Topology:
-        """Calls the steps; an error of ours where they cannot be called. Once only."""
+        """Calls the steps, once only; raises jesenska's error if they cannot be called."""
         for step in self.description["steps"]:
             self._build(step)
         return self.builder.build()
@@ -108,7 +108,7 @@ class Interpreter:
         return found
 
     def read(self, topic: str, records: Iterable[Record]) -> list[list[Any]]:
-        """Records of a topic that is written, as an outcome has them."""
+        """The records of an output topic in the form of an outcome."""
         types = self.written[topic]
         keys, values = self._keys(types), _serde(types["value"])
         rows = []
@@ -283,7 +283,7 @@ class Interpreter:
     # ---- functions ----
 
     def _says_expressions(self, step: Json) -> bool:
-        """Whether its functions are to be expressions, which know nothing of windowed keys."""
+        """True if its functions are to be expressions, which do not support windowed keys."""
         of = step["of"] if isinstance(step["of"], str) else step["of"][0]
         return bool(self.description.get("expressions")) and self.steps[of]["key"] == "string"
 
@@ -291,7 +291,7 @@ class Interpreter:
         return named_expressions.PREDICATES[name] if self._says_expressions(step) else PREDICATES[name]
 
     def _function(self, step: Json) -> Any:
-        """Of key and value."""
+        """A function of key and value."""
         name = step["function"]
         return (
             named_expressions.FUNCTIONS[name]
@@ -300,7 +300,7 @@ class Interpreter:
         )
 
     def _of_two(self, step: Json, argument: str, roots: tuple[Expression, Expression]) -> Any:
-        """Of two values."""
+        """A function of two values."""
         name = step[argument]
         if self._says_expressions(step) and name in named_expressions.OF_TWO:
             return named_expressions.OF_TWO[name](*roots)
@@ -471,7 +471,7 @@ def shown_key(key: Any) -> Any:
 
 
 def _shown_in_topic(key: Any, kind: str) -> Any:
-    """A key as its bytes say it: the end of a time window is not among them."""
+    """Returns a key in the form of its bytes, which do not have the end of a time window."""
     shown = shown_key(key)
     if kind == "window" and shown is not None:
         del shown["end"]
@@ -483,12 +483,12 @@ def _stores(driver: TopologyTestDriver) -> Json:
 
 
 def is_table(store: str) -> bool:
-    """Whether the content of a store is compared."""
+    """True if the content of a store is compared."""
     return not any(part in store for part in NOT_TABLES)
 
 
 def rows(pairs: Iterable[tuple[Any, Any]]) -> list[list[Any]]:
-    """What a store has, as an outcome has it."""
+    """Returns the content of a store in the form of an outcome."""
     return [[shown_key(key), *(value if isinstance(value, tuple) else (value,))] for key, value in pairs]
 
 

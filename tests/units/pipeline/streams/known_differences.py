@@ -1,5 +1,5 @@
-"""Where our answers differ from Kafka Streams' on purpose: each is a row of the table in docs/streams.md, under the
-same title."""
+"""Intended differences between jesenska's answers and Kafka Streams': each is a row of the table in docs/streams.md,
+under the same title."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tests.units.pipeline.streams.topology_spec import Json
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A difference by its title. `concerns` says of which descriptions it may be met, `is_this` that one is it: it is
-    given the part that differs, what is expected and what is ours."""
+    """A difference by its title. `concerns` is True for the descriptions in which it may occur, `is_this` for an
+    actual one: it gets the part that differs, the expected value and jesenska's."""
 
     title: str
     concerns: Callable[[Json], bool]
@@ -22,7 +22,7 @@ class Known:
 
 
 def _has(description: Json, **arguments: Any) -> bool:
-    """Whether a step, or its windows, has these arguments."""
+    """True if a step, or its windows, has these arguments."""
     return any(arguments.items() <= (step | step.get("windows", {})).items() for step in _plain_steps(description))
 
 
@@ -37,7 +37,8 @@ def _plain_steps(description: Json) -> list[Json]:
 
 
 def _no_result_is_lost(part: str, expected: Any, ours: Any) -> bool:
-    """What Kafka Streams gives is among ours, in each key's order, and ours has each window of a key once."""
+    """True if the results of Kafka Streams are among jesenska's, in each key's order, and jesenska's have each window
+    of a key once."""
     windows = [json.dumps(record[0], sort_keys=True) for record in ours]
     in_order = all(
         _is_among([record for record in expected if record[0]["key"] == key], ours)
@@ -47,13 +48,14 @@ def _no_result_is_lost(part: str, expected: Any, ours: Any) -> bool:
 
 
 def _is_among(some: list[Any], all_of_them: list[Any]) -> bool:
-    """Whether some are among them, in that order."""
+    """True if some are among them, in that order."""
     rest = iter(all_of_them)
     return all(one in rest for one in some)
 
 
 def _only_empty_values(part: str, expected: Any, ours: Any) -> bool:
-    """Where ours has an empty value of the other table, Kafka Streams has none, in the changelog too."""
+    """True if Kafka Streams has no value wherever jesenska has an empty value of the other table, in the changelog
+    too."""
     return part.startswith("internal") or json.loads(json.dumps(ours).replace(",)", ",null)")) == expected
 
 
@@ -68,7 +70,7 @@ KNOWN: tuple[Known, ...] = (
 
 
 def known(description: Json, difference: tuple[str, Any, Any]) -> Known | None:
-    """What the difference is, if it is one of the table."""
+    """Returns the row of the table for the difference, if there is one."""
     part, expected, ours = difference
     for item in KNOWN:
         if item.concerns(description) and item.is_this(part, expected, ours):

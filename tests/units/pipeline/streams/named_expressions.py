@@ -1,5 +1,5 @@
-"""The functions of `named_functions.py` as expressions, those that can be said so. Keys are strings, and values of the
-types that the functions are for."""
+"""The functions of `named_functions.py` that can be written as expressions. Keys are strings, and values have the
+types of the functions."""
 
 from __future__ import annotations
 
@@ -69,5 +69,5 @@ OF_TWO: dict[str, Callable[[Expression, Expression], Expression]] = {
     "difference": lambda one, other: one - other,
 }
 
-#: What the two are called in a reduction or an aggregate, and in a join or a merger of sessions.
+#: The names of the two arguments in a reduction or an aggregate, and in a join or a merger of sessions.
 OF_AGGREGATES, OF_SIDES = (aggregate, value), (left, right)

@@ -1,7 +1,7 @@
-"""The functions that descriptions of topologies name. `StreamsJudge.java` has the same ones.
+"""The functions that descriptions of topologies name. `StreamsJudge.java` has the same functions.
 
 A predicate takes key and value. A function takes two arguments: key and value, two values, or an aggregate and a
-value, as the step says that names it. Null is None, and "null" in a text. Keys of windows are written as
+value, depending on the step that names it. Null is None, and "null" in a text. Keys of windows are written as
 key@start/end.
 """
 
@@ -14,7 +14,7 @@ Function = Callable[[Any, Any], Any]
 
 
 def text(value: Any) -> str:
-    """A key or a value as Java writes it."""
+    """The text of a key or a value in Java's form."""
     if value is None:
         return "null"
     if hasattr(value, "window"):
@@ -31,7 +31,7 @@ def _first_letter(value: str | None) -> str | None:
 
 
 def _words(value: str) -> list[str]:
-    """As Java splits: without empty parts at the end, unless the value is one part."""
+    """Splits as Java does: without empty parts at the end, unless the value is one part."""
     parts = value.split(" ")
     while len(parts) > 1 and not parts[-1]:
         parts.pop()

@@ -162,7 +162,7 @@ def counted(store: Any, key: Any, value: Any) -> Any:
 
 
 class TableProgram(ValueTransformerWithKey):
-    """What `transform_values` calls, and `flat_transform_values`."""
+    """The transformer of `transform_values` and `flat_transform_values`."""
 
     def __init__(self, step: Json) -> None:
         self.step = step
@@ -180,7 +180,7 @@ class TableProgram(ValueTransformerWithKey):
 
 
 class OldProgram(Transformer):
-    """What `transform` and `flat_transform` call."""
+    """The transformer of `transform` and `flat_transform`."""
 
     def __init__(self, step: Json) -> None:
         self.step = step

@@ -1,4 +1,4 @@
-"""Runs a topology over records of strings, for tests: what goes in, and what comes out, in short form."""
+"""Runs a topology over records of strings, for tests: input and output in short form."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def pipe(driver: TopologyTestDriver, rows: Iterable[Row]) -> None:
 def read(
     driver: TopologyTestDriver, topic: str = "out", key: Serde = STRING, value: Serde = STRING
 ) -> list[tuple[Any, Any, int]]:
-    """What came out since the last time: key, value, timestamp. Windowed keys are (key, start, end)."""
+    """Returns the output since the last call: key, value, timestamp. Windowed keys are (key, start, end)."""
     return [
         (shown(record.key), record.value, record.timestamp)
         for record in driver.create_output_topic(topic, key=key, value=value).read_records_to_list()
@@ -52,14 +52,14 @@ def shown(key: Any) -> Any:
 def outcome(
     builder: StreamsBuilder, rows: Iterable[Row], key: Serde = STRING, value: Serde = STRING
 ) -> list[tuple[Any, Any, int]]:
-    """What the topology writes to the topic `out` when these records come."""
+    """Returns the output of the topology to the topic `out` for these records."""
     with driver_of(builder) as driver:
         pipe(driver, rows)
         return read(driver, key=key, value=value)
 
 
 def append(key: Any, value: Any, aggregate: Any) -> str:
-    """An aggregator that shows what was put in, in order."""
+    """An aggregator that shows the added values, in order."""
     return f"{aggregate}+{value}"
 
 

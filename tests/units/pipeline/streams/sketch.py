@@ -1,4 +1,4 @@
-"""Writes a description of a topology call by call, and keeps in mind what each node is."""
+"""Writes a description of a topology call by call, and remembers the kind of each node."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.units.pipeline.streams.topology_spec import Json
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """What a step has made: `kind` as `topology_spec.kinds` names it."""
+    """The node of a step: `kind` as `topology_spec.kinds` names it."""
 
     name: str
     kind: str
@@ -27,7 +27,7 @@ class Node:
 
 @dataclass(slots=True)
 class Sketch:
-    """The description as far as it is written."""
+    """The part of the description that is written so far."""
 
     name: str
     steps: list[Json] = field(default_factory=list)
@@ -41,7 +41,7 @@ class Sketch:
             step["of"] = of.name
         elif of is not None:
             step["of"] = [node.name for node in of]
-        # An aggregate may begin with null; elsewhere None is what is not said.
+        # An aggregate may begin with null; otherwise None is an argument that is not given.
         step.update({name: value for name, value in arguments.items() if value is not None or name == "initial"})
         if made is not None:
             step["as"] = made.name
@@ -89,7 +89,8 @@ class Sketch:
         kind: str | None = None,
         **arguments: Any,
     ) -> Node:
-        """A call whose node is of the same kind and types but for what is said. A key of another type has no size."""
+        """Adds a call whose node has the same kind and types except for the given ones. A key of another type has no
+        size."""
         made = Node(
             self.fresh(),
             kind or of.kind,
@@ -106,7 +107,7 @@ class Sketch:
         self._write("to", of, None, {"topic": topic, "named": named})
 
     def to_topics(self, of: Node, function: str, topics: list[str], named: str | None = None) -> None:
-        """A topic for each record, by the function."""
+        """Sends each record to the topic that the function chooses."""
         self._write("to", of, None, {"topics": topics, "function": function, "named": named})
 
     def foreach(self, of: Node) -> None:
@@ -173,7 +174,7 @@ class Sketch:
     # ---- the end ----
 
     def end(self, of: Node, topic: str) -> None:
-        """What a node holds goes to a topic: a table as the stream of its changes."""
+        """Writes a node to a topic: a table as the stream of its changes."""
         stream = self.step("to_stream", of, kind="stream") if of.kind == "table" else of
         self.to(stream, topic)
 

@@ -1,4 +1,4 @@
-"""Objects of a dataclass as JSON: what comes back, what is refused, and in which words."""
+"""Objects of a dataclass as JSON: the values that come back, those that are refused, and the messages."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""`Topology.describe()` gives the text that Apache Kafka Streams 3.9.1 gives for the same program.
+"""`Topology.describe()` returns the text of Apache Kafka Streams 3.9.1 for the same program.
 
-`descriptions.txt` holds what Java printed. Each function here is the same program with our API."""
+`descriptions.txt` has Java's output. Each function here is the same program with jesenska's API."""
 
 from __future__ import annotations
 

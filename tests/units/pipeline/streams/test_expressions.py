@@ -1,4 +1,4 @@
-"""Column expressions: what they mean for values, for None, and for values of the wrong type."""
+"""Column expressions: their results for values, for None, and for values of the wrong type."""
 
 from __future__ import annotations
 

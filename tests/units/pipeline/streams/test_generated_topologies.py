@@ -1,4 +1,4 @@
-"""The generator of topologies, and the comparison of outcomes: what neither Java nor the DSL is needed for."""
+"""The generator of topologies, and the comparison of outcomes: the tests that need neither Java nor the DSL."""
 
 from __future__ import annotations
 

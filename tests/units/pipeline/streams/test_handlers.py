@@ -1,4 +1,4 @@
-"""Records with which an operation fails, and those that cannot be written: who decides, and what comes of it."""
+"""Records for which an operation fails, and those that cannot be written: the handlers, and the results."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PROCESSING = {"processing__exception__handler": log_and_continue}
 
 
 def _dividing() -> StreamsBuilder:
-    """Two branches; the first one counts before it fails."""
+    """A topology of two branches. The first one counts before it fails."""
     builder = StreamsBuilder()
     stream = builder.stream("in", **S)
     stream.map_values(lambda text: str(12 // int(text))).to("out", **S)
@@ -41,7 +41,7 @@ def test_an_operation_that_raises_stops_the_application_unless_a_handler_goes_on
     with driver_of(_dividing(), **PROCESSING) as driver:
         pipe(driver, [("in", "a", "0", 1), ("in", "a", "4", 2)])
         assert read(driver) == [("a", "3", 2)]
-        assert read(driver, "seen") == [("a", "seen 0", 1), ("a", "seen 4", 2)]  # the other branch goes on
+        assert read(driver, "seen") == [("a", "seen 0", 1), ("a", "seen 4", 2)]  # the other branch continues
         assert driver.dropped_records == 1
 
 

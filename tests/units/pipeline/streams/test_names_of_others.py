@@ -1,4 +1,4 @@
-"""Who writes what Kafka Streams in Java or Spark has, is told how it is written here."""
+"""A call with the syntax of Kafka Streams in Java or of Spark gets a message with the syntax used here."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_a_name_of_others_is_answered_with_ours(written: Callable[[], object], s
     with pytest.raises(AttributeError) as caught:
         written()
     assert str(caught.value) == said
-    # Python adds nothing to a sentence that says what to write.
+    # Python adds nothing to a sentence that ends with the right syntax.
     if said.endswith("."):
         assert "".join(traceback.format_exception_only(caught.value)).endswith(f"{said}\n")
 

@@ -1,5 +1,5 @@
-"""Windows, sessions and joins against what plain arithmetic over all records gives: random records, in random order,
-none of them late."""
+"""Windows, sessions and joins against plain arithmetic over all records: random records, in random order, none of them
+late."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.units.pipeline.streams.running import STRING, Row, S, append, driver_
 
 #: Later than any record is from another one.
 ALL_THE_TIME = 1000
-#: (key, time): values are numbered, so that each record is told from the others.
+#: (key, time): values are numbered, so that each record can be distinguished.
 _records = some.lists(some.tuples(some.sampled_from("ab"), some.integers(100, 140)), max_size=12)
 _sided = some.lists(some.tuples(some.sampled_from("lr"), some.sampled_from("ab"), some.integers(100, 120)), max_size=12)
 
@@ -103,7 +103,8 @@ def test_a_join_of_streams_has_every_pair_that_is_near_enough_and_each_lone_reco
     if before + after < 0:
         return
     if kind != "inner":
-        # A record that comes when its window is over on stream time is joined with None at once, and may yet find one.
+        # A record after the end of its window on stream time is joined with None at once, and may still find a
+        # partner.
         records = sorted(records, key=lambda record: record[2])
     windows = JoinWindows(0, ALL_THE_TIME).after(after).before(before)
     rows = [(side, key, str(number), timestamp) for number, (side, key, timestamp) in enumerate(records)]
@@ -118,7 +119,7 @@ def test_a_join_of_streams_has_every_pair_that_is_near_enough_and_each_lone_reco
         expected.update(
             (two[1], f"(None,{two[2]})", two[3]) for two in right if not any(two is pair[1] for pair in pairs)
         )
-    # Records that come much later let out those that are without a partner.
+    # Much later records release those without a partner.
     closing: list[Row] = [("l", "z", "end", 10_000), ("r", "y", "end", 20_000), ("l", "x", "end", 30_000)]
     got = _joined(kind, windows, rows + closing)
     assert Counter({row: count for row, count in got.items() if row[0] in "ab"}) == expected

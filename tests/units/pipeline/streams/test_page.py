@@ -1,4 +1,4 @@
-"""The examples of docs/streams.md run as they stand there, and those in examples/."""
+"""The examples of docs/streams.md run unchanged, and those in examples/."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The plan that a compiler reads: its nodes, in an order that can be followed, with what each has to know."""
+"""The plan that a compiler reads: its nodes, in a usable order, with the facts that each needs."""
 
 from __future__ import annotations
 

@@ -366,7 +366,7 @@ def test_a_timestamped_store_has_times(store: Any) -> None:
 
 
 def test_a_window_store_tells_what_a_key_had_at_a_time() -> None:
-    """What is written in place of a versioned store."""
+    """A window store in place of a versioned store."""
 
     class Asking(Processor):
         def init(self, context: Any) -> None:

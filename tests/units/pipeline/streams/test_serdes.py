@@ -1,4 +1,4 @@
-"""Serdes: Java's bytes, both ways, and what happens with what does not fit."""
+"""Serdes: Java's bytes, both ways, and the errors for wrong values."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _json = some.recursive(
 @pytest.mark.parametrize(
     ("serde", "value", "data"),
     [
-        # What Java's serializers of Kafka give.
+        # Results of Kafka's Java serializers.
         (Serdes.string(), "žluť", "žluť".encode()),
         (Serdes.int(), -2, b"\xff\xff\xff\xfe"),
         (Serdes.long(), 258, b"\0\0\0\0\0\0\x01\x02"),

@@ -33,7 +33,7 @@ retry.backoff.ms rocksdb.config.setter security.protocol send.buffer.bytes state
 windowstore.changelog.additional.retention.ms zookeeper.connect
 """
 OF_1_0 = frozenset(_TABLE_OF_1_0.split())
-#: What StreamsConfig.configDef() of Apache Kafka 4.3.1 has.
+#: The settings in StreamsConfig.configDef() of Apache Kafka 4.3.1.
 _OF_4_3 = """
 acceptable.recovery.lag allow.os.group.write.access application.id application.server bootstrap.servers buffered.records.per.partition
 built.in.metrics.version cache.max.bytes.buffering client.id commit.interval.ms config.providers connections.max.idle.ms default.client.supplier

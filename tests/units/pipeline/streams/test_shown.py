@@ -1,4 +1,4 @@
-"""What streams, tables and topologies say of themselves at a prompt and in a notebook."""
+"""The representations of streams, tables and topologies at a prompt and in a notebook."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables key by key: what changes and deletions become. The expected records are Apache Kafka Streams 3.9.1's."""
+"""Tables key by key: the results of changes and deletions. The expected records are Apache Kafka Streams 3.9.1's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TopologyTestDriver itself: topics, order, time, records that cannot be read, what it says when asked wrongly."""
+"""TopologyTestDriver itself: topics, order, time, records that cannot be read, and the messages for wrong calls."""
 
 from __future__ import annotations
 

@@ -259,7 +259,8 @@ def test_a_session_on_close_that_is_out_of_retention_grows_no_more() -> None:
     windowed.emit_strategy(EmitStrategy.ON_WINDOW_CLOSE).aggregate(
         "", append, lambda key, left, right: left + right, value=STRING
     ).to_stream().to("out")
-    # The session at 10 ends where the store's retention does: it is given as it is; the late record is another one.
+    # The session at 10 ends at the end of the store's retention: it is returned unchanged; the late record makes
+    # another one.
     got = outcome(builder, _rows(("a", "x", 10), ("b", "y", 15), ("a", "z", 11), ("b", "end", 100)), key=SESSION)
     assert got == [(("a", 10, 10), "+x", 10), (("a", 11, 11), "+z", 11), (("b", 15, 15), "+y", 15)]
 
@@ -292,7 +293,7 @@ def test_windows_that_cannot_be_are_refused(make: Any, sentence: str) -> None:
     "windows", [TimeWindows(10, grace=100), SessionWindows(3, grace=100), SlidingWindows(9, grace=100)], ids=str
 )
 def test_a_windowed_table_is_grouped_anew_with_its_old_values(windows: Any) -> None:
-    """However often a window changes, the sum over all windows of a key is that of their last values."""
+    """After any number of changes of a window, the sum over all windows of a key is the sum of their last values."""
     builder, windowed = _windowed(windows)
     counts = windowed.count()
     grouped = counts.group_by(lambda windowed, count: (windowed.key, count), key=STRING, value=LONG)

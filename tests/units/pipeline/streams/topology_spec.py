@@ -1,18 +1,18 @@
 """A topology and its input as JSON, for every implementation of the Streams DSL: Apache Kafka Streams
-(`tests/peers/StreamsJudge.java`) and ours (`interpreted.py`). An implementation needs nothing but this page and the
+(`tests/peers/StreamsJudge.java`) and jesenska's (`interpreted.py`). An implementation needs only this page and the
 functions of `named_functions.py`.
 
 A description is an object:
 
-    name       what it is called in messages and on the command line
+    name       its name in messages and on the command line
     settings   settings of the application, by Kafka's names; optional
-    headers    true: headers of what is written are compared too; optional
+    headers    true: headers of written records are compared too; optional
     on_disk    true: Kafka keeps the state in RocksDB, as it does by default, and not in memory; what is in the stores
                and how many records were dropped is then not compared, as RocksDB forgets late windows later; optional
-    expressions     true: functions are expressions, where they can be said so; optional, and not for Kafka's driver
-    topic_prefix    what stands before the names that functions give to topics; optional, and not for Kafka's driver
+    expressions     true: functions are expressions if possible; optional, and not for Kafka's driver
+    topic_prefix    prefix of the names that functions give to topics; optional, and not for Kafka's driver
     steps      calls of the DSL in their order, which decides the numbers in the names of processors
-    input      what happens, in order
+    input      the events, in order
 
 Each of `input` is a record or a step of the clock. Wall-clock time begins at 0; the driver has one partition.
 
@@ -20,15 +20,15 @@ Each of `input` is a record or a step of the clock. Wall-clock time begins at 0;
     {"advance_ms": 1000}
 
 Keys of input are strings or null; values are strings, numbers (8 bytes) or null. `headers` is optional. A string in a
-topic of numbers cannot be read, unless it has 8 bytes; the setting default.deserialization.exception.handler says what
-becomes of it, by Kafka's class name.
+topic of numbers cannot be read, unless it has 8 bytes; the setting default.deserialization.exception.handler, with
+Kafka's class name, decides how it is handled.
 
 A step is an object with `do`, the call; `of`, the name of the node that it is called on, or a list of names; `as`, the
-name of the node that it makes. A step that makes a node says the types that the node has: `key` is "string", "window"
-(a time window of strings, of `size_ms`) or "session" (a session of strings); `value` is "string" or "long". Every
-operation that takes serdes is given those of these types. Times end in `_ms`. `named` is what a processor is to be
-called (Named, Consumed, Produced, Joined, StreamJoined, TableJoined); it is optional for sources, calls of a stream or
-of a table, count, and joins but those with a global table.
+name of the node that it makes. A step that makes a node has the types of the node: `key` is "string", "window" (a time
+window of strings, of `size_ms`) or "session" (a session of strings); `value` is "string" or "long". Every operation
+that takes serdes gets those of these types. Names of times end in `_ms`. `named` is the name for a processor (Named,
+Consumed, Produced, Joined, StreamJoined, TableJoined); it is optional for sources, calls of a stream or of a table,
+count, and joins but those with a global table.
 
     stream            topics: a list
     table             topic; store: the name of its store, optional
@@ -41,8 +41,8 @@ of a table, count, and joins but those with a global table.
     map, flat_map, select_key   function of key and value
     map_values                  function of key and value
     flat_map_values             function of a value (the key is given as null)
-    peek                        as: what the witness is called too (see `seen`)
-    foreach                     as: what the witness is called; makes no node
+    peek                        as: also the name of the witness (see `seen`)
+    foreach                     as: the name of the witness; makes no node
     merge                       of: two streams
     split                       branches: pairs of predicate and the name of the node; default: a name, optional
     branch                      predicates; as: a name for each
@@ -60,7 +60,7 @@ of a table, count, and joins but those with a global table.
     group_by                    function of key and value: the new key; name, optional
     group_by_key                name, optional
 
-    of what is grouped
+    of grouped streams and tables
     windowed_by       windows: kind is "tumbling" (size_ms), "hopping" (size_ms, advance_ms), "sliding" (difference_ms)
                       or "session" (gap_ms); grace_ms; emit: "when closed" for that emit strategy, optional
     cogroup           of: grouped streams; aggregators: a function of aggregate and value for each
@@ -91,17 +91,17 @@ An outcome is an object:
     describe   the text of `Topology.describe()`; classes of topic extractors are "-"
     output     the records of each topic of `to`, in order: [key, value, timestamp] and where `headers` is true
                [[name, value], ...]. A key of type "window" is {"key", "start"}, of "session" {"key", "start", "end"}:
-               what stands in the bytes.
+               the contents of its bytes.
     seen       what each witness saw, in order: [key, value]
     internal   the records of repartition topics and changelogs, in order: [key, value, timestamp], key and value as
-               hexadecimal bytes, but for those of foreign-key joins, of suppression, and of what waits in left and
-               outer joins of streams. The application is called "judge".
+               hexadecimal bytes, except those of foreign-key joins, of suppression, and of records that wait in left
+               and outer joins of streams. The application is called "judge".
     stores     the content of each store that is a table, in the store's order: [key, value], or
                [key, value, timestamp]. Windowed keys are {"key", "start", "end"}. The stores of stream-stream joins,
                of foreign-key joins and of suppression are not among them.
-    dropped    how many records the sensor dropped-records has counted
-    error      only where something failed: when ("build" or "input"), at (which of the input), kind, text. What came
-               out before it is there.
+    dropped    the number of records that the sensor dropped-records has counted
+    error      only after a failure: when ("build" or "input"), at (the number of the input), kind, text. The output
+               before it is there.
 """
 
 from __future__ import annotations
@@ -126,12 +126,12 @@ JOINS = (
     ("table", "foreign", "inner"),
     ("table", "foreign", "left"),
 )
-#: What stands in the names of stores that are no tables: of joins of streams, of foreign-key joins and of suppression.
+#: Parts of the names of stores that are not tables: of joins of streams, of foreign-key joins and of suppression.
 NOT_TABLES = (
     *("JOINTHIS", "JOINOTHER", "OUTERTHIS", "OUTEROTHER", "SHARED", "-this-join", "-other-join", "-shared-join"),
     *("SUBSCRIPTION", "subscription", "SUPPRESS", "held"),
 )
-#: What stands in the names of internal topics whose bytes are nobody else's business.
+#: Parts of the names of internal topics whose bytes are internal to each implementation.
 NOT_COMPARED = ("SHARED", "-shared-join", "SUBSCRIPTION", "subscription", "SUPPRESS", "held")
 WINDOWS = ("tumbling", "hopping", "sliding", "session")
 
@@ -157,7 +157,8 @@ def inputs_of(step: Json) -> list[str]:
 
 
 def kinds(description: Json) -> dict[str, str]:
-    """What each node is: "stream", "table", "global", "grouped stream", "grouped table", "cogrouped" or "windowed"."""
+    """Returns the kind of each node: "stream", "table", "global", "grouped stream", "grouped table", "cogrouped" or
+    "windowed"."""
     found: dict[str, str] = {}
     for step in description["steps"]:
         of = [found[name] for name in inputs_of(step)]

@@ -1,4 +1,4 @@
-"""Whether Spark's checkpoint belongs to the state beside it."""
+"""The check that Spark's checkpoint belongs to the state beside it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PARTITION = TopicPartition("lines", 0)
 
 
 class Checked:
-    """An application with one sub-topology, and what its checkpoint and its group say."""
+    """An application with one sub-topology, and the contents of its checkpoint and its group."""
 
     def __init__(self, directory: Path, *, with_store: bool = False) -> None:
         builder = StreamsBuilder()
@@ -85,7 +85,7 @@ def test_the_group_and_the_checkpoint_say_the_same(checked: Checked) -> None:
     ):
         checked.check(999)
     checked.planned(11, 1100, done=False)
-    for told in (1000, 1100):  # before and after the group was told
+    for told in (1000, 1100):  # before and after the group's offsets were set
         checked.check(told)
     with pytest.raises(StreamsError, match="so it is another's"):
         checked.check(1050)
@@ -103,7 +103,7 @@ def test_a_checkpoint_of_another_state_is_refused(checked: Checked) -> None:
 
 
 def test_a_checkpoint_of_a_state_that_does_not_say_whose_parts_are_goes_on(checked: Checked) -> None:
-    """As it was made before parts said so."""
+    """The state was made before parts had owners."""
     (checked.application.directory / "id").write_text("0123456789abcdef")
     checked.planned(0, 5)
     (checked.checkpoint / "metadata").write_text(json.dumps({"id": "Spark's own"}))

@@ -1,4 +1,4 @@
-"""Expressions over columns give what they give record by record: the same values, of the same types."""
+"""Expressions over columns have the same results as record by record: the same values, of the same types."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_columns_have_the_values_that_single_records_have(
     try:
         expected = [evaluate(expression, {"key": one, "value": two}) for one, two in records]
     except Exception:
-        return  # the direct path tells of it; columns may find it or may not need it
+        return  # the direct path reports it; the columns path may find it or may not need it
     try:
         found = expressions.evaluate(expression, roots, len(records))
     except Exception:

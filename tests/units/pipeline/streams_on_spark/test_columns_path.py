@@ -1,4 +1,4 @@
-"""The columns path gives what the direct path and the engine give, and leaves the same state."""
+"""The columns path has the results of the direct path and the engine, and leaves the same state."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def stateless(builder: StreamsBuilder) -> None:
 
 
 def branched_and_merged(builder: StreamsBuilder) -> None:
-    """Records come together in the order in which single records would: flat maps and branches do not part them."""
+    """Records are merged in the order in which single records would be: flat maps and branches do not change it."""
     words = builder.stream("a", **STRINGS).flat_map_values(value.lower().split(" "))
     one, two, rest = words.branch(value.startswith("o"), value > "p", value.is_not_null())
     doubled = two.flat_map_values(concat(value, "/", value).split("/"))
@@ -90,7 +90,7 @@ def python_functions(builder: StreamsBuilder) -> None:
 
 
 def functions_of_json(builder: StreamsBuilder) -> None:
-    """Functions that change what they get: not as columns."""
+    """Functions that change their argument: not as columns."""
     stream = builder.stream("a", key=Serdes.string(), value=Serdes.json())
     stream.map_values(value["list"]).to("before", key=Serdes.string(), value=Serdes.json())
     stream.map_values(lambda one: one.update(list=None) or one).to("after", key=Serdes.string(), value=Serdes.json())
@@ -141,7 +141,7 @@ def structs(builder: StreamsBuilder) -> None:
 
 
 def vanishing(builder: StreamsBuilder) -> None:
-    """The aggregate is None at times, which deletes the key."""
+    """The aggregate is sometimes None, which deletes the key."""
     grouped = builder.stream("a", **STRINGS).group_by_key(**STRINGS)
     grouped.reduce(if_else(value == "skip", None, value), store="kept").to_stream().to("out", **STRINGS)
 
@@ -159,7 +159,7 @@ def stream_and_table(builder: StreamsBuilder) -> None:
 
 
 def stream_and_its_own_table(builder: StreamsBuilder) -> None:
-    """A record is in the table before it looks itself up, or behind: as the program says."""
+    """A record is in the table before or after its own look-up, depending on the program."""
     stream = builder.stream("a", **STRINGS)
     early = stream.to_table(store="early", **STRINGS)
     stream.join(early, concat(left, "+", right), value=Serdes.string()).to("early", **STRINGS)
@@ -185,7 +185,7 @@ def table_operations(builder: StreamsBuilder) -> None:
 
 
 def doubles(builder: StreamsBuilder) -> None:
-    """Whole numbers in a store of doubles come back as doubles."""
+    """Integers in a store of doubles come back as doubles."""
     table = (
         builder.stream("b", **STRINGS)
         .map_values(value.length())
@@ -214,7 +214,7 @@ tumbling, hopping = windowed(TimeWindows(20, grace=15)), windowed(TimeWindows(20
 
 
 def windowed_sums(builder: StreamsBuilder) -> None:
-    """The key of the window is left out behind it; windows stay longer than they need."""
+    """The key of the window is dropped after it; windows are kept longer than necessary."""
     lengths = builder.stream("a", **STRINGS).map_values(coalesce(value.length(), 0), value=Serdes.long())
     windows = lengths.group_by_key(**LONGS).windowed_by(TimeWindows(10))
     sums_ = windows.aggregate(5, aggregate + value, store="kept", value=Serdes.long(), retention=70)
@@ -341,8 +341,8 @@ JSONS = [
 def micro_batches(
     draw: Any, topics: Sequence[str], values: Sequence[bytes | None], late_ms: int = 30
 ) -> list[list[RawRecord]]:
-    """Some micro-batches, each with the records of all topics in the order of their offsets. Time goes on, with
-    records that are late."""
+    """Returns some micro-batches, each with the records of all topics in the order of their offsets. Time advances,
+    with late records."""
     made: list[list[RawRecord]] = []
     offset, now = 0, 0
     for _ in range(draw(some.integers(2, 4))):
@@ -409,7 +409,8 @@ class Ways:
         return found
 
     def state(self, name: str) -> Any:
-        """All rows of all stores, and the facts. Of a join's side, the rows that it still has, in the table or not."""
+        """All rows of all stores, and the facts. For one side of a join, all rows that it still has, in the table or
+        not."""
         path, stores = self.directory / name / "0.state", self.work.processors.stores
         with closing(sqlite3.connect(path)) as connection:
             (facts,) = connection.execute("SELECT value FROM meta WHERE name = ?", (FACTS,)).fetchone()
@@ -436,7 +437,7 @@ class Ways:
 
 
 def compare(make: Make, batches: list[list[RawRecord]], *, always: bool = True, cache_bytes: int = 0) -> None:
-    """The same outputs and the same state by each way, also where the ways alternate, and where a micro-batch is run
+    """Each path has the same outputs and the same state, also if the paths alternate, and if a micro-batch is run
     again. `always`: every micro-batch goes as columns."""
     work = work_of(make, cache_bytes)
     with TemporaryDirectory() as directory:
@@ -456,7 +457,7 @@ def compare(make: Make, batches: list[list[RawRecord]], *, always: bool = True, 
 
 @pytest.mark.parametrize("make", [*STATELESS, *AGGREGATES, *TABLES, *WINDOWS, *JOINS])
 def test_the_columns_path_gives_what_the_other_ways_give(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small tables are looked up in memory, too, and those that are larger than what is asked for in the file."""
+    """Small tables are also looked up in memory, and tables larger than the request in the file."""
     monkeypatch.setattr(state_tables_in_memory, "_KEYS_MIN", 0)
 
     @settings(max_examples=examples(0.04), deadline=None)

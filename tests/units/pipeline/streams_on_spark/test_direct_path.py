@@ -1,4 +1,4 @@
-"""The direct path gives what the engine gives, and leaves the same state."""
+"""The direct path has the results of the engine, and leaves the same state."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ HEADERS = pa.list_(pa.field("element", pa.struct([pa.field("key", pa.string()), 
 
 
 def rows(records: Sequence[RawRecord]) -> pa.Table:
-    """As the source gives them."""
+    """Rows in the form of the source."""
     return pa.table(
         {
             "key": pa.array([record.key for record in records], pa.binary()),
@@ -51,7 +51,7 @@ def rows(records: Sequence[RawRecord]) -> pa.Table:
 
 
 def plain(batches: Sequence[pa.RecordBatch]) -> dict[str, list[dict[str, Any]]]:
-    """What goes to each topic, in order."""
+    """Returns the records for each topic, in order."""
     found: dict[str, list[dict[str, Any]]] = {}
     for batch in batches:
         for row in batch.to_pylist():
@@ -147,7 +147,7 @@ def given(seed: int, count: int, first: int = 0, topics: str = "a") -> list[RawR
     "make", [simple_steps, counts, reduced, collected, repartitioned, stream_and_table, stream_and_counts]
 )
 def test_the_direct_path_gives_what_the_engine_gives(make: Callable[[], Topology], tmp_path: Path) -> None:
-    """Micro-batch by micro-batch; every second one by the other, so that each finds what the other has left."""
+    """Micro-batch by micro-batch; the two paths alternate, so that each continues from the other's state."""
     work = Work.of(
         make(),
         0,
@@ -175,7 +175,7 @@ def test_rows_are_the_records_that_they_were_made_of() -> None:
 
 
 def test_what_is_unusual_is_left_to_the_engine(tmp_path: Path) -> None:
-    """Nothing stays of what the direct path had begun."""
+    """Nothing remains of the work that the direct path had begun."""
     builder = StreamsBuilder()
     builder.stream("a", **STRINGS).group_by_key().count(store="kept").to_stream().to("out", value=Serdes.long())
     settings = {

@@ -43,7 +43,7 @@ THREE_HUNDRED = topologies(300)
 
 
 def check(description: Json, cuts: Cuts, partitions: int, directory: Path, titles: Counter[str]) -> StateFiles:
-    """Fails with what differs, if it is no known difference."""
+    """Raises an error with the differences, except known ones."""
     chance = Random(description["name"])
     files = StateFiles(directory / description["name"], chance)
     try:
@@ -128,7 +128,7 @@ def test_stores_are_restored_from_their_changelogs(tmp_path: Path) -> None:
 
 
 def test_a_mistake_in_a_store_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Windows that are not found again after a micro-batch."""
+    """The mistake: windows are not found after a micro-batch."""
     monkeypatch.setattr(WindowStoreInFile, "_keep", lambda *_: None)
     with pytest.raises(DifferentSidesError):
         check(named("count in tumbling windows, grace 15"), in_rounds(2), 1, tmp_path, Counter())
@@ -144,7 +144,7 @@ def test_a_record_that_is_lost_is_found(tmp_path: Path) -> None:
 
 
 def test_a_partition_without_records_for_a_store_is_no_hindrance(tmp_path: Path) -> None:
-    """Of two partitions, one had only a record that was dropped."""
+    """One of two partitions had only a dropped record."""
     builder = StreamsBuilder()
     builder.stream("a", key=Serdes.string(), value=Serdes.string()).group_by_key().count(store="kept").to_stream().to(
         "out", value=Serdes.long()

@@ -1,4 +1,4 @@
-"""A topology that is processed micro-batch by micro-batch over state files gives what the test driver gives."""
+"""A topology that is processed micro-batch by micro-batch over state files has the results of the test driver."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def regrouped_table() -> Topology:
 
 
 class SumUp(Processor):
-    """Counts in a store, and tells what it has at each tenth of stream time."""
+    """Counts in a store, and forwards its content at each tenth of stream time."""
 
     def init(self, context: Any) -> None:
         super().init(context)
@@ -180,8 +180,8 @@ def punctuations() -> Topology:
 
 
 def inputs(seed: int, topics: list[str]) -> list[Input]:
-    """Records of one or two topics with some None. Those of two are in the order of their timestamps, of which no two
-    are the same; of one topic, some are late."""
+    """Returns records of one or two topics with some None. Those of two topics are in the order of their timestamps,
+    which are all different; of one topic, some are late."""
     from random import Random
 
     chance = Random(seed)
@@ -245,7 +245,7 @@ def test_micro_batches_give_what_the_test_driver_gives(make: Any, tmp_path: Path
             made = [(output.key, output.value, output.timestamp) for output in batches.written if output.topic == "out"]
             if size == 1 or make is not foreign_key_join:
                 assert by_key(made) == by_key(expected)
-            else:  # what comes through an internal topic meets what the other table has by then: the end is the same
+            else:  # records from an internal topic meet the other table as it is by then: the end is the same
                 assert last_values(made) == last_values(expected)
 
 

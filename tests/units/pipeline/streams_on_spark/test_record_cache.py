@@ -1,6 +1,6 @@
 """Tables that send on only the last update of each key in a micro-batch, as Kafka Streams with its record cache does
 at each commit. The expected updates are those of Apache Kafka Streams 3.9.1 with a cache, whose test driver commits
-after each record; there one record brought what is a micro-batch here."""
+after each record; there one record had the content of a micro-batch here."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def tables(stream: KStream) -> None:
 
 
 def filtered(stream: KStream) -> None:
-    """What it sends on depends on the old values."""
+    """Its output depends on the old values."""
     stream.to_table(store="t", **STRINGS).filter(lambda key, value: value < "m").to_stream().to("out", **STRINGS)
 
 
@@ -56,7 +56,7 @@ def sessions(stream: KStream) -> None:
 
 
 def joined(stream: KStream) -> None:
-    """A join finds each update, whether it has been sent on or not."""
+    """A join finds each update, sent on or not."""
     table = stream.group_by_key(**STRINGS).count()
     stream.join(table, lambda left, right: f"{left}{right}").to("out", **STRINGS)
 
@@ -122,7 +122,7 @@ def _parsed(text: str) -> tuple[bytes, bytes | None, int]:
 
 
 def test_tables_behind_tables_are_told_once_as_well(tmp_path: Path) -> None:
-    """The regrouped table gets the change from what it had before the micro-batch to what there is at its end."""
+    """The regrouped table gets the change from its value before the micro-batch to the one at its end."""
     builder = StreamsBuilder()
     letters = builder.stream("a", **STRINGS).group_by_key(**STRINGS).reduce(lambda one, two: two)
     grouped = letters.group_by(lambda key, value: ("g", value), **STRINGS)

@@ -1,4 +1,4 @@
-"""Whether a state is gone, and whose the offsets of the group are."""
+"""The checks that a state is lost, and of the owner of the group's offsets."""
 
 from __future__ import annotations
 

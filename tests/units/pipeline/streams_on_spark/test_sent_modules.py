@@ -1,4 +1,4 @@
-"""What of a program travels to workers that do not have its modules."""
+"""The parts of a program that are sent to workers without its modules."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def topology(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Module
 
 
 def _as_in_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The modules cannot be imported any more."""
+    """Makes the modules impossible to import."""
     for name in ("topology_of_the_shop", "rules_of_the_shop"):
         sys.modules.pop(name, None)
     monkeypatch.setattr(

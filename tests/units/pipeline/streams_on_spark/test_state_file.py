@@ -1,5 +1,5 @@
-"""Many rows at once in a state file: they are there, they are found, and a micro-batch that is run again finds what
-was there before it."""
+"""Many rows at once in a state file: they are there, they are found, and a repeated micro-batch finds the state before
+it."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _columns(rows: list[tuple[bytes, int, int, bytes | None, int]]) -> Rows:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_many_rows_are_put_and_taken_back_as_single_ones_are(seed: int, tmp_path: Path) -> None:
-    """Each micro-batch is run twice; the first time it does something else."""
+    """Each micro-batch is run twice, the first time with other changes."""
     chance = Random(seed)
     expected: Kept = {}
     for version in range(5):
@@ -191,7 +191,7 @@ def _micro_batch(
 def test_a_micro_batch_begins_where_the_state_has_read_to(tmp_path: Path) -> None:
     path = tmp_path / "app" / "0" / "stores" / "0.state"
     _micro_batch(path, 0, None, {"lines": 3})
-    _micro_batch(path, 0, None, {"lines": 5})  # of a query whose first micro-batch was run again, and ends elsewhere
+    _micro_batch(path, 0, None, {"lines": 5})  # of a query that repeated its first micro-batch with another end
     for _ in range(2):
         _micro_batch(path, 4, {"lines": 5, "others": 2}, {"lines": 9, "others": 4})
     with pytest.raises(

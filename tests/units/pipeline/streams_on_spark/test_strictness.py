@@ -1,4 +1,4 @@
-"""What strict=True refuses, and what not."""
+"""The programs that strict=True refuses, and those that it accepts."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def strict(topology: Topology, guarantee: str = TWICE, **options: Any) -> KafkaS
 
 
 def line_of(thing: Any, text: str) -> str:
-    """The file and the line in which the text stands."""
+    """Returns the file and the line of the text."""
     lines, first = inspect.getsourcelines(thing)
     return f"{__file__}, line {first + next(at for at, line in enumerate(lines) if text in line)}: "
 
 
 class Plain(Processor):
-    """Keeps what it knows in a store."""
+    """Keeps its state in a store."""
 
     def init(self, context: Any) -> None:
         super().init(context)
