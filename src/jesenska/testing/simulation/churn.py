@@ -91,7 +91,8 @@ class Churner:
 
     @property
     def is_deleted_late(self) -> bool:
-        """True if a deletion that was sent twice has deleted the topic that was made after it: no broker reports it."""
+        """True if a deletion that was sent twice has deleted the topic that was made after it: no broker reports
+        it."""
         return (
             self._deleted_twice
             and self.is_there
