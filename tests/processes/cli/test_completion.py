@@ -161,7 +161,7 @@ def test_zsh_takes_its_script(tmp_path: Path) -> None:
 
 def test_zsh_is_told_every_flag_with_what_it_is_for() -> None:
     text = script("zsh")
-    assert text.startswith("#compdef jesenska kafka-broker-api-versions kafka-broker-api-versions.sh ")
+    assert text.startswith("#compdef jesenska kafka-acls kafka-acls.sh kafka-broker-api-versions ")
     assert "'--bootstrap-server=[The Kafka server to connect to.]:HOST\\:PORT[,...]: '" in text
     assert (
         "'--output=[How to answer: as Kafka'\\''s tool does, or as JSON (default: text).]:OUTPUT:(text json)'" in text

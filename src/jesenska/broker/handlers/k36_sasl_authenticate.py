@@ -38,7 +38,8 @@ def handle(uses: SecurityFamily, request: SaslAuthenticateRequest, context: Cont
 
 async def _refused(authentication: Authentication, context: Context, error: SaslError) -> SaslAuthenticateResponse:
     await asyncio.sleep(authentication.listener.failure_delay_ms / 1000)
-    asyncio.get_running_loop().call_later(_CLOSED_AFTER_SECONDS, context.connection.failed_to_authenticate, error)
+    context.connection.log_failed_login(error)
+    asyncio.get_running_loop().call_later(_CLOSED_AFTER_SECONDS, context.close, "a failed authentication")
     return SaslAuthenticateResponse(
         error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message=authentication.failure
     )

@@ -200,16 +200,6 @@ class SharedByConnections:
         self.tasks[task] = None
         task.add_done_callback(lambda done: self.tasks.pop(done, None))
 
-    def authentication_failed(self, connection: Connection, error: SaslError) -> None:
-        """Logs a failed exchange and closes the connection; the client learns nothing more."""
-        logger.info(
-            "authentication of a client at %s failed on listener %s: %s",
-            connection.client_host,
-            connection.listener_name,
-            error,
-        )
-        connection.framed.close("a failed authentication")
-
 
 class Connection:
     """A client's connection: frames in, answers out in the same order."""
@@ -285,16 +275,19 @@ class Connection:
         self._access = None
         self.framed.limit_frames(self._shared.max_request_bytes)
 
-    def failed_to_authenticate(self, error: SaslError) -> None:
-        """Closes the connection after a failed exchange."""
-        self._shared.authentication_failed(self, error)
+    def log_failed_login(self, error: SaslError) -> None:
+        """Logs the reason of a failed exchange, which the client does not get."""
+        logger.info(
+            "authentication of a client at %s failed on listener %s: %s", self.client_host, self.listener_name, error
+        )
 
     def _on_token(self, view: memoryview, authentication: Authentication) -> bool:
         """A message of a SASL exchange without a header (KIP-43)."""
         try:
             answer = authentication.step(bytes(view))
         except SaslError as error:
-            self._shared.authentication_failed(self, error)
+            self.log_failed_login(error)
+            self.framed.close("a failed authentication")
             return True
         if authentication.principal is not None:
             self.authenticated(authentication.principal)
