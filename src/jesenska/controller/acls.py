@@ -14,6 +14,7 @@ from typing import Final
 from jesenska.base.errors import InvalidRequestError
 from jesenska.config.layers import BrokerConfig
 from jesenska.controller.changes.change_machine import ChangeMachine, Work
+from jesenska.controller.changes.change_nodes import delete_old, node_number
 from jesenska.controller.changes.change_state import Asking, ChangeState, Steps, refusal, write
 from jesenska.controller.context import ControllerContext
 from jesenska.controller.effects import Children, Get, Read
@@ -45,8 +46,6 @@ from jesenska.security.acls import AclBinding, Acls, Entries, PatternType, Resou
 
 #: How often a change is planned before it is given up.
 _ATTEMPTS_MAX: Final = 10
-#: How many old change nodes are deleted in one change of the tree.
-_OLD_AT_ONCE: Final = 1000
 #: The directories of change nodes; True for those of prefixed patterns.
 _CHANGES: Final = {paths.ACL_CHANGES: False, paths.PREFIXED_ACL_CHANGES: True}
 _TYPES: Final = tuple(kind for kind in ResourceType if kind.label in paths.ACL_TYPES)
@@ -107,7 +106,7 @@ class AclChanges(ChangeMachine):
         (names,) = yield Read((Children(directory, directory),))
         if names is None:
             raise NoNodeError(directory)
-        new = sorted((number, name) for name in names if (number := _number(name)) > self._last_change[directory])
+        new = sorted((number, name) for name in names if (number := node_number(name)) > self._last_change[directory])
         at = [f"{directory}/{name}" for _, name in new]
         patterns: dict[ResourcePattern, None] = {}
         for path, node in zip(at, (yield Read(tuple(map(Get, at)))), strict=True):
@@ -144,7 +143,7 @@ class AclChanges(ChangeMachine):
             except Exception as error:
                 errors[pattern] = self._for_clients(error)
         self._shared.answer(event.token, [errors[binding.pattern] for binding in event.bindings])
-        yield from self._take_old_away()
+        yield from delete_old(self._shared, self._told_changes, paths.ACL_CHANGES)
 
     def _delete(self, event: DeleteAcls) -> Steps:
         chosen: dict[AclBinding, int] = {}
@@ -162,7 +161,7 @@ class AclChanges(ChangeMachine):
             for binding in bindings:
                 results[chosen[binding]].append((binding, failure))
         self._shared.answer(event.token, results)
-        yield from self._take_old_away()
+        yield from delete_old(self._shared, self._told_changes, paths.ACL_CHANGES)
 
     def _change(self, pattern: ResourcePattern, edit: Callable[[Entries], Entries]) -> Steps:
         """Writes the edited entries of a pattern, and a change node, unless nothing changes."""
@@ -187,16 +186,6 @@ class AclChanges(ChangeMachine):
                     raise
         self._acls.put(pattern, after)
 
-    def _take_old_away(self) -> Steps:
-        old = self._told_changes.due(self._shared.now_ms)
-        for start in range(0, len(old), _OLD_AT_ONCE):
-            try:
-                yield from write(old[start : start + _OLD_AT_ONCE])
-            except (MultiError, TreeError) as error:
-                self._shared.say(
-                    "warning", f"old nodes under {paths.ACL_CHANGES} could not be deleted: {error}; they do no harm"
-                )
-
 
 def _written(path: str, node: tuple[bytes, int] | None, entries: Entries) -> Operation:
     """The operation that brings a pattern's node to these entries."""
@@ -210,9 +199,3 @@ def _by_pattern(bindings: Iterable[AclBinding]) -> dict[ResourcePattern, list[Ac
     for binding in bindings:
         found.setdefault(binding.pattern, []).append(binding)
     return found
-
-
-def _number(name: str) -> int:
-    """The number of a sequential node; -1 for another name."""
-    digits = name[-10:]
-    return int(digits) if digits.isascii() and digits.isdigit() else -1

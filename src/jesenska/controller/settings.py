@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 
 from jesenska.config.layers import BrokerConfig, TopicConfig
 from jesenska.controller.changes.change_machine import ChangeMachine
+from jesenska.controller.changes.change_nodes import delete_old
 from jesenska.controller.changes.change_state import ChangeState, Steps, refusal, write
 from jesenska.controller.changes.config_looks import ENTITY_KINDS, ConfigLooks, config_in
 from jesenska.controller.context import ConfigView, ControllerContext
@@ -35,8 +36,6 @@ from jesenska.metadata import paths
 from jesenska.metadata.nodes import NodeFormatError
 from jesenska.metadata.tree_operations import BadVersionError, MultiError, NodeExistsError, NoNodeError, TreeError
 
-#: How many old nodes under /config/changes are deleted in one change of the tree.
-_OLD_AT_ONCE = 1000
 #: How often a change is planned before it is given up.
 _ATTEMPTS_MAX = 5
 
@@ -132,7 +131,7 @@ class Settings(ChangeMachine):
         plan.apply(self._context)
         self._told_of(results[-1].path)
         self._act(plan.entity)
-        yield from self._take_old_away()
+        yield from delete_old(self._shared, self._told_changes, paths.CONFIG_CHANGES)
 
     # --- the content of the tree -------------------------------------------------------------------------------------
 
@@ -179,13 +178,3 @@ class Settings(ChangeMachine):
             self._shared.settings_changed()
         if not entity.startswith("users/"):
             self._shared.put(SettingsChanged(entity))
-
-    def _take_old_away(self) -> Steps:
-        old = self._told_changes.due(self._shared.now_ms)
-        for start in range(0, len(old), _OLD_AT_ONCE):
-            try:
-                yield from write(old[start : start + _OLD_AT_ONCE])
-            except (MultiError, TreeError) as error:
-                self._shared.say(
-                    "warning", f"old nodes under /config/changes could not be deleted: {error}; they do no harm"
-                )

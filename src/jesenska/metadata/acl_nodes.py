@@ -11,12 +11,11 @@ A pattern without entries has no node. Names stand in paths as they are: a name 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection
 from typing import Any
 
 from jesenska.metadata import paths
-from jesenska.metadata.nodes import NodeFormatError
+from jesenska.metadata.nodes import NodeFormatError, dump_json, load_json
 from jesenska.metadata.tree import check_path
 from jesenska.metadata.tree_operations import BadArgumentsError
 from jesenska.security.acls import AclEntry, AclOperation, PatternType, Permission, ResourcePattern, ResourceType
@@ -49,14 +48,14 @@ def encode_acls(entries: Collection[AclEntry]) -> bytes:
         }
         for entry in sorted(entries)
     ]
-    return _dump({"acls": acls, "version": _VERSION})
+    return dump_json({"acls": acls, "version": _VERSION})
 
 
 def decode_acls(data: bytes) -> frozenset[AclEntry]:
     """The entries of a pattern; an empty node has none."""
     if not data:
         return frozenset()
-    value = _load(data)
+    value = load_json(data)
     if value.get("version") != _VERSION:
         raise NodeFormatError(f"access rules of version {value.get('version')} are not known")
     acls = value.get("acls")
@@ -91,7 +90,7 @@ def encode_acl_change(pattern: ResourcePattern) -> bytes:
     """The content of that node."""
     if pattern.pattern_type is PatternType.LITERAL:
         return f"{pattern.resource_type.name}:{pattern.name}".encode()
-    return _dump(
+    return dump_json(
         {
             "version": _VERSION,
             "resourceType": pattern.resource_type.name,
@@ -111,7 +110,7 @@ def decode_acl_change(data: bytes, *, is_prefixed: bool) -> ResourcePattern:
         if not colon:
             raise NodeFormatError("the node does not name a resource")
         return ResourcePattern(_type_of(kind), name)
-    value = _load(data)
+    value = load_json(data)
     found, pattern_type = value.get("name"), PatternType.of_label(str(value.get("patternType")))
     if not isinstance(found, str) or pattern_type is not PatternType.PREFIXED:
         raise NodeFormatError("the node does not name a prefixed pattern")
@@ -123,17 +122,3 @@ def _type_of(text: str) -> ResourceType:
     if kind is None or kind.label not in paths.ACL_TYPES:
         raise NodeFormatError(f"the resource type {text!a} is not known")
     return kind
-
-
-def _dump(value: object) -> bytes:
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
-
-
-def _load(data: bytes) -> dict[str, Any]:
-    try:
-        value = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise NodeFormatError("the node does not hold JSON") from error
-    if not isinstance(value, dict):
-        raise NodeFormatError("the node does not hold a JSON object")
-    return value

@@ -73,11 +73,11 @@ class BrokerRegistration:
         }
         if self.crashed:
             value["jesenska_crashed"] = True
-        return _dump(value)
+        return dump_json(value)
 
     @staticmethod
     def decode(data: bytes) -> BrokerRegistration:
-        value = _load(data)
+        value = load_json(data)
         version = _int(value, "version")
         if not 1 <= version <= 5:
             raise NodeFormatError(f"a broker's node of version {version} is not known")
@@ -115,11 +115,11 @@ class TopicNode:
             value["topic_id"] = uuid_to_text(self.topic_id)
         value |= {"adding_replicas": _replicas_out(self.adding), "removing_replicas": _replicas_out(self.removing)}
         value["version"] = 3 if self.topic_id is not None else 2
-        return _dump(value)
+        return dump_json(value)
 
     @staticmethod
     def decode(data: bytes) -> TopicNode:
-        value = _load(data)
+        value = load_json(data)
         version = _int(value, "version")
         if not 1 <= version <= 3:
             raise NodeFormatError(f"a topic's node of version {version} is not known")
@@ -146,7 +146,7 @@ class PartitionStateNode:
     controller_epoch: int
 
     def encode(self) -> bytes:
-        return _dump(
+        return dump_json(
             {
                 "controller_epoch": self.controller_epoch,
                 "leader": self.leader,
@@ -158,7 +158,7 @@ class PartitionStateNode:
 
     @staticmethod
     def decode(data: bytes) -> PartitionStateNode:
-        value = _load(data)
+        value = load_json(data)
         return PartitionStateNode(
             _int(value, "leader"), _int(value, "leader_epoch"), _numbers(value, "isr"), _int(value, "controller_epoch")
         )
@@ -172,13 +172,13 @@ class ControllerNode:
     timestamp_ms: int
 
     def encode(self) -> bytes:
-        return _dump(
+        return dump_json(
             {"version": 2, "brokerid": self.broker_id, "timestamp": str(self.timestamp_ms), "kraftControllerEpoch": -1}
         )
 
     @staticmethod
     def decode(data: bytes) -> ControllerNode:
-        value = _load(data)
+        value = load_json(data)
         return ControllerNode(_int(value, "brokerid"), _int_or(value, "timestamp", -1))
 
 
@@ -194,22 +194,22 @@ def decode_controller_epoch(data: bytes) -> int:
 
 
 def encode_cluster_id(cluster_id: str) -> bytes:
-    return _dump({"version": "1", "id": cluster_id})
+    return dump_json({"version": "1", "id": cluster_id})
 
 
 def decode_cluster_id(data: bytes) -> str:
-    return _str(_load(data), "id")
+    return _str(load_json(data), "id")
 
 
 def encode_config(settings: Mapping[str, str]) -> bytes:
-    return _dump({"version": 1, "config": dict(settings)})
+    return dump_json({"version": 1, "config": dict(settings)})
 
 
 def decode_config(data: bytes) -> dict[str, str]:
     """Returns the settings of an entity; an empty node has none."""
     if not data:
         return {}
-    value = _load(data)
+    value = load_json(data)
     if _int(value, "version") != 1:
         raise NodeFormatError(f"settings of version {value['version']} are not known")
     return {str(name): str(text) for name, text in _dict(value, "config").items()}
@@ -217,7 +217,7 @@ def decode_config(data: bytes) -> dict[str, str]:
 
 def encode_config_change(entity_path: str) -> bytes:
     """Returns the node of a change. `entity_path` is the part after /config/, such as `topics/clicks`."""
-    return _dump({"version": 2, "entity_path": entity_path})
+    return dump_json({"version": 2, "entity_path": entity_path})
 
 
 def decode_config_change(data: bytes) -> str:
@@ -228,7 +228,7 @@ def decode_config_change(data: bytes) -> str:
             return f"topics/{json.loads(data)}"
         except ValueError as error:
             raise NodeFormatError("the node does not hold JSON") from error
-    value = _load(data)
+    value = load_json(data)
     if _int(value, "version") == 1:
         return f"{_str(value, 'entity_type')}/{_str(value, 'entity_name')}"
     return _str(value, "entity_path")
@@ -239,7 +239,7 @@ def encode_reassignment(assignments: Mapping[TopicPartition, Sequence[int]]) -> 
         {"topic": at.topic, "partition": at.partition, "replicas": list(replicas)}
         for at, replicas in assignments.items()
     ]
-    return _dump({"version": 1, "partitions": items})
+    return dump_json({"version": 1, "partitions": items})
 
 
 def decode_reassignment(data: bytes) -> dict[TopicPartition, tuple[int, ...]]:
@@ -248,7 +248,9 @@ def decode_reassignment(data: bytes) -> dict[TopicPartition, tuple[int, ...]]:
 
 def encode_partitions(partitions: Sequence[TopicPartition]) -> bytes:
     """Returns a list of partitions, in the form of a preferred leader election and of a change of ISRs."""
-    return _dump({"version": 1, "partitions": [{"topic": at.topic, "partition": at.partition} for at in partitions]})
+    return dump_json(
+        {"version": 1, "partitions": [{"topic": at.topic, "partition": at.partition} for at in partitions]}
+    )
 
 
 def decode_partitions(data: bytes) -> list[TopicPartition]:
@@ -257,11 +259,11 @@ def decode_partitions(data: bytes) -> list[TopicPartition]:
 
 def encode_lost_brokers(broker_ids: Iterable[int]) -> bytes:
     """Returns the node of brokers that will never come back (a node of jesenska, `paths.LOST_BROKERS`)."""
-    return _dump({"version": 1, "brokers": sorted(broker_ids)})
+    return dump_json({"version": 1, "brokers": sorted(broker_ids)})
 
 
 def decode_lost_brokers(data: bytes) -> frozenset[int]:
-    return frozenset(_numbers(_load(data), "brokers"))
+    return frozenset(_numbers(load_json(data), "brokers"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,7 +284,7 @@ class BrokerStarts:
     lacking: tuple[LackingPartitions, ...] = ()
 
     def encode(self) -> bytes:
-        return _dump(
+        return dump_json(
             {
                 "version": 1,
                 "directories": _starts_out(self.directories),
@@ -292,7 +294,7 @@ class BrokerStarts:
 
     @staticmethod
     def decode(data: bytes) -> BrokerStarts:
-        value = _load(data)
+        value = load_json(data)
         if _int(value, "version") != 1:
             raise NodeFormatError(f"the starts of a broker in version {value['version']} are not known")
         return BrokerStarts(_starts_in(value), tuple(_lacking_in(item) for item in _list(value, "lacking")))
@@ -330,12 +332,12 @@ LOG_DIR_FAILED = 1
 
 
 def encode_log_dir_event(broker_id: int) -> bytes:
-    return _dump({"version": 1, "broker": broker_id, "event": LOG_DIR_FAILED})
+    return dump_json({"version": 1, "broker": broker_id, "event": LOG_DIR_FAILED})
 
 
 def decode_log_dir_event(data: bytes) -> int:
     """Returns the broker that lost a directory."""
-    return _int(_load(data), "broker")
+    return _int(load_json(data), "broker")
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,20 +349,20 @@ class ProducerIdBlock:
     last: int
 
     def encode(self) -> bytes:
-        return _dump(
+        return dump_json(
             {"version": 1, "broker": self.broker_id, "block_start": str(self.first), "block_end": str(self.last)}
         )
 
     @staticmethod
     def decode(data: bytes) -> ProducerIdBlock:
-        value = _load(data)
+        value = load_json(data)
         return ProducerIdBlock(_int(value, "broker"), _int(value, "block_start"), _int(value, "block_end"))
 
 
 def encode_feature(limits: Mapping[str, int] | None = None) -> bytes:
     """Returns the node that declares feature versioning enabled, with no feature finalised in Kafka's own way.
     `limits`: the highest level that a feature may have here, in a field that Kafka does not read."""
-    return _dump({"features": {}, "version": 2, "status": 1, **({"limits": limits} if limits else {})})
+    return dump_json({"features": {}, "version": 2, "status": 1, **({"limits": limits} if limits else {})})
 
 
 def decode_feature_limits(data: bytes) -> dict[str, int]:
@@ -372,11 +374,13 @@ def decode_feature_limits(data: bytes) -> dict[str, int]:
         return {}
 
 
-def _dump(value: Mapping[str, Any]) -> bytes:
+def dump_json(value: Mapping[str, Any]) -> bytes:
+    """The JSON of a node, without spaces, as Kafka writes it."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-def _load(data: bytes) -> dict[str, Any]:
+def load_json(data: bytes) -> dict[str, Any]:
+    """The JSON object in a node; NodeFormatError if it holds something else."""
     try:
         value = json.loads(data)
     except (ValueError, RecursionError) as error:
@@ -460,7 +464,7 @@ def _replicas_in(value: object) -> dict[int, tuple[int, ...]]:
 
 
 def _partition_items(data: bytes) -> list[dict[str, Any]]:
-    items = _list(_load(data), "partitions")
+    items = _list(load_json(data), "partitions")
     if not all(isinstance(item, dict) for item in items):
         raise NodeFormatError("partitions holds something else than objects")
     return items

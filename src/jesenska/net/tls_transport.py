@@ -26,7 +26,7 @@ from typing import Any
 
 from jesenska.base.limits import TLS_HANDSHAKE_SECONDS, TLS_HANDSHAKE_STEPS_PER_TURN
 from jesenska.base.regions import FileRegion
-from jesenska.net.transport import Piece, Transport, TransportFor, TruncatedError, is_gone
+from jesenska.net.transport import Piece, Transport, TransportFor, TruncatedError, is_gone, nobody, nobody_broken
 
 #: Bytes that are encrypted together.
 _PIECE_MAX_BYTES = 256 * 1024
@@ -124,21 +124,24 @@ class TlsTransport(Transport):
     def recv_into(self, buffer: memoryview) -> int:
         if not self.is_secured:
             return self._recv_in_handshake(buffer)
+        received = self._decrypted(buffer)
+        if received < 0:
+            self._receive()
+            received = self._decrypted(buffer)
+        if received < 0:
+            # A part of a record, or one that has no data (a session ticket).
+            self._flush_control()
+            raise BlockingIOError
+        return received
+
+    def _decrypted(self, buffer: memoryview) -> int:
+        """How many bytes were put into the buffer, 0 at the end of the stream; -1 if the socket has to be read."""
         try:
             return int(self._object.read(len(buffer), buffer))
         except ssl.SSLWantReadError:
-            self._receive()
-        except ssl.SSLZeroReturnError:
-            return 0
-        try:
-            received = int(self._object.read(len(buffer), buffer))
-        except ssl.SSLWantReadError:
-            # A part of a record, or one that has no data (a session ticket).
-            self._flush_control()
-            raise BlockingIOError from None
+            return -1
         except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
             return 0
-        return received
 
     def _receive(self) -> None:
         """Takes what the socket has; BlockingIOError if it has nothing."""
@@ -157,12 +160,10 @@ class TlsTransport(Transport):
         if not self.is_secured:
             raise BlockingIOError
         self._flush()
-        try:
-            return int(self._object.read(len(buffer), buffer))
-        except ssl.SSLWantReadError:
-            raise BlockingIOError from None
-        except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
-            return 0
+        received = self._decrypted(buffer)
+        if received < 0:
+            raise BlockingIOError
+        return received
 
     def pending(self) -> bool:
         return self.is_secured and not self.closed and (self._incoming.pending > 0 or self._object.pending() > 0)
@@ -306,7 +307,7 @@ class TlsTransport(Transport):
         self._queue.clear()
         self.unsent_bytes = self._wire_plain_bytes = 0
         self._wire = memoryview(b"")
-        self._on_drained, self._on_broken, self._on_secured = _nothing, _no_reason, None
+        self._on_drained, self._on_broken, self._on_secured = nobody, nobody_broken, None
         self.sock.close()
 
     def _say_goodbye(self) -> None:
@@ -348,11 +349,3 @@ def tls_client(context: ssl.SSLContext, server_name: str) -> TransportFor:
         return TlsTransport(loop, sock, on_drained, on_broken, context, turns, read_buffer, server_name)
 
     return made
-
-
-def _nothing() -> None:
-    """Replaces `on_drained` once a transport is closed."""
-
-
-def _no_reason(reason: str) -> None:
-    """Replaces `on_broken` once a transport is closed."""

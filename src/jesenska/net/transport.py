@@ -240,7 +240,7 @@ class PlainTransport(Transport):
                 piece.release()
         self._queue.clear()
         self.unsent_bytes = 0
-        self._on_drained, self._on_broken = _nobody, _nobody_broken
+        self._on_drained, self._on_broken = nobody, nobody_broken
         self.sock.close()
 
 
@@ -255,11 +255,11 @@ def is_gone(sock: socket.socket) -> bool:
         return True
 
 
-def _nobody() -> None:
+def nobody() -> None:
     """Replaces `on_drained` once a transport is closed."""
 
 
-def _nobody_broken(reason: str) -> None:
+def nobody_broken(reason: str) -> None:
     """Replaces `on_broken` once a transport is closed."""
 
 

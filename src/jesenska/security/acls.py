@@ -271,9 +271,6 @@ class Acls:
 
     # --- decisions ---------------------------------------------------------------------------------------------------
 
-    def is_super_user(self, principal: str) -> bool:
-        return principal in self._super_users
-
     def allows(self, principal: str, host: str, operation: AclOperation, kind: ResourceType, name: str) -> bool:
         """True if a principal at a host may do that with the resource."""
         if principal in self._super_users:

@@ -61,8 +61,9 @@ def key_and_chain(kind: str, path: str, store_password: str | None, key_password
 
 def pem_key_and_chain(text: str, password: str | None) -> KeyAndChain:
     """The private key and the certificates of a text; InvalidConfigError if one of the two is missing."""
-    keys = [block for label, block in _pem_blocks(text) if label.endswith("PRIVATE KEY")]
-    chain = "".join(block for label, block in _pem_blocks(text) if label == "CERTIFICATE")
+    blocks = list(_pem_blocks(text))
+    keys = [block for label, block in blocks if label.endswith("PRIVATE KEY")]
+    chain = "".join(block for label, block in blocks if label == "CERTIFICATE")
     if len(keys) != 1 or not chain:
         raise InvalidConfigError("A PEM key store has one private key and its certificates; this one has not.")
     return KeyAndChain(keys[0], chain, password if "ENCRYPTED" in keys[0] else None)

@@ -7,10 +7,7 @@ An authorization id that is not the user is refused, as Kafka does."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple
-
-#: A message of an exchange; sasl.server.max.receive.size limits it further.
-MESSAGE_MAX_BYTES: Final = 524_288
+from typing import NamedTuple
 
 
 class SaslError(Exception):

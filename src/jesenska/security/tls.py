@@ -213,12 +213,13 @@ class TlsContexts:
 
     def use(self, settings: TlsSettings) -> bool:
         """Uses other settings from the next connection on; False if they cannot be used."""
+        files = _state_of_files(settings)
         try:
             self._context = server_context(settings)
         except InvalidConfigError as error:
             self._failed(str(error))
             return False
-        self.settings = settings
+        self.settings, self._files = settings, files
         return True
 
 

@@ -25,7 +25,8 @@ _SHORT: Final = {
 _TEXTS: Final = {0x0C: "utf-8", 0x12: "ascii", 0x13: "ascii", 0x14: "latin-1", 0x16: "ascii", 0x1B: "latin-1",
                  0x1C: "utf-32-be", 0x1E: "utf-16-be"}  # fmt: skip
 _ESCAPED: Final = frozenset(',=+<>#;"\\')
-_SEQUENCE, _SET, _OBJECT_ID, _VERSION = 0x30, 0x31, 0x06, 0xA0
+#: The tag of the version, which certificates of version 1 do not have.
+_VERSION: Final = 0xA0
 
 
 class DerError(Exception):

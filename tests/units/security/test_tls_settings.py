@@ -133,7 +133,7 @@ def test_a_listener_takes_its_own_settings_first_and_then_the_login_file(tmp_pat
                     **texts,
                 }
             )
-            made = secured_listeners(config, listeners_of(config).opened, environment, lambda *_: None, bytes)
+            made = secured_listeners(config, listeners_of(config).opened, JaasFile(environment), lambda *_: None, bytes)
             security = made["SASL_SSL"]
             assert security.token_max_bytes == 1000
             assert security.mechanisms is not None
@@ -151,7 +151,7 @@ def test_a_listener_with_plain_and_without_users_says_where_they_are_set() -> No
     async def main() -> None:
         config = listener()
         with pytest.raises(InvalidConfigError, match=r"listener\.name\.sasl_ssl\.plain\.sasl\.jaas\.config"):
-            secured_listeners(config, listeners_of(config).opened, {}, lambda *_: None, bytes)
+            secured_listeners(config, listeners_of(config).opened, JaasFile({}), lambda *_: None, bytes)
 
     asyncio.run(main())
 

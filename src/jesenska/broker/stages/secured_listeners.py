@@ -56,9 +56,8 @@ class JaasFile:
 class ListenerSettings:
     """The settings of one listener."""
 
-    def __init__(self, config: BrokerConfig, endpoint: Endpoint, jaas: JaasFile) -> None:
+    def __init__(self, config: BrokerConfig, endpoint: Endpoint) -> None:
         self._config = config
-        self._jaas = jaas
         self.endpoint = endpoint
         self._prefix = f"listener.name.{endpoint.name.lower()}."
 
@@ -70,12 +69,12 @@ class ListenerSettings:
         """True if the listener has its own value."""
         return self._config.is_set(self._prefix + name)
 
-    def login(self, mechanism: str) -> Login | None:
-        """The JAAS login of a mechanism; InvalidConfigError if it is malformed."""
+    def login(self, mechanism: str, jaas: JaasFile) -> Login | None:
+        """The JAAS login of a mechanism, in the settings or in the file; InvalidConfigError if it is malformed."""
         own = f"{self._prefix}{mechanism.lower()}.sasl.jaas.config"
         text = self._config.value(own) if self._config.is_set(own) else self.value("sasl.jaas.config")
         if text is None:
-            return self._jaas.login(self.endpoint.name, mechanism)
+            return jaas.login(self.endpoint.name, mechanism)
         try:
             login = parse_login(str(text))
         except InvalidConfigError as error:
@@ -93,54 +92,49 @@ class ListenerSettings:
 def secured_listeners(
     config: BrokerConfig,
     endpoints: tuple[Endpoint, ...],
-    environment: Mapping[str, str],
+    jaas: JaasFile,
     credential_of: CredentialOf,
     random_bytes: Callable[[int], bytes],
 ) -> dict[str, ListenerSecurity]:
     """The security of the listeners by name; InvalidConfigError with one sentence if a setting cannot be used."""
-    jaas, secret = JaasFile(environment), random_bytes(32)
+    secret = random_bytes(32)
     turns = HandshakeTurns(asyncio.get_running_loop())
     return {
-        endpoint.name: _secured(ListenerSettings(config, endpoint, jaas), turns, credential_of, random_bytes, secret)
+        endpoint.name: _secured(ListenerSettings(config, endpoint), jaas, turns, credential_of, random_bytes, secret)
         for endpoint in endpoints
     }
 
 
 def reconfigure(
-    config: BrokerConfig,
-    endpoints: tuple[Endpoint, ...],
-    environment: Mapping[str, str],
-    security: Mapping[str, ListenerSecurity],
+    config: BrokerConfig, endpoints: tuple[Endpoint, ...], security: Mapping[str, ListenerSecurity]
 ) -> None:
     """Uses TLS settings that were changed while the broker runs. Those that cannot be used are logged, and the
     listener keeps what it has."""
     for endpoint in endpoints:
         contexts = security[endpoint.name].contexts
         if contexts is not None:
-            settings = ListenerSettings(config, endpoint, JaasFile(environment)).tls()
+            settings = ListenerSettings(config, endpoint).tls()
             if settings != contexts.settings:
                 contexts.use(settings)
 
 
 def peer_security(
-    config: BrokerConfig,
-    listeners: Listeners,
-    environment: Mapping[str, str],
-    secret_bytes: Callable[[int], bytes],
+    config: BrokerConfig, listeners: Listeners, jaas: JaasFile, secret_bytes: Callable[[int], bytes]
 ) -> ClientSecurity | None:
     """The security of connections to other brokers; None if they are plain. InvalidConfigError with one sentence if a
     setting cannot be used. The login is that of the listener between brokers for sasl.mechanism.inter.broker.protocol:
     its options username and password."""
     endpoint = next(item for item in listeners.opened if item.name == listeners.inter_broker)
-    settings = ListenerSettings(config, endpoint, JaasFile(environment))
+    settings = ListenerSettings(config, endpoint)
     mechanism = str(settings.value("sasl.mechanism.inter.broker.protocol"))
     own = {"security.protocol": endpoint.protocol, "sasl.mechanism": mechanism, "sasl.jaas.config": None}
-    login = settings.login(mechanism) if endpoint.protocol.startswith("SASL_") else None
+    login = settings.login(mechanism, jaas) if endpoint.protocol.startswith("SASL_") else None
     return client_security(lambda name: own[name] if name in own else settings.value(name), secret_bytes, login=login)
 
 
 def _secured(
     settings: ListenerSettings,
+    jaas: JaasFile,
     turns: HandshakeTurns,
     credential_of: CredentialOf,
     random_bytes: Callable[[int], bytes],
@@ -157,7 +151,7 @@ def _secured(
             raise InvalidConfigError(f"Listener {name} ({protocol}) cannot be opened: {error}") from error
     mechanisms = None
     if protocol.startswith("SASL_"):
-        mechanisms = _mechanisms(settings, credential_of, random_bytes, secret)
+        mechanisms = _mechanisms(settings, jaas, credential_of, random_bytes, secret)
     rules = parse_mapping_rules(str(settings.value("ssl.principal.mapping.rules") or "DEFAULT"))
     return ListenerSecurity(
         protocol,
@@ -178,14 +172,18 @@ def _number(settings: ListenerSettings, name: str) -> int:
 
 
 def _mechanisms(
-    settings: ListenerSettings, credential_of: CredentialOf, random_bytes: Callable[[int], bytes], secret: bytes
+    settings: ListenerSettings,
+    jaas: JaasFile,
+    credential_of: CredentialOf,
+    random_bytes: Callable[[int], bytes],
+    secret: bytes,
 ) -> dict[str, ServerOf]:
     enabled = settings.value("sasl.enabled.mechanisms")
     assert isinstance(enabled, tuple)
     found: dict[str, ServerOf] = {}
     for name in (str(item).strip() for item in enabled):
         if name == "PLAIN":
-            found[name] = _plain(settings)
+            found[name] = _plain(settings, jaas)
         elif name in SERVED:
             found[name] = _scram(name, credential_of, random_bytes, secret)
         else:
@@ -196,8 +194,8 @@ def _mechanisms(
     return found
 
 
-def _plain(settings: ListenerSettings) -> ServerOf:
-    login = settings.login("PLAIN")
+def _plain(settings: ListenerSettings, jaas: JaasFile) -> ServerOf:
+    login = settings.login("PLAIN", jaas)
     if login is None:
         raise InvalidConfigError(
             f"Listener {settings.endpoint.name} serves PLAIN and has no users: set listener.name."

@@ -48,11 +48,12 @@ def security_of(
         return Security(
             {item.name: PLAINTEXT for item in listeners.opened}, PeerListener(listeners.inter_broker, None), None
         )
-    from jesenska.broker.stages.secured_listeners import peer_security, reconfigure, secured_listeners
+    from jesenska.broker.stages.secured_listeners import JaasFile, peer_security, reconfigure, secured_listeners
 
-    found = secured_listeners(config, listeners.opened, environment, credential_of, secret_bytes)
+    jaas = JaasFile(environment)
+    found = secured_listeners(config, listeners.opened, jaas, credential_of, secret_bytes)
     return Security(
         found,
-        PeerListener(listeners.inter_broker, peer_security(config, listeners, environment, secret_bytes)),
-        lambda changed: reconfigure(changed, listeners.opened, environment, found),
+        PeerListener(listeners.inter_broker, peer_security(config, listeners, jaas, secret_bytes)),
+        lambda changed: reconfigure(changed, listeners.opened, found),
     )

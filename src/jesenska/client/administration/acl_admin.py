@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeVar
 
 from jesenska.base.errors import ErrorCode, KafkaError, error_name
 from jesenska.client.cluster import Cluster
@@ -20,6 +21,8 @@ from jesenska.wire.messages.k29_describe_acls import DescribeAclsRequest, Descri
 from jesenska.wire.messages.k30_create_acls import CreateAclsRequest, CreateAclsRequestCreation, CreateAclsResponse
 from jesenska.wire.messages.k31_delete_acls import DeleteAclsRequest, DeleteAclsRequestFilter, DeleteAclsResponse
 
+Asked = TypeVar("Asked", DescribeAclsRequest, DeleteAclsRequestFilter)
+
 
 class AclAdmin:
     def __init__(self, cluster: Cluster) -> None:
@@ -28,16 +31,7 @@ class AclAdmin:
     async def describe(self, wanted: AclFilter) -> list[AclBinding]:
         """The rules that a filter chooses, those of a resource one after the other. KafkaError if they are not
         told."""
-        request = DescribeAclsRequest(
-            resource_type_filter=wanted.resource_type,
-            resource_name_filter=wanted.name,
-            pattern_type_filter=wanted.pattern_type,
-            principal_filter=wanted.principal,
-            host_filter=wanted.host,
-            operation=wanted.operation,
-            permission_type=wanted.permission,
-        )
-        answer = await self.cluster.ask_any(request, DescribeAclsResponse)
+        answer = await self.cluster.ask_any(_asked(DescribeAclsRequest, wanted), DescribeAclsResponse)
         _require(answer.error_code, answer.error_message)
         return [
             _binding(
@@ -67,18 +61,7 @@ class AclAdmin:
 
     async def delete(self, filters: Sequence[AclFilter]) -> list[AclBinding]:
         """Removes the rules that filters choose, and gives them; KafkaError for the first that is not removed."""
-        wanted = [
-            DeleteAclsRequestFilter(
-                resource_type_filter=item.resource_type,
-                resource_name_filter=item.name,
-                pattern_type_filter=item.pattern_type,
-                principal_filter=item.principal,
-                host_filter=item.host,
-                operation=item.operation,
-                permission_type=item.permission,
-            )
-            for item in filters
-        ]
+        wanted = [_asked(DeleteAclsRequestFilter, item) for item in filters]
         answer = await self.cluster.ask_any(DeleteAclsRequest(filters=wanted), DeleteAclsResponse)
         removed = []
         for result in answer.filter_results:
@@ -92,6 +75,19 @@ class AclAdmin:
                     )
                 )
         return removed
+
+
+def _asked(made: type[Asked], wanted: AclFilter) -> Asked:
+    """A filter as requests have it."""
+    return made(
+        resource_type_filter=wanted.resource_type,
+        resource_name_filter=wanted.name,
+        pattern_type_filter=wanted.pattern_type,
+        principal_filter=wanted.principal,
+        host_filter=wanted.host,
+        operation=wanted.operation,
+        permission_type=wanted.permission,
+    )
 
 
 def _binding(resource: tuple[int, str, int], rule: tuple[str, str, int, int]) -> AclBinding:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from jesenska.controller.changes.change_nodes import node_number
 from jesenska.controller.changes.change_state import ChangeState, Steps
 from jesenska.controller.context import ConfigView
 from jesenska.controller.effects import Children, Get, Read
@@ -46,12 +47,11 @@ class ConfigLooks:
         (names,) = yield Read((Children(paths.CONFIG_CHANGES, paths.CONFIG_CHANGES),))
         if names is None:
             raise NoNodeError(paths.CONFIG_CHANGES)
-        new: list[tuple[int, str]] = []
-        for name in names:
-            digits = name[-10:]
-            number = int(digits) if digits.isascii() and digits.isdigit() else -1
-            if number > self._last_change:
-                new.append((number, f"{paths.CONFIG_CHANGES}/{name}"))
+        new = [
+            (number, f"{paths.CONFIG_CHANGES}/{name}")
+            for name in names
+            if (number := node_number(name)) > self._last_change
+        ]
         nodes = yield Read(tuple(Get(path) for _, path in new))
         changed: dict[str, None] = {}
         for (_, path), node in zip(new, nodes, strict=True):

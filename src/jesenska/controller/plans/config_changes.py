@@ -35,7 +35,7 @@ from jesenska.metadata import paths
 from jesenska.metadata.nodes import encode_config, encode_config_change
 from jesenska.metadata.tree_operations import Create, Delete, Operation, SetData
 
-#: How long a node under /config/changes stays, for brokers that read it late. Kafka's own figure.
+#: How long a change node stays, for brokers that read it late. Kafka's own figure.
 TOLD_FOR_MS = 15 * 60 * 1000
 
 _BRANCH_REFUSAL = (
@@ -55,8 +55,8 @@ _CLASSES: Mapping[str, frozenset[str]] = {
 
 
 class ToldChanges:
-    """The nodes under /config/changes, oldest first. Each change of settings leaves one; a later change deletes the
-    old ones."""
+    """The change nodes of settings, or of access rules, oldest first. Each change leaves one; a later change deletes
+    the old ones."""
 
     def __init__(self) -> None:
         self._nodes: dict[str, int] = {}  # when it was first seen

@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import logging
 import struct
-from collections.abc import Callable, Iterable, Mapping
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from ipaddress import IPv6Address
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -65,6 +66,11 @@ class Access:
     def rules_version(self) -> int:
         """Grows with each change of the access rules."""
         return self._acls.version
+
+    def topic_name(self, topic_id: uuid.UUID) -> str | None:
+        """The name of a topic; None if the id is unknown."""
+        topic = self.view.by_id.get(topic_id)
+        return None if topic is None else topic.name
 
     def allows(self, operation: AclOperation, kind: ResourceType, name: str) -> bool:
         """True if the user may do that; a refusal is logged."""
@@ -119,6 +125,16 @@ class Access:
 
 
 Rule = Callable[[Access, Any, int], Verdict]
+
+
+def added(field: str, refusals: Sequence[Any], *, first: bool = False) -> Amend:
+    """Puts the answers for what is refused into a list of the response: at its end, or before the others (`first`)."""
+
+    def amend(response: Any) -> None:
+        allowed = getattr(response, field)
+        setattr(response, field, [*refusals, *allowed] if first else [*allowed, *refusals])
+
+    return amend
 
 
 class Authorizer:

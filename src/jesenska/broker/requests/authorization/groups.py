@@ -13,6 +13,7 @@ from jesenska.broker.requests.authorization.access import (
     Access,
     Rule,
     Verdict,
+    added,
 )
 from jesenska.security.acls import CLUSTER_NAME, AclOperation
 from jesenska.wire.language import Message
@@ -108,7 +109,7 @@ def commit(access: Access, request: OffsetCommitRequest, version: int) -> Verdic
         return OffsetCommitResponse(topics=answered(request.topics, _REFUSED))
 
     def name_of(topic: OffsetCommitRequestTopic) -> str | None:
-        return topic.name if version < _FIRST_COMMIT_WITH_IDS else name_by_id(access, topic.topic_id)
+        return topic.name if version < _FIRST_COMMIT_WITH_IDS else access.topic_name(topic.topic_id)
 
     kept, refused = access.split(_READ, TOPIC, request.topics, name_of)
     if not refused:
@@ -117,17 +118,7 @@ def commit(access: Access, request: OffsetCommitRequest, version: int) -> Verdic
     if not kept:
         return OffsetCommitResponse(topics=failed)
     request.topics = kept
-
-    def amend(response: OffsetCommitResponse) -> None:
-        response.topics = failed + response.topics
-
-    return amend
-
-
-def name_by_id(access: Access, topic_id: Any) -> str | None:
-    """The name of a topic; None if the id is unknown."""
-    topic = access.view.by_id.get(topic_id)
-    return None if topic is None else topic.name
+    return added("topics", failed, first=True)
 
 
 # --- OffsetFetch -----------------------------------------------------------------------------------------------------
@@ -167,7 +158,7 @@ def _split_topics(access: Access, group: OffsetFetchRequestGroup, version: int) 
         return []
 
     def name_of(topic: OffsetFetchRequestGroupTopic) -> str | None:
-        return topic.name if version < _FIRST_FETCH_WITH_IDS else name_by_id(access, topic.topic_id)
+        return topic.name if version < _FIRST_FETCH_WITH_IDS else access.topic_name(topic.topic_id)
 
     group.topics, refused = access.split(_DESCRIBE, TOPIC, group.topics, name_of)
     return [
@@ -300,11 +291,7 @@ def delete(access: Access, request: DeleteGroupsRequest, version: int) -> Verdic
     if not kept:
         return DeleteGroupsResponse(results=failed)
     request.groups_names = kept
-
-    def amend(response: DeleteGroupsResponse) -> None:
-        response.results = response.results + failed
-
-    return amend
+    return added("results", failed)
 
 
 def delete_offsets(access: Access, request: OffsetDeleteRequest, version: int) -> Verdict:

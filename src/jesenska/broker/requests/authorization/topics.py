@@ -6,9 +6,8 @@ rules of the moment; here only followers are checked."""
 
 from __future__ import annotations
 
-import uuid
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from jesenska.base.errors import ErrorCode, TopicAuthorizationFailedError
@@ -21,9 +20,11 @@ from jesenska.broker.requests.authorization.access import (
     Access,
     Rule,
     Verdict,
+    added,
 )
 from jesenska.broker.requests.authorization.cluster import cluster_operations
 from jesenska.security.acls import CLUSTER_NAME, AclOperation, ResourceType
+from jesenska.wire.language import Message
 from jesenska.wire.messages.k00_produce import (
     ProduceRequest,
     ProduceRequestTopic,
@@ -34,7 +35,6 @@ from jesenska.wire.messages.k00_produce import (
 from jesenska.wire.messages.k01_fetch import FetchRequest, FetchResponse, FetchResponsePartition, FetchResponseTopic
 from jesenska.wire.messages.k02_list_offsets import (
     ListOffsetsRequest,
-    ListOffsetsResponse,
     ListOffsetsResponsePartition,
     ListOffsetsResponseTopic,
 )
@@ -57,23 +57,19 @@ from jesenska.wire.messages.k20_delete_topics import (
 )
 from jesenska.wire.messages.k21_delete_records import (
     DeleteRecordsRequest,
-    DeleteRecordsResponse,
     DeleteRecordsResponsePartition,
     DeleteRecordsResponseTopic,
 )
 from jesenska.wire.messages.k23_offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
-    OffsetForLeaderEpochResponse,
     OffsetForLeaderEpochResponsePartition,
     OffsetForLeaderEpochResponseTopic,
 )
 from jesenska.wire.messages.k32_describe_configs import (
-    DescribeConfigsRequest,
     DescribeConfigsResponse,
     DescribeConfigsResponseResult,
 )
 from jesenska.wire.messages.k33_alter_configs import (
-    AlterConfigsRequest,
     AlterConfigsResponse,
     AlterConfigsResponseResult,
 )
@@ -83,7 +79,6 @@ from jesenska.wire.messages.k37_create_partitions import (
     CreatePartitionsResponseResult,
 )
 from jesenska.wire.messages.k44_incremental_alter_configs import (
-    IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
     IncrementalAlterConfigsResponseResult,
 )
@@ -110,12 +105,6 @@ _FIRST_DELETION_WITH_IDS: Final = 6
 _FIRST_CREATION_WITH_DETAILS: Final = 5
 #: The last bytes of a batch's header that say if it is a transaction's.
 _MAGIC, _LOW_ATTRIBUTES, _MAGIC_V2, _TRANSACTIONAL = 16, 22, 2, 0x10
-
-
-def name_by_id(access: Access, topic_id: uuid.UUID) -> str | None:
-    """The name of a topic; None if the id is unknown."""
-    topic = access.view.by_id.get(topic_id)
-    return None if topic is None else topic.name
 
 
 # --- records ---------------------------------------------------------------------------------------------------------
@@ -150,7 +139,7 @@ def produce(access: Access, request: ProduceRequest, version: int) -> Verdict:
     else:
         by_id = version >= _FIRST_PRODUCE_WITH_IDS
         kept, refused = access.split(
-            _O.WRITE, TOPIC, kept, lambda topic: name_by_id(access, topic.topic_id) if by_id else topic.name
+            _O.WRITE, TOPIC, kept, lambda topic: access.topic_name(topic.topic_id) if by_id else topic.name
         )
     if not refused:
         return None
@@ -160,11 +149,7 @@ def produce(access: Access, request: ProduceRequest, version: int) -> Verdict:
         return ProduceResponse(responses=answered(refused, error))
     request.topic_data = kept
     failed = answered(refused, error)
-
-    def amend(response: ProduceResponse) -> None:
-        response.responses = response.responses + failed
-
-    return amend
+    return added("responses", failed)
 
 
 def _is_transactional(records: Any) -> bool:
@@ -218,11 +203,7 @@ def list_offsets(access: Access, request: ListOffsetsRequest, version: int) -> V
         )
         for topic in refused
     ]
-
-    def amend(response: ListOffsetsResponse) -> None:
-        response.topics = response.topics + failed
-
-    return amend
+    return added("topics", failed)
 
 
 def delete_records(access: Access, request: DeleteRecordsRequest, version: int) -> Verdict:
@@ -242,11 +223,7 @@ def delete_records(access: Access, request: DeleteRecordsRequest, version: int) 
         )
         for topic in refused
     ]
-
-    def amend(response: DeleteRecordsResponse) -> None:
-        response.topics = response.topics + failed
-
-    return amend
+    return added("topics", failed)
 
 
 def ends_of_epochs(access: Access, request: OffsetForLeaderEpochRequest, version: int) -> Verdict:
@@ -267,11 +244,7 @@ def ends_of_epochs(access: Access, request: OffsetForLeaderEpochRequest, version
         )
         for topic in refused
     ]
-
-    def amend(response: OffsetForLeaderEpochResponse) -> None:
-        response.topics = response.topics + failed
-
-    return amend
+    return added("topics", failed)
 
 
 def describe_producers(access: Access, request: DescribeProducersRequest, version: int) -> Verdict:
@@ -343,7 +316,7 @@ def _metadata_split(
     if any(item.topic_id != NO_UUID for item in asked):
         # A request by id: names are ignored. An unknown id stays, and answers the same as a refused one.
         by_id = list({item.topic_id: item for item in asked if item.topic_id != NO_UUID}.values())
-        kept, refused = access.split(_O.DESCRIBE, TOPIC, by_id, lambda item: name_by_id(access, item.topic_id))
+        kept, refused = access.split(_O.DESCRIBE, TOPIC, by_id, lambda item: access.topic_name(item.topic_id))
         return kept, [
             MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=item.topic_id)
             for item in refused
@@ -445,7 +418,7 @@ def delete(access: Access, request: DeleteTopicsRequest, version: int) -> Verdic
     else:
 
         def name_of(item: DeleteTopicsRequestTopic) -> str | None:
-            return name_by_id(access, item.topic_id) if item.topic_id != NO_UUID else item.name
+            return access.topic_name(item.topic_id) if item.topic_id != NO_UUID else item.name
 
         kept, refused_topics = access.split(_O.DELETE, TOPIC, request.topics, name_of)
         for item in {(item.name, item.topic_id): item for item in refused_topics}.values():
@@ -462,11 +435,7 @@ def delete(access: Access, request: DeleteTopicsRequest, version: int) -> Verdic
         return None
     if is_empty:
         return DeleteTopicsResponse(responses=failed)
-
-    def amend(response: DeleteTopicsResponse) -> None:
-        response.responses = response.responses + failed
-
-    return amend
+    return added("responses", failed)
 
 
 def create_partitions(access: Access, request: CreatePartitionsRequest, version: int) -> Verdict:
@@ -478,11 +447,7 @@ def create_partitions(access: Access, request: CreatePartitionsRequest, version:
     failed = [CreatePartitionsResponseResult(name=name, error_code=_REFUSED) for name in names]
     if not kept:
         return CreatePartitionsResponse(results=failed)
-
-    def amend(response: CreatePartitionsResponse) -> None:
-        response.results = response.results + failed
-
-    return amend
+    return added("results", failed)
 
 
 # --- settings --------------------------------------------------------------------------------------------------------
@@ -511,61 +476,27 @@ def _split_resources(access: Access, operation: AclOperation, resources: list[An
     return kept, refused
 
 
-def _failed_resources(answer: Any, refused: list[Any]) -> list[Any]:
-    return [
-        answer(
-            error_code=_CONFIGS[item.resource_type][1],
-            error_message=None,
-            resource_type=item.resource_type,
-            resource_name=item.resource_name,
-        )
-        for item in refused
-    ]
+def configs(operation: AclOperation, response: type[Message], field: str, answer: Callable[..., Any]) -> Rule:
+    """The rule of a request about settings: this operation on each resource. `field` is the response's list of
+    answers."""
 
+    def rule(access: Access, request: Any, version: int) -> Verdict:
+        kept, refused = _split_resources(access, operation, request.resources)
+        if not refused:
+            return None
+        request.resources = kept
+        failed = [
+            answer(
+                error_code=_CONFIGS[item.resource_type][1],
+                error_message=None,
+                resource_type=item.resource_type,
+                resource_name=item.resource_name,
+            )
+            for item in refused
+        ]
+        return added(field, failed) if kept else response(**{field: failed})
 
-def describe_configs(access: Access, request: DescribeConfigsRequest, version: int) -> Verdict:
-    kept, refused = _split_resources(access, _O.DESCRIBE_CONFIGS, request.resources)
-    if not refused:
-        return None
-    request.resources = kept
-    failed = _failed_resources(DescribeConfigsResponseResult, refused)
-    if not kept:
-        return DescribeConfigsResponse(results=failed)
-
-    def amend(response: DescribeConfigsResponse) -> None:
-        response.results = response.results + failed
-
-    return amend
-
-
-def alter_configs(access: Access, request: AlterConfigsRequest, version: int) -> Verdict:
-    kept, refused = _split_resources(access, _O.ALTER_CONFIGS, request.resources)
-    if not refused:
-        return None
-    request.resources = kept
-    failed = _failed_resources(AlterConfigsResponseResult, refused)
-    if not kept:
-        return AlterConfigsResponse(responses=failed)
-
-    def amend(response: AlterConfigsResponse) -> None:
-        response.responses = response.responses + failed
-
-    return amend
-
-
-def alter_configs_in_part(access: Access, request: IncrementalAlterConfigsRequest, version: int) -> Verdict:
-    kept, refused = _split_resources(access, _O.ALTER_CONFIGS, request.resources)
-    if not refused:
-        return None
-    request.resources = kept
-    failed = _failed_resources(IncrementalAlterConfigsResponseResult, refused)
-    if not kept:
-        return IncrementalAlterConfigsResponse(responses=failed)
-
-    def amend(response: IncrementalAlterConfigsResponse) -> None:
-        response.responses = response.responses + failed
-
-    return amend
+    return rule
 
 
 TOPIC_RULES: Final[dict[int, Rule]] = {
@@ -577,10 +508,10 @@ TOPIC_RULES: Final[dict[int, Rule]] = {
     20: delete,
     21: delete_records,
     23: ends_of_epochs,
-    32: describe_configs,
-    33: alter_configs,
+    32: configs(_O.DESCRIBE_CONFIGS, DescribeConfigsResponse, "results", DescribeConfigsResponseResult),
+    33: configs(_O.ALTER_CONFIGS, AlterConfigsResponse, "responses", AlterConfigsResponseResult),
     37: create_partitions,
-    44: alter_configs_in_part,
+    44: configs(_O.ALTER_CONFIGS, IncrementalAlterConfigsResponse, "responses", IncrementalAlterConfigsResponseResult),
     61: describe_producers,
     75: describe_partitions,
 }

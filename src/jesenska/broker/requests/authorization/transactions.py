@@ -13,6 +13,7 @@ from jesenska.broker.requests.authorization.access import (
     Access,
     Rule,
     Verdict,
+    added,
 )
 from jesenska.security.acls import CLUSTER_NAME, AclOperation
 from jesenska.wire.messages.k22_init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -131,11 +132,7 @@ def commit_offsets(access: Access, request: TxnOffsetCommitRequest, version: int
     if not kept:
         return TxnOffsetCommitResponse(topics=failed)
     request.topics = kept
-
-    def amend(response: TxnOffsetCommitResponse) -> None:
-        response.topics = failed + response.topics
-
-    return amend
+    return added("topics", failed, first=True)
 
 
 def describe(access: Access, request: DescribeTransactionsRequest, version: int) -> Verdict:

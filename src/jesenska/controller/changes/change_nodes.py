@@ -1,0 +1,31 @@
+"""Change nodes: sequential nodes under /config/changes, /kafka-acl-changes and /kafka-acl-extended-changes that
+announce a change to every broker."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from jesenska.controller.changes.change_state import ChangeState, Steps, write
+from jesenska.controller.plans.config_changes import ToldChanges
+from jesenska.metadata.tree_operations import MultiError, TreeError
+
+#: How many old nodes are deleted in one change of the tree.
+_OLD_AT_ONCE: Final = 1000
+#: The tree adds a number of this many digits to the name of a sequential node.
+_DIGITS: Final = 10
+
+
+def node_number(name: str) -> int:
+    """The number of a sequential node; -1 for another name."""
+    digits = name[-_DIGITS:]
+    return int(digits) if digits.isascii() and digits.isdigit() else -1
+
+
+def delete_old(shared: ChangeState, nodes: ToldChanges, directory: str) -> Steps:
+    """Deletes the nodes that are due. What cannot be deleted is logged as of this directory."""
+    old = nodes.due(shared.now_ms)
+    for start in range(0, len(old), _OLD_AT_ONCE):
+        try:
+            yield from write(old[start : start + _OLD_AT_ONCE])
+        except (MultiError, TreeError) as error:
+            shared.say("warning", f"old nodes under {directory} could not be deleted: {error}; they do no harm")
