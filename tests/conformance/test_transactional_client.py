@@ -11,7 +11,8 @@ import pytest
 
 from jesenska.base.errors import ErrorCode, InvalidTxnStateError, KafkaError, MessageTooLargeError, ProducerFencedError
 from jesenska.base.identifiers import TopicPartition
-from jesenska.client.administration.admin import Admin, NewTopic
+from jesenska.client.administration.admin import Admin
+from jesenska.client.administration.topic_administration import NewTopic
 from jesenska.client.cluster import Cluster
 from jesenska.client.consumer import Consumer
 from jesenska.client.coordinators import find_coordinator

@@ -10,8 +10,8 @@ import pytest
 
 from jesenska.base.errors import ErrorCode, KafkaError, NetworkException, UnknownMemberIdError
 from jesenska.base.identifiers import TopicPartition
-from jesenska.client.administration.admin import Admin, NewTopic
-from jesenska.client.administration.group_admin import GroupAdmin
+from jesenska.client.administration.admin import Admin
+from jesenska.client.administration.topic_administration import NewTopic
 from jesenska.client.client_config import ClientConfig
 from jesenska.client.cluster import Cluster
 from jesenska.client.group import GroupConsumer, RebalanceCallback
@@ -185,18 +185,18 @@ def test_a_member_that_is_forgotten_does_not_move_the_offsets_of_its_group(fast_
         key = TopicPartition("set-back", 0)
         consumer = member(cluster, "set-back", "set-back", max_poll_interval=0.3)
         await settle([consumer], 1)
-        admin = GroupAdmin(cluster)
+        admin = Admin(cluster)
         async with asyncio.timeout(30):
             while (
                 not isinstance(state := (await admin.describe_groups(["set-back"]))["set-back"], KafkaError)
                 and state.state != "Empty"
             ):
                 await asyncio.sleep(0.05)
-        assert await admin.alter_offsets("set-back", {key: 40}) == {key: None}
+        assert await admin.alter_group_offsets("set-back", {key: 40}) == {key: None}
         with pytest.raises(UnknownMemberIdError):
             await consumer.commit({key: 1})
         await consumer.close()
-        assert (await admin.offsets("set-back"))[key].offset == 40
+        assert (await admin.list_group_offsets("set-back"))[key].offset == 40
 
     run(fast_broker, work)
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from jesenska.base.errors import ErrorCode, KafkaError
 from jesenska.base.identifiers import TopicPartition
-from jesenska.client.administration.group_admin import GroupAdmin
+from jesenska.client.administration.admin import Admin
 from jesenska.client.cluster import Cluster
 from jesenska.client.group import GroupConsumer
 from jesenska.client.positions import Position
@@ -214,7 +214,7 @@ def look_at_offsets(bootstrap: str, ledger: GroupLedger, groups: list[str]) -> N
         try:
             for group in groups:
                 before = ledger.floors(group)
-                found = await GroupAdmin(cluster).offsets(group)
+                found = await Admin(cluster).list_group_offsets(group)
                 ledger.has_seen(group, before, {key: item.offset for key, item in found.items()}, "a look from outside")
         finally:
             await cluster.close()

@@ -17,7 +17,8 @@ from jesenska.base.errors import (
     TopicAuthorizationFailedError,
     UnknownTopicOrPartitionError,
 )
-from jesenska.client.administration.admin import TOPIC, Admin
+from jesenska.client.administration.admin import Admin
+from jesenska.client.administration.config_administration import TOPIC
 from jesenska.client.producer import Producer
 from jesenska.pipeline.connector.cluster_thread import ClusterThread
 from jesenska.pipeline.connector.options import SinkOptions

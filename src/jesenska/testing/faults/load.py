@@ -22,8 +22,8 @@ from typing import Any
 
 from jesenska.base.errors import ErrorCode, KafkaError
 from jesenska.base.identifiers import TopicPartition
-from jesenska.client.administration.admin import Admin, NewTopic
-from jesenska.client.administration.group_admin import GroupAdmin
+from jesenska.client.administration.admin import Admin
+from jesenska.client.administration.topic_administration import NewTopic
 from jesenska.client.client_config import ClientConfig
 from jesenska.client.cluster import Cluster
 from jesenska.client.consumer import Consumer
@@ -271,7 +271,7 @@ class RecordedLoad:
 
     async def _look_at_offsets(self, cluster: Cluster, history: ClientHistory) -> None:
         began_ns = history.now_ns()
-        offsets = await GroupAdmin(cluster).offsets(self.group)
+        offsets = await Admin(cluster).list_group_offsets(self.group)
         for key in self._keys:
             history.found(began_ns, self.group, key, offsets[key].offset if key in offsets else -1)
 
