@@ -19,6 +19,7 @@ from jesenska.base.identifiers import TopicPartition
 from jesenska.client.administration.admin import Admin
 from jesenska.client.cluster import Cluster
 from jesenska.client.group import GroupConsumer
+from jesenska.client.membership.options import MembershipOptions
 from jesenska.client.positions import Position
 
 _REBALANCED = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS)
@@ -149,9 +150,9 @@ async def read_in_group(
             cluster,
             group,
             [topic],
-            assignors=assignors,
-            session_timeout_seconds=_SESSION_SECONDS,
-            heartbeat_seconds=_HEARTBEAT_SECONDS,
+            MembershipOptions(
+                assignors=assignors, session_timeout_seconds=_SESSION_SECONDS, heartbeat_seconds=_HEARTBEAT_SECONDS
+            ),
             auto_commit_seconds=None,
             auto_offset_reset="earliest",
             max_wait_seconds=0.1,

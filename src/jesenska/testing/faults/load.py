@@ -28,6 +28,7 @@ from jesenska.client.client_config import ClientConfig
 from jesenska.client.cluster import Cluster
 from jesenska.client.consumer import Consumer
 from jesenska.client.group import GroupConsumer
+from jesenska.client.membership.options import MembershipOptions
 from jesenska.client.offsets import EARLIEST, LATEST, list_offsets
 from jesenska.client.positions import Position
 from jesenska.client.producer import Producer, RecordMetadata
@@ -325,9 +326,11 @@ class _Member(GroupConsumer):
             cluster,
             group_id,
             [topic],
-            session_timeout_seconds=_SESSION_SECONDS,
-            heartbeat_seconds=_HEARTBEAT_SECONDS,
-            max_poll_interval_seconds=_POLL_INTERVAL_SECONDS,
+            MembershipOptions(
+                session_timeout_seconds=_SESSION_SECONDS,
+                heartbeat_seconds=_HEARTBEAT_SECONDS,
+                max_poll_interval_seconds=_POLL_INTERVAL_SECONDS,
+            ),
             auto_commit_seconds=None,
             auto_offset_reset="earliest",
             on_assigned=self._given,
