@@ -1,5 +1,5 @@
-"""Matches a whole text with a pattern in RE2's syntax, by the library RE2 (google-re2). The time is proportional to the
-text for every pattern: input from the network must not cost more than its length.
+"""Matches a whole text with a pattern in RE2's syntax, by the library RE2 (google-re2). The time is proportional to
+the text for every pattern: input from the network must not cost more than its length.
 
 Apache Kafka uses RE2/J, a translation of the library. A few patterns differ: the library refuses repetitions of
 repetitions beyond 1000 in all and a backslash before a letter beyond ASCII, and takes a group's name twice."""
