@@ -45,7 +45,7 @@ class WorkerCache:
     def __init__(self, connection: ClusterThread) -> None:
         self._cluster = connection.cluster
         self._clock = connection.clock
-        self._max_age_seconds = connection.options.metadata_max_age_ms / 1000
+        self._max_age_seconds = connection.options.connections.metadata_max_age_seconds
         self._producers: dict[tuple[object, ...], list[Producer]] = {}
         self._settings: dict[str, tuple[float, TopicSettings]] = {}
 
