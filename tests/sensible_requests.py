@@ -103,6 +103,12 @@ from jesenska.wire.messages.k48_describe_client_quotas import (
     DescribeClientQuotasRequest,
     DescribeClientQuotasRequestComponent,
 )
+from jesenska.wire.messages.k49_alter_client_quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasRequestEntity,
+    AlterClientQuotasRequestEntry,
+    AlterClientQuotasRequestOp,
+)
 from jesenska.wire.messages.k50_describe_user_scram_credentials import DescribeUserScramCredentialsRequest
 from jesenska.wire.messages.k51_alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
@@ -502,6 +508,14 @@ SENSIBLE: dict[int, Callable[[Served, int], Message]] = {
     47: _offset_delete,
     48: lambda served, version: DescribeClientQuotasRequest(
         components=[DescribeClientQuotasRequestComponent(entity_type="user", match_type=_SPECIFIED, match=None)]
+    ),
+    49: lambda served, version: AlterClientQuotasRequest(
+        entries=[
+            AlterClientQuotasRequestEntry(
+                entity=[AlterClientQuotasRequestEntity(entity_type="user", entity_name=served.new_name())],
+                ops=[AlterClientQuotasRequestOp(key="producer_byte_rate", value=1e9)],
+            )
+        ]
     ),
     # It is refused: the listener has no SASL.
     36: lambda served, version: SaslAuthenticateRequest(auth_bytes=b"token"),

@@ -48,6 +48,7 @@ from jesenska.broker.requests.families import (
     TopicFamily,
     TransactionFamily,
 )
+from jesenska.broker.settings.quotas_runtime import QuotasRuntime
 from jesenska.broker.shared_parts import SharedParts
 from jesenska.broker.stages.authorization import Authorization, authorization, super_users_of
 from jesenska.broker.stages.control import Control, control
@@ -112,7 +113,8 @@ class Broker:
         self.in_force = ConfigInForce(config)
         self._loop = asyncio.get_running_loop()
         self._listeners_config = listeners_of(config)
-        self._limits = ConnectionLimits(config)
+        self._listener_names = [item.name for item in self._listeners_config.opened]
+        self._limits = ConnectionLimits(config, self._listener_names)
         self._super_users = super_users_of(config)
         self._security = security = security_of(
             config, self._listeners_config, os.environ, self._credential_of, self.machine.secret_bytes
@@ -266,7 +268,7 @@ class Broker:
         controlling = control(core, place, replication, config)
         coordinating = coordinators(core, place, replication, controlling)
         families = self._families(core, place, replication, controlling, coordinating, rules)
-        dispatcher = self._dispatcher(core, families, rules)
+        dispatcher = self._dispatcher(core, families, rules, QuotasRuntime(replication.settings, config, self.clock))
         listeners = tuple(self._listener(dispatcher, port) for port in ports)
         self._serving = Serving(place, core, replication, controlling, coordinating, dispatcher, listeners, rules)
         storage.bell.listen(replication.failures.look)
@@ -336,7 +338,9 @@ class Broker:
         )
         return {type(value): value for value in values}
 
-    def _dispatcher(self, core: SharedParts, families: Families, rules: Authorization | None) -> Dispatcher:
+    def _dispatcher(
+        self, core: SharedParts, families: Families, rules: Authorization | None, quotas: QuotasRuntime
+    ) -> Dispatcher:
         view, max_request_bytes = core.view, core.config.integer("socket.request.max.bytes")
         dispatcher = Dispatcher(
             families,
@@ -347,12 +351,15 @@ class Broker:
             self._limits,
             self._security.listeners,
             None if rules is None else rules.authorizer,
+            quotas.clients,
+            quotas.connections,
         )
 
         def limit(config: BrokerConfig) -> None:
             """Applies connection limits. A dynamic setting that is not valid is logged, and the old value stays."""
             try:
-                dispatcher.limits = ConnectionLimits(config)
+                dispatcher.limits = limits = ConnectionLimits(config, self._listener_names)
+                quotas.connections.limit(limits.creation_rates())
             except InvalidConfigError as error:
                 logger.error("a dynamic setting has no effect: %s", error)
 

@@ -61,11 +61,13 @@ class AlterBrokerSettings(NamedTuple):
     validate_only: bool = False
 
 
-class AlterUserSettings(NamedTuple):
-    """A client changes settings of a user; None removes one."""
+class AlterClientSettings(NamedTuple):
+    """A client changes settings of a user, a client id or an address: SCRAM credentials and quotas; None removes one.
+    `entity` is `users/<name>`, `users/<name>/clients/<name>`, `clients/<name>` or `ips/<address>`; names are
+    sanitized."""
 
     token: int
-    user: str
+    entity: str
     changes: Mapping[str, str | None]
 
 
@@ -206,7 +208,7 @@ Change = (
     | DeleteTopic
     | AlterTopicSettings
     | AlterBrokerSettings
-    | AlterUserSettings
+    | AlterClientSettings
     | ReadAcls
     | CreateAcls
     | DeleteAcls

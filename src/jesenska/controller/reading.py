@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
+from jesenska.controller.changes.config_looks import CLIENT_KINDS, ENTITY_KINDS
 from jesenska.controller.context import ConfigView, ControllerContext, PartitionView, TopicView
 from jesenska.metadata import paths
 from jesenska.metadata.nodes import (
@@ -66,12 +67,16 @@ async def load_topic(store: Store, name: str, *, deleting: bool = False, at_once
 
 
 async def entities(store: Store) -> list[str]:
-    """Topics, brokers and users that have settings: `topics/<name>`, `brokers/<id>`, `users/<name>`."""
-    return [
+    """Everything that has settings: `topics/<name>`, `brokers/<id>`, `users/<name>`, `users/<name>/clients/<name>`,
+    `clients/<name>`, `ips/<address>`."""
+    found = [
         f"{kind}/{name}"
-        for kind in ("topics", "brokers", "users")
+        for kind in (*ENTITY_KINDS, *CLIENT_KINDS)
         for name in await _children(store, f"{paths.CONFIG}/{kind}")
     ]
+    for user in [entity for entity in found if entity.startswith("users/")]:
+        found += [f"{user}/clients/{name}" for name in await _children(store, f"{paths.CONFIG}/{user}/clients")]
+    return found
 
 
 async def load_config(store: Store, entity: str) -> ConfigView | None:

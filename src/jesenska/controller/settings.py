@@ -1,5 +1,5 @@
-"""Settings of topics and brokers, as one broker knows them: changed by its clients, or directly in the tree; written
-by the broker that was asked, announced to every broker by a node under /config/changes, and applied.
+"""Settings of topics, brokers and clients, as one broker knows them: changed by its clients, or directly in the tree;
+written by the broker that was asked, announced to every broker by a node under /config/changes, and applied.
 
 Every broker keeps them for itself, whichever broker is controller: a topic's for its replicas and for its clients, a
 broker's for itself. A decider: events in, effects out (`work`)."""
@@ -12,14 +12,14 @@ from jesenska.config.layers import BrokerConfig, TopicConfig
 from jesenska.controller.changes.change_machine import ChangeMachine
 from jesenska.controller.changes.change_nodes import delete_old
 from jesenska.controller.changes.change_state import ChangeState, Steps, refusal, write
-from jesenska.controller.changes.config_looks import ENTITY_KINDS, ConfigLooks, config_in
+from jesenska.controller.changes.config_looks import CLIENT_KINDS, ENTITY_KINDS, ConfigLooks, config_in
 from jesenska.controller.context import ConfigView, ControllerContext
 from jesenska.controller.effects import Get, Read, SettingsChanged
 from jesenska.controller.events import (
     EVERYTHING,
     AlterBrokerSettings,
+    AlterClientSettings,
     AlterTopicSettings,
-    AlterUserSettings,
     Look,
     TopicsNew,
 )
@@ -28,13 +28,20 @@ from jesenska.controller.plans.config_changes import (
     ToldChanges,
     plan_broker_config,
     plan_broker_config_replaced,
+    plan_client_config,
     plan_topic_config,
     plan_topic_config_replaced,
-    plan_user_config,
 )
 from jesenska.metadata import paths
 from jesenska.metadata.nodes import NodeFormatError
-from jesenska.metadata.tree_operations import BadVersionError, MultiError, NodeExistsError, NoNodeError, TreeError
+from jesenska.metadata.tree_operations import (
+    BadVersionError,
+    Create,
+    MultiError,
+    NodeExistsError,
+    NoNodeError,
+    TreeError,
+)
 
 #: How often a change is planned before it is given up.
 _ATTEMPTS_MAX = 5
@@ -51,13 +58,13 @@ class Settings(ChangeMachine):
         self._shared = shared = ChangeState(broker_id, context, config)
         self._is_topic = is_topic
         self._told_changes = ToldChanges()
-        self._looks = ConfigLooks(shared, self._found, self._told_of, (*ENTITY_KINDS, "users"))
+        self._looks = ConfigLooks(shared, self._found, self._told_of, (*ENTITY_KINDS, *CLIENT_KINDS))
         super().__init__(
             shared,
             {
                 AlterTopicSettings: self._alter_topic,
                 AlterBrokerSettings: self._alter_broker,
-                AlterUserSettings: self._alter_user,
+                AlterClientSettings: self._alter_client,
                 TopicsNew: self._read,
                 Look: self._look,
             },
@@ -82,7 +89,15 @@ class Settings(ChangeMachine):
         return {
             paths.desanitize(entity.removeprefix("users/")): found.settings
             for entity, found in self._context.configs.items()
-            if entity.startswith("users/")
+            if entity.startswith("users/") and not paths.is_client_entity(entity)
+        }
+
+    def client_settings(self) -> dict[str, Mapping[str, str]]:
+        """The settings of users, client ids and addresses, by entity (`AlterClientSettings`)."""
+        return {
+            entity: found.settings
+            for entity, found in self._context.configs.items()
+            if entity.partition("/")[0] in CLIENT_KINDS
         }
 
     # --- what clients ask --------------------------------------------------------------------------------------------
@@ -107,9 +122,23 @@ class Settings(ChangeMachine):
         yield from self._carry_out(plan, event.validate_only)
         self._shared.answer(event.token)
 
-    def _alter_user(self, event: AlterUserSettings) -> Steps:
-        yield from self._carry_out(lambda: plan_user_config(self._context, event.user, event.changes), False)
+    def _alter_client(self, event: AlterClientSettings) -> Steps:
+        if paths.is_client_entity(event.entity):
+            yield from self._make_parents(event.entity)
+        yield from self._carry_out(lambda: plan_client_config(self._context, event.entity, event.changes), False)
         self._shared.answer(event.token)
+
+    def _make_parents(self, entity: str) -> Steps:
+        """Creates the nodes above the settings of a user's client, if they are missing."""
+        user, clients = f"{paths.CONFIG}/{entity.rsplit('/', 2)[0]}", f"{paths.CONFIG}/{entity.rsplit('/', 1)[0]}"
+        nodes = yield Read((Get(user), Get(clients)))
+        for path, node in zip((user, clients), nodes, strict=True):
+            if node is None:
+                try:
+                    yield from write((Create(path, b""),))
+                except (MultiError, TreeError) as error:
+                    if not isinstance(refusal(error), NodeExistsError):
+                        raise
 
     def _carry_out(self, make: Callable[[], ConfigPlan], validate_only: bool) -> Steps:
         """Carries out a plan. If another broker has written these settings meanwhile, they are read, and the plan is
@@ -157,7 +186,7 @@ class Settings(ChangeMachine):
         self._shared.answer(event.token)
 
     def _found(self, entity: str, found: ConfigView) -> Steps:
-        """The settings of `topics/<name>` or `brokers/<id>` were changed in the tree."""
+        """The settings of an entity were changed in the tree."""
         yield from ()
         self._context.configs[entity] = found
         kind, _, name = entity.partition("/")
@@ -176,5 +205,4 @@ class Settings(ChangeMachine):
     def _act(self, entity: str) -> None:
         if entity.startswith("brokers/"):
             self._shared.settings_changed()
-        if not entity.startswith("users/"):
-            self._shared.put(SettingsChanged(entity))
+        self._shared.put(SettingsChanged(entity))

@@ -133,6 +133,12 @@ def broker_config(broker_id: int | None) -> str:
     return config("brokers", DEFAULT_ENTITY if broker_id is None else str(broker_id))
 
 
+def is_client_entity(entity: str) -> bool:
+    """True for `users/<name>/clients/<name>`: the settings of a user's client."""
+    parts = entity.split("/")
+    return len(parts) == 4 and parts[0] == "users" and parts[2] == "clients"
+
+
 def sanitize(name: str) -> str:
     """Returns a user's or client's name in the form for a path: URL-encoded, `*` included, blanks as %20."""
     return quote(name, safe="-_.").replace("~", "%7E")

@@ -20,14 +20,15 @@ _RETRY_SECONDS = 0.5
 
 
 class Listener:
-    """Accepts from a socket that listens, which is closed with it."""
+    """Accepts from a socket that listens, which is closed with it. `on_accepted` returns a time in seconds for which
+    no other connection is taken; 0.0 for none."""
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
         name: str,
         listening: socket.socket,
-        on_accepted: Callable[[socket.socket, str], None],
+        on_accepted: Callable[[socket.socket, str], float],
     ) -> None:
         self.name = name
         self._loop = loop
@@ -55,10 +56,16 @@ class Listener:
                     self.name,
                     error.strerror,
                 )
-                self._loop.remove_reader(self._socket.fileno())
-                self._retry = self._loop.call_later(_RETRY_SECONDS, self.start)
+                self._pause(_RETRY_SECONDS)
                 return
-            self._on_accepted(accepted, str(address[0]))
+            pause_seconds = self._on_accepted(accepted, str(address[0]))
+            if pause_seconds > 0:
+                self._pause(pause_seconds)
+                return
+
+    def _pause(self, seconds: float) -> None:
+        self._loop.remove_reader(self._socket.fileno())
+        self._retry = self._loop.call_later(seconds, self.start)
 
     def close(self) -> None:
         if self._retry is not None:

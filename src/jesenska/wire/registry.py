@@ -37,6 +37,7 @@ class Api(NamedTuple):
 
 CONTROLLED_SHUTDOWN = 7
 API_VERSIONS = 18
+PRODUCE = 0
 
 
 def modules_by_key(package: str, path: Iterable[str]) -> dict[int, str]:

@@ -14,18 +14,20 @@ API_VERSIONS_0 = bytes.fromhex("0000000a 0012 0000 00000001 0000".replace(" ", "
 
 
 def limits(**settings: str) -> ConnectionLimits:
-    return ConnectionLimits(BrokerConfig({name.replace("_", "."): value for name, value in settings.items()}))
+    return ConnectionLimits(
+        BrokerConfig({name.replace("_", "."): value for name, value in settings.items()}), ["PLAINTEXT"]
+    )
 
 
 def test_connections_are_counted_over_all_and_by_address() -> None:
     found = limits(
         max_connections="3", max_connections_per_ip="2", max_connections_per_ip_overrides="127.0.0.9:1,[::1]:0"
     )
-    assert found.refuse("127.0.0.1", 2, 1) is None
-    assert "max.connections=3" in str(found.refuse("127.0.0.1", 3, 0))
-    assert "2 connections" in str(found.refuse("127.0.0.1", 2, 2))
-    assert "1 connections" in str(found.refuse("127.0.0.9", 1, 1))
-    assert "0 connections" in str(found.refuse("::1", 0, 0))
+    assert found.refuse("127.0.0.1", 2, 1, "PLAINTEXT", 0) is None
+    assert "max.connections=3" in str(found.refuse("127.0.0.1", 3, 0, "PLAINTEXT", 0))
+    assert "2 connections" in str(found.refuse("127.0.0.1", 2, 2, "PLAINTEXT", 0))
+    assert "1 connections" in str(found.refuse("127.0.0.9", 1, 1, "PLAINTEXT", 0))
+    assert "0 connections" in str(found.refuse("::1", 0, 0, "PLAINTEXT", 0))
 
 
 def test_overrides_that_cannot_be_read_are_refused() -> None:

@@ -20,7 +20,7 @@ from jesenska.client.administration.topic_administration import NewTopic
 from jesenska.client.consumer import Consumer
 from jesenska.client.producer import Producer
 from jesenska.config.layers import BrokerConfig
-from jesenska.controller.events import AlterUserSettings
+from jesenska.controller.events import AlterClientSettings
 from jesenska.net.channel import open_channel
 from jesenska.net.connection import ReadBuffer
 from jesenska.security.principal import Principal
@@ -98,7 +98,7 @@ async def with_eva(broker: Broker) -> None:
         name: make_credential(name, "eva-sEcret", b"salt" * 4, 4096).as_text()
         for name in ("SCRAM-SHA-256", "SCRAM-SHA-512")
     }
-    await broker.replication.settings.ask(lambda token: AlterUserSettings(token, "eva", credentials))
+    await broker.replication.settings.ask(lambda token: AlterClientSettings(token, "users/eva", credentials))
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,9 @@ def test_a_user_that_is_removed_cannot_log_in_any_more(tmp_path: Path) -> None:
         eva = login("eva", "eva-sEcret", "SCRAM-SHA-256")
         async with cluster_at(broker, "SASL_PLAINTEXT", eva) as cluster:
             await cluster.topics()
-        await broker.replication.settings.ask(lambda token: AlterUserSettings(token, "eva", {"SCRAM-SHA-256": None}))
+        await broker.replication.settings.ask(
+            lambda token: AlterClientSettings(token, "users/eva", {"SCRAM-SHA-256": None})
+        )
         async with cluster_at(broker, "SASL_PLAINTEXT", eva) as cluster:
             with pytest.raises(SaslAuthenticationFailedError):
                 await cluster.topics()

@@ -94,7 +94,7 @@ ID = uuid.UUID(int=5)
 REFUSALS: dict[int, int | None] = {
     **dict.fromkeys((0, 1, 2, 3, 19, 20, 21, 23, 32, 33, 37, 44, 61, 75), TOPIC_FAILED),
     **dict.fromkeys((8, 9, 10, 11, 12, 13, 14, 15, 42, 47), GROUP_FAILED),
-    **dict.fromkeys((4, 5, 6, 7, 27, 29, 30, 31, 34, 35, 43, 45, 46, 48, 50, 51, 56, 57, 67, 74), CLUSTER_FAILED),
+    **dict.fromkeys((4, 5, 6, 7, 27, 29, 30, 31, 34, 35, 43, 45, 46, 48, 49, 50, 51, 56, 57, 67, 74), CLUSTER_FAILED),
     **dict.fromkeys((22, 24, 25, 26, 28, 65), TRANSACTION_FAILED),
     **dict.fromkeys((16, 17, 18, 36, 60, 66), None),
 }

@@ -63,6 +63,7 @@ from jesenska.log.disk.files import probe_cold, read_ahead
 from jesenska.log.partition.partition_log import PartitionLog
 from jesenska.log.partition.reading import ReadResult, aborted_transactions, warm_up_for
 from jesenska.log.segments.segment import ColdError
+from jesenska.quotas.client_quotas import ClientLimits
 from jesenska.records.header import MAGIC_V2
 from jesenska.replication.leader.read_replicas import nearest_follower
 from jesenska.replication.partition import Partition
@@ -85,6 +86,9 @@ _UNKNOWN = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, Er
 _READ_COMMITTED = 1
 _FIRST_AT_FOLLOWERS = 11
 _FIRST_WITH_LEADERS = 16
+
+#: The bytes of an answer beside its records, about.
+_ANSWER_BYTES = 60
 
 #: The partitions that a request names, topic by topic.
 Plan = list[tuple[FetchRequestTopic, list[WantedPartition]]]
@@ -123,6 +127,9 @@ class Fetch:
         self._context = context
         self._access = context.access
         self.max_bytes = min(request.max_bytes, uses.rules.max_bytes)
+        limits = context.limits
+        if limits is not None and limits.fetch_max_bytes is not None:
+            self.max_bytes = min(self.max_bytes, limits.fetch_max_bytes)
         self.min_bytes = min(request.min_bytes, self.max_bytes)
         #: The leaders that the answer names; None if there are none.
         self._moved: set[int] | None = None
@@ -177,6 +184,9 @@ class Fetch:
                     self._time_is_up = self.seconds_left() <= 0
                 state = self.read()
             elif state is ANSWERING:
+                if self._context.limits is not None and self._is_throttled(self._context.limits):
+                    self.release()
+                    return self.throttled_response()
                 self._response = self.response()
                 if self._regions and not self._conversions and not self._is_woken:
                     cold = [region for region in self._regions if probe_cold(region)]
@@ -204,6 +214,18 @@ class Fetch:
             else:
                 self.release()
                 return None
+
+    def _is_throttled(self, limits: ClientLimits) -> bool:
+        """Counts the answer; True if the client is above a quota, and gets an empty one."""
+        size_bytes = sum([region.size_bytes for region in self._regions]) + _ANSWER_BYTES
+        context, now_ms = self._context, int(self._uses.clock.monotonic() * 1000)
+        context.is_counted = True
+        context.throttle_ms = limits.fetched(size_bytes, context.seconds_in_work(), now_ms)
+        return context.throttle_ms > 0
+
+    def throttled_response(self) -> FetchResponse:
+        """The answer to a client above its quota: no records. A session stays as it was."""
+        return FetchResponse()
 
     def _after(self, event: FetchEvent) -> FetchState:
         """The state after an event; a client that has gone counts first."""
@@ -628,6 +650,12 @@ class SessionFetch(Fetch):
         if self._moved:
             self.tell_endpoints(response)
         return response
+
+    def throttled_response(self) -> FetchResponse:
+        session = self._session
+        if session.epoch != self._epoch:
+            return FetchResponse(error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH, session_id=session.session_id)
+        return FetchResponse(session_id=session.session_id)
 
     def wait(self) -> None:
         self.watch()

@@ -51,7 +51,8 @@ def replica_of(request: FetchRequest) -> int:
 
 
 def handle_follower(uses: FetchFamily, request: FetchRequest, context: Context) -> Outcome:
-    """Answers a follower's fetch, at once or later."""
+    """Answers a follower's fetch, at once or later. Quotas of clients do not count it."""
+    context.limits = None
     by_id = context.version >= _FIRST_WITH_IDS
     sessions, now_ms = uses.sessions, int(uses.clock.monotonic() * 1000)
     if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):

@@ -3,7 +3,7 @@
     1      validate_only, error messages
     4      partitions and replication factor may be -1, the broker's defaults
     5      answers partitions, replication factor and settings
-    6      throttling is the client's matter
+    6      a client above its quota of changes is refused (KIP-599)
     7      answers topic ids
 
 A topic that is answered as created can be written to and read from everywhere. A name that is twice in a request is
@@ -21,6 +21,7 @@ from jesenska.broker.requests.change_log import log_change
 from jesenska.broker.requests.connection import Context, Outcome
 from jesenska.broker.requests.families import TopicFamily
 from jesenska.broker.requests.gate import handles
+from jesenska.broker.requests.mutations import Mutations
 from jesenska.broker.slices import Slices
 from jesenska.controller.plans.topics import TopicCreation, TopicPlan, duplicates
 from jesenska.wire.messages.k19_create_topics import (
@@ -35,6 +36,7 @@ from jesenska.wire.messages.k19_create_topics import (
 #: wait for it.
 _FIRST_WITH_DEADLINE = 2
 _FIRST_WITH_DETAILS = 5
+_FIRST_STRICT = 6
 
 
 @handles(CreateTopicsRequest, TopicFamily)
@@ -60,6 +62,7 @@ async def _create(uses: TopicFamily, request: CreateTopicsRequest, context: Cont
     response = CreateTopicsResponse()
     answered: set[str] = set()
     between = Slices(uses.clock)
+    mutations = Mutations(context, uses.clock.monotonic(), is_strict=context.version >= _FIRST_STRICT)
     for item in request.topics:
         await between()
         if item.name in answered:
@@ -70,6 +73,7 @@ async def _create(uses: TopicFamily, request: CreateTopicsRequest, context: Cont
         try:
             if item.name in twice:
                 raise InvalidRequestError("Duplicate topic name.")
+            mutations.check()
             plan, topic = await uses.controller.create(
                 _wanted(item, context.version), validate_only=request.validate_only
             )
@@ -79,6 +83,7 @@ async def _create(uses: TopicFamily, request: CreateTopicsRequest, context: Cont
             continue
         if not request.validate_only:
             replicas = plan.topic.node.replicas
+            mutations.count(len(replicas))
             log_change(
                 context,
                 f"topic {item.name} was created with {len(replicas)} partitions of "

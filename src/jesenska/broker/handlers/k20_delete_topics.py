@@ -1,6 +1,6 @@
 """DeleteTopics (key 20), versions 0-6.
 
-    5      error messages
+    5      error messages; a client above its quota of changes is refused (KIP-599)
     6      by name or by id; an id that is not known answers UNKNOWN_TOPIC_ID
 
 A topic that is named twice (by its name, by its id, by either) is INVALID_REQUEST, answered once and not deleted, as
@@ -23,6 +23,7 @@ from jesenska.broker.requests.change_log import log_change
 from jesenska.broker.requests.connection import Context, Outcome
 from jesenska.broker.requests.families import TopicFamily
 from jesenska.broker.requests.gate import handles
+from jesenska.broker.requests.mutations import Mutations
 from jesenska.broker.slices import Slices
 from jesenska.controller.plans.topics import duplicates
 from jesenska.wire.messages.k20_delete_topics import (
@@ -32,6 +33,7 @@ from jesenska.wire.messages.k20_delete_topics import (
     DeleteTopicsResponseTopic,
 )
 
+_FIRST_STRICT = 5
 _FIRST_WITH_IDS = 6
 
 
@@ -63,6 +65,7 @@ async def _delete(uses: TopicFamily, request: DeleteTopicsRequest, context: Cont
     both = {topic.name for topic in map(uses.view.by_id.get, by_id) if topic is not None} & set(by_name)
     response = DeleteTopicsResponse()
     between = Slices(uses.clock)
+    mutations = Mutations(context, uses.clock.monotonic(), is_strict=context.version >= _FIRST_STRICT)
     answered: set[str | uuid.UUID] = set()
     for item in wanted:
         await between()
@@ -92,7 +95,10 @@ async def _delete(uses: TopicFamily, request: DeleteTopicsRequest, context: Cont
                 raise UnknownTopicIdError("This server does not host this topic ID.")
             if known is not None:
                 answer.name, answer.topic_id = known.name, known.topic_id
+            mutations.check()
+            partitions = 0 if known is None else len(known.partitions)
             await uses.controller.delete(answer.name or "")
+            mutations.count(partitions)
             log_change(context, f"topic {answer.name} was deleted")
             if late:
                 answer.error_code = ErrorCode.REQUEST_TIMED_OUT  # it is gone, but no client waits for that

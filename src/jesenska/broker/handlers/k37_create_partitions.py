@@ -1,5 +1,6 @@
-"""CreatePartitions (key 37), versions 0-3: raises topics to more partitions. Version 3 may be throttled, which is the
-client's matter. A time-out of 0 or less has passed on arrival: REQUEST_TIMED_OUT, and nothing is done."""
+"""CreatePartitions (key 37), versions 0-3: raises topics to more partitions. From version 3 on a
+client above its quota of changes is refused (KIP-599). A time-out of 0 or less has passed on arrival:
+REQUEST_TIMED_OUT, and nothing is done."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from jesenska.broker.requests.change_log import log_change
 from jesenska.broker.requests.connection import Context, Outcome
 from jesenska.broker.requests.families import TopicFamily
 from jesenska.broker.requests.gate import handles
+from jesenska.broker.requests.mutations import Mutations
 from jesenska.broker.slices import Slices
 from jesenska.controller.plans.topics import duplicates
 from jesenska.wire.messages.k37_create_partitions import (
@@ -16,6 +18,8 @@ from jesenska.wire.messages.k37_create_partitions import (
     CreatePartitionsResponse,
     CreatePartitionsResponseResult,
 )
+
+_FIRST_STRICT = 3
 
 
 @handles(CreatePartitionsRequest, TopicFamily)
@@ -34,6 +38,7 @@ async def _create(uses: TopicFamily, request: CreatePartitionsRequest, context: 
     response = CreatePartitionsResponse()
     answered: set[str] = set()
     between = Slices(uses.clock)
+    mutations = Mutations(context, uses.clock.monotonic(), is_strict=context.version >= _FIRST_STRICT)
     for item in request.topics:
         await between()
         if item.name in answered:
@@ -47,8 +52,12 @@ async def _create(uses: TopicFamily, request: CreatePartitionsRequest, context: 
             assignments = (
                 None if item.assignments is None else [assignment.broker_ids for assignment in item.assignments]
             )
+            mutations.check()
+            known = uses.view.topics.get(item.name)
+            before = 0 if known is None else len(known.partitions)
             await uses.controller.expand(item.name, item.count, assignments, validate_only=request.validate_only)
             if not request.validate_only:
+                mutations.count(item.count - before)
                 log_change(context, f"topic {item.name} has {item.count} partitions now")
         except Exception as error:
             refused = as_kafka_error(error)

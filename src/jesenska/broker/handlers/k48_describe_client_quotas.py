@@ -1,7 +1,8 @@
-"""DescribeClientQuotas (key 48), versions 0-1: the filter is checked as Kafka does, and no quota matches (KIP-546).
+"""DescribeClientQuotas (key 48), versions 0-1: the quotas of entities that a filter chooses (KIP-546).
 
-Left out: quotas themselves. None can be set here, and those in a tree that Kafka has written are not read.
-"""
+A component of the filter chooses entities with this name, with the default, or with any name of its kind. With
+`strict` they have no other kinds; without components nothing is strict enough to match, and everything matches
+otherwise. Answers are sorted by their entities."""
 
 from __future__ import annotations
 
@@ -9,10 +10,17 @@ from jesenska.base.errors import InvalidRequestError, KafkaError, UnsupportedVer
 from jesenska.broker.requests.connection import Context, Outcome
 from jesenska.broker.requests.families import SecurityFamily
 from jesenska.broker.requests.gate import handles
+from jesenska.broker.requests.quota_entities import KINDS, TREE_KINDS
+from jesenska.broker.settings.quotas_runtime import named, quota_values
+from jesenska.metadata import paths
+from jesenska.quotas.entities import CLIENT_QUOTAS, CONNECTION_CREATION_RATE
 from jesenska.wire.messages.k48_describe_client_quotas import (
     DescribeClientQuotasRequest,
     DescribeClientQuotasRequestComponent,
     DescribeClientQuotasResponse,
+    DescribeClientQuotasResponseEntity,
+    DescribeClientQuotasResponseEntry,
+    DescribeClientQuotasResponseValue,
 )
 
 _USER, _CLIENT_ID, _IP = "user", "client-id", "ip"
@@ -26,7 +34,42 @@ def handle(uses: SecurityFamily, request: DescribeClientQuotasRequest, context: 
         _check(request.components)
     except KafkaError as error:
         return DescribeClientQuotasResponse(error_code=error.code, error_message=error.message, entries=None)
-    return DescribeClientQuotasResponse(error_message="", entries=[])
+    entries = []
+    for entity, settings in sorted(uses.settings.client_settings().items()):
+        names = {TREE_KINDS[kind]: _name(name) for kind, name in named(entity).items()}
+        values = quota_values(settings, (CONNECTION_CREATION_RATE,) if _IP in names else CLIENT_QUOTAS)
+        if values and _matches(request.components, names, request.strict):
+            entries.append(_entry(names, values))
+    return DescribeClientQuotasResponse(error_message="", entries=entries)
+
+
+def _name(name: str) -> str | None:
+    return None if name == paths.DEFAULT_ENTITY else paths.desanitize(name)
+
+
+def _matches(
+    components: list[DescribeClientQuotasRequestComponent], names: dict[str, str | None], strict: bool
+) -> bool:
+    for component in components:
+        kind = component.entity_type
+        if kind not in names:
+            return False
+        if component.match_type == _EXACT and names[kind] != component.match:
+            return False
+        if component.match_type == _DEFAULT and names[kind] is not None:
+            return False
+    return not strict or len(components) == len(names)
+
+
+def _entry(names: dict[str, str | None], values: dict[str, float]) -> DescribeClientQuotasResponseEntry:
+    return DescribeClientQuotasResponseEntry(
+        entity=[
+            DescribeClientQuotasResponseEntity(entity_type=kind, entity_name=names[kind])
+            for kind in KINDS
+            if kind in names
+        ],
+        values=[DescribeClientQuotasResponseValue(key=key, value=value) for key, value in values.items()],
+    )
 
 
 def _check(components: list[DescribeClientQuotasRequestComponent]) -> None:

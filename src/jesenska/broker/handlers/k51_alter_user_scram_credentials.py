@@ -18,6 +18,7 @@ from jesenska.broker.requests.change_log import log_change
 from jesenska.broker.requests.connection import Context, Outcome
 from jesenska.broker.requests.families import SecurityFamily
 from jesenska.broker.requests.gate import handles
+from jesenska.metadata import paths
 from jesenska.security.scram import MAX_ITERATIONS, MECHANISM_CODES, MIN_ITERATIONS, credential_of
 from jesenska.wire.messages.k51_alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
@@ -37,7 +38,7 @@ async def handle(uses: SecurityFamily, request: AlterUserScramCredentialsRequest
                 raise KafkaError.of(ErrorCode.NOT_CONTROLLER, "This broker is not the controller.")
             if refused is not None:
                 raise refused
-            await uses.alter_user(name, changes)
+            await uses.alter_client(f"users/{paths.sanitize(name)}", changes)
             log_change(context, f"SCRAM credentials of user {name!a} were changed")
         except Exception as failure:
             told = as_kafka_error(failure)

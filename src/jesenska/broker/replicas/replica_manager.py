@@ -394,11 +394,12 @@ class ReplicaManager:
                     self._told(partition, topic)
 
     def settings_changed(self, entity: str) -> None:
-        """The settings of `topics/<name>` or `brokers/<id>` have changed."""
+        """The settings of an entity have changed: `topics/<name>`, `brokers/<id>`, or of clients, which have no effect
+        here."""
         kind, _, name = entity.partition("/")
         if kind == "topics":
             self._configure(name)
-        elif name in (paths.DEFAULT_ENTITY, str(self._core.broker_id)):
+        elif kind == "brokers" and name in (paths.DEFAULT_ENTITY, str(self._core.broker_id)):
             self._core.in_force.change(self._settings.config)
             if self._links.divide(self._core.config.integer("num.replica.fetchers")):
                 for topic in self._core.view.topics.values():

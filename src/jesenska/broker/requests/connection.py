@@ -18,9 +18,10 @@ are in work at once, so that a producer with five requests in flight is waited f
 still leave in the order of the requests, and any other request waits until all of them have been answered.
 
 What each request passes before its handler, and where it is counted, is `gate`. If the broker has an authorizer, its
-rule for the request comes next: it may refuse it, or amend its answer (`authorization.access`). Request bytes are
-views into the connection's buffer: a handler that answers LATER and still needs them calls `context.keep(view)` before
-it returns. All connections of a broker are with `dispatch`.
+rule for the request comes next: it may refuse it, or amend its answer (`authorization.access`). If the client has
+quotas, its request is counted when the answer is ready; above a quota the client waits (`quotas.client_quotas`).
+Request bytes are views into the connection's buffer: a handler that answers LATER and still needs them calls
+`context.keep(view)` before it returns. All connections of a broker are with `dispatch`.
 """
 
 from __future__ import annotations
@@ -46,13 +47,15 @@ from jesenska.broker.requests.authentication import Authentication, ListenerSecu
 from jesenska.broker.requests.authorization.access import Access, Amend, Authorizer
 from jesenska.broker.requests.families import Families
 from jesenska.broker.requests.gate import Gate, Stages, UnknownApiVersionsError
+from jesenska.broker.requests.served import BETWEEN_BROKERS
 from jesenska.net.connection import FramedConnection, ReadBuffer
+from jesenska.quotas.client_quotas import ClientLimits, ClientQuotas
 from jesenska.security.principal import ANONYMOUS, NoMappingError, Principal
 from jesenska.security.sasl import SaslError
 from jesenska.wire.codec import MalformedMessageError, encoder
 from jesenska.wire.language import Message
 from jesenska.wire.messages.k18_api_versions import ApiVersionsResponse
-from jesenska.wire.registry import API_VERSIONS, Api
+from jesenska.wire.registry import API_VERSIONS, PRODUCE, Api
 
 logger = logging.getLogger(__name__)
 
@@ -93,12 +96,15 @@ class Context:
         "correlation_id",
         "ended_at",
         "is_answered",
+        "is_counted",
         "lets_next",
+        "limits",
         "on_abandoned",
         "principal",
         "received_at",
         "response",
         "size_bytes",
+        "throttle_ms",
         "version",
     )
 
@@ -120,6 +126,12 @@ class Context:
         self.access: Access | None = None
         #: Puts what was refused into the answer.
         self.amend: Amend | None = None
+        #: The client's quotas; None if it has none.
+        self.limits: ClientLimits | None = None
+        #: The time for which the client waits after this request, as far as the handler knows it; and True if the
+        #: handler has counted all of it.
+        self.throttle_ms = 0
+        self.is_counted = False
         self.api = api
         self.version = version
         self.correlation_id = correlation_id
@@ -135,6 +147,10 @@ class Context:
         self.response: Message | None = None
         #: Called when the connection closes while the request waits, so that its holder lets go.
         self.on_abandoned: Callable[[], None] | None = None
+
+    def seconds_in_work(self) -> float:
+        """The time that the handler has taken, without waits."""
+        return (self.ended_at or self.connection.now()) - self.begun_at
 
     def keep(self, view: memoryview) -> memoryview:
         """The bytes of the request for as long as the handler wants them."""
@@ -175,9 +191,11 @@ class SharedByConnections:
         clock: Clock,
         max_request_bytes: int,
         closed: Callable[[Connection, str], None],
-        authorizer: Authorizer | None = None,
+        authorizer: Authorizer | None,
+        quotas: ClientQuotas,
     ) -> None:
         self.authorizer = authorizer
+        self.quotas = quotas
         self.families = families
         self.loop = loop
         self.monotonic = clock.monotonic
@@ -212,6 +230,7 @@ class Connection:
         "_returning",
         "_sending_since",
         "_shared",
+        "_unmuting",
         "active_at",
         "authentication",
         "client_host",
@@ -246,6 +265,8 @@ class Connection:
         #: Memory of the answer that was converted for it.
         self._lent_bytes = 0
         self._progress = (0, 0)
+        #: Set while no request is taken, since the client is above a quota.
+        self._unmuting: asyncio.TimerHandle | None = None
         #: The time at which its last request came or its last answer left, or bytes of one were last seen to move.
         self.active_at = shared.monotonic()
         self.framed = FramedConnection(
@@ -295,7 +316,7 @@ class Connection:
         return self.framed.send([len(answer).to_bytes(4, "big"), answer], len(answer) + 4)
 
     def _on_frame(self, view: memoryview) -> bool:
-        if self._in_work and bytes(view[:2]) != _PRODUCE:
+        if self._unmuting is not None or (self._in_work and bytes(view[:2]) != _PRODUCE):
             return self.framed.put_back()
         shared = self._shared
         if self.authentication is not None:
@@ -322,6 +343,8 @@ class Connection:
             return True
         api = served.api
         context = Context(self, api, version, correlation_id, client_id, len(view), received_at, shared.monotonic())
+        if shared.quotas.is_active:
+            context.limits = shared.quotas.limits_for(self.principal.name, client_id or "")
         self._in_work.append(context)
         self._returning = True
         try:
@@ -367,7 +390,7 @@ class Connection:
 
     def _may_take_next(self) -> bool:
         """True when the next request may be taken."""
-        if self._sending_since is not None:
+        if self._sending_since is not None or self._unmuting is not None:
             return False
         in_work = self._in_work
         if not in_work:
@@ -417,8 +440,37 @@ class Connection:
             context = in_work.pop(0)
             if context.amend is not None and not self._amended(context, context.amend):
                 return
+            if context.limits is not None:
+                self._throttle(context, context.limits)
             if context.response is not None:
                 self._send(context, context.response)
+
+    def _throttle(self, context: Context, limits: ClientLimits) -> None:
+        """Counts a request whose answer is ready. A client above a quota is told the time for which it has to wait;
+        its next request is not taken before."""
+        throttle_ms = context.throttle_ms
+        if not context.is_counted:
+            key, now_ms = context.api.key, self._shared.quotas.now_ms()
+            if key == PRODUCE:
+                throttle_ms = limits.produced(context.size_bytes, now_ms)
+            if context.response is not None and key not in BETWEEN_BROKERS:
+                throttle_ms = max(throttle_ms, limits.requested(context.seconds_in_work(), now_ms))
+        if throttle_ms <= 0:
+            return
+        if context.response is not None and hasattr(context.response, "throttle_time_ms"):
+            context.response.throttle_time_ms = throttle_ms
+        if not self.framed.closed:
+            if self._unmuting is not None:
+                self._unmuting.cancel()
+            self._unmuting = self._shared.loop.call_later(throttle_ms / 1000, self._unmute)
+
+    def _unmute(self) -> None:
+        self._unmuting = None
+        self.take_next()
+
+    def now(self) -> float:
+        """The time, as in `Context.begun_at`."""
+        return self._shared.monotonic()
 
     def _amended(self, context: Context, amend: Amend) -> bool:
         """Puts refusals into an answer; False if the connection is closed instead: there is no answer, or it cannot be
@@ -510,8 +562,8 @@ class Connection:
 
     @property
     def waits_for_us(self) -> bool:
-        """True while one of its requests is in work: then it is not idle."""
-        return bool(self._in_work)
+        """True while one of its requests is in work, or it has to wait: then it is not idle."""
+        return bool(self._in_work) or self._unmuting is not None
 
     def _refuse_api_versions(self, correlation_id: int) -> bool:
         gate = self._shared.gate
@@ -535,6 +587,9 @@ class Connection:
 
     def _on_closed(self, reason: str) -> None:
         self._shared.closed(self, reason)
+        if self._unmuting is not None:
+            self._unmuting.cancel()
+            self._unmuting = None
         abandoned, self._in_work = self._in_work, []
         if self._lent_bytes:
             self._give_back()

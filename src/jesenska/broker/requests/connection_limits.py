@@ -12,13 +12,17 @@ pieces that the client takes at once (0.6 M x 1000 B in lz4 read in a group: 0.4
 from __future__ import annotations
 
 import socket
+from collections.abc import Sequence
 from contextlib import suppress
 from ipaddress import ip_address
 
 from jesenska.base.errors import InvalidConfigError
 from jesenska.config.layers import BrokerConfig
+from jesenska.config.settings.broker_settings import LISTENER_PREFIX
 
 _UNLIMITED_SECONDS = float("inf")
+#: A rate of new connections that is none.
+_UNLIMITED_RATE = 2**31 - 1
 #: The send buffer towards a client on this machine.
 _LOCAL_SEND_BYTES = 400_000
 
@@ -26,7 +30,9 @@ _LOCAL_SEND_BYTES = 400_000
 class ConnectionLimits:
     """The limits as a configuration has them; InvalidConfigError for overrides that cannot be read."""
 
-    def __init__(self, config: BrokerConfig) -> None:
+    def __init__(self, config: BrokerConfig, listeners: Sequence[str]) -> None:
+        self._config = config
+        self._listeners = tuple(listeners)
         idle_ms = config.integer("connections.max.idle.ms")
         self._idle_seconds = idle_ms / 1000 if idle_ms >= 0 else _UNLIMITED_SECONDS
         self._all = config.integer("max.connections")
@@ -35,10 +41,28 @@ class ConnectionLimits:
         self._send_bytes = _explicit(config, "socket.send.buffer.bytes")
         self._receive_bytes = _explicit(config, "socket.receive.buffer.bytes")
 
-    def refuse(self, host: str, connections: int, from_host: int) -> str | None:
-        """The reason why another connection from the host is refused; None if it is accepted."""
+    def creation_rates(self) -> dict[str | None, float]:
+        """The quotas of new connections by listener; None is the broker's (max.connection.creation.rate)."""
+        rates: dict[str | None, float] = {}
+        for name in (None, *self._listeners):
+            rate = self._own(name, "max.connection.creation.rate")
+            if rate is not None and rate < _UNLIMITED_RATE:
+                rates[name] = float(rate)
+        return rates
+
+    def _own(self, listener: str | None, setting: str) -> int | None:
+        """A setting of the broker, or of a listener if that has a value of its own."""
+        name = setting if listener is None else f"{LISTENER_PREFIX}{listener.lower()}.{setting}"
+        return self._config.integer(name) if listener is None or self._config.is_set(name) else None
+
+    def refuse(self, host: str, connections: int, from_host: int, listener: str, from_listener: int) -> str | None:
+        """The reason why another connection from the host is refused; None if it is accepted. A listener may have a
+        limit of its own below the broker's."""
         if connections >= self._all:
             return f"max.connections={self._all} is reached"
+        own = self._own(listener, "max.connections")
+        if own is not None and from_listener >= own:
+            return f"max.connections={own} of listener {listener} is reached"
         limit = self._overrides.get(host, self._per_host)
         return (
             f"{limit} connections from one address are allowed (max.connections.per.ip)" if from_host >= limit else None

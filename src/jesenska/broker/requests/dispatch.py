@@ -16,10 +16,14 @@ from jesenska.broker.requests.authorization.access import Authorizer
 from jesenska.broker.requests.connection import Connection, SharedByConnections
 from jesenska.broker.requests.connection_limits import ConnectionLimits
 from jesenska.broker.requests.families import Families
+from jesenska.quotas.client_quotas import ClientQuotas
+from jesenska.quotas.connection_rates import ConnectionRates
 
 logger = logging.getLogger(__name__)
 
 _SECONDS_BETWEEN_WARNINGS = 10.0
+#: Refused connections that wait to be closed.
+_DELAYED_MAX = 1000
 
 
 class Dispatcher:
@@ -35,18 +39,25 @@ class Dispatcher:
         max_request_bytes: int,
         limits: ConnectionLimits,
         security: Mapping[str, ListenerSecurity],
-        authorizer: Authorizer | None = None,
+        authorizer: Authorizer | None,
+        quotas: ClientQuotas,
+        rates: ConnectionRates,
     ) -> None:
         self.limits = limits
+        self._loop = loop
+        self._rates = rates
+        #: Connections that are closed later, as their address opens too many, with the timers that close them.
+        self._delayed: dict[socket.socket, asyncio.TimerHandle] = {}
         self._security = security
         self._shared = SharedByConnections(
-            families, partition_count, loop, clock, max_request_bytes, self._forget, authorizer
+            families, partition_count, loop, clock, max_request_bytes, self._forget, authorizer, quotas
         )
         self._monotonic = clock.monotonic
         self.gate = self._shared.gate
         #: The open connections, in the order of arrival.
         self.connections: dict[Connection, None] = {}
         self._by_host: Counter[str] = Counter()
+        self._by_listener: Counter[str] = Counter()
         self._refused_at = -_SECONDS_BETWEEN_WARNINGS
 
     @property
@@ -54,24 +65,55 @@ class Dispatcher:
         """Memory of converted answers that have not left."""
         return self._shared.lent_bytes
 
-    def accept(self, sock: socket.socket, client_host: str, listener_name: str) -> None:
-        """Takes a new connection, or closes it if a limit is reached."""
-        refused = self.limits.refuse(client_host, len(self.connections), self._by_host[client_host])
+    def accept(self, sock: socket.socket, client_host: str, listener_name: str) -> float:
+        """Takes a new connection, or closes it if a limit is reached. Returns the time for which the listener takes no
+        other, in seconds."""
+        refused = self.limits.refuse(
+            client_host,
+            len(self.connections),
+            self._by_host[client_host],
+            listener_name,
+            self._by_listener[listener_name],
+        )
         if refused is not None:
             sock.close()
-            if self._refused_at + _SECONDS_BETWEEN_WARNINGS < self._monotonic():
-                self._refused_at = self._monotonic()
-                logger.warning("a connection from %s was refused: %s", client_host, refused)
-            return
+            self._warn(client_host, refused)
+            return 0.0
+        pause_ms, close_after_ms = self._rates.took(listener_name, client_host)
+        if close_after_ms:
+            self._close_later(sock, client_host, close_after_ms / 1000)
+            return 0.0
         self.limits.size_buffers(sock, client_host)
         self.limits.watch_peer(sock)
         self._by_host[client_host] += 1
+        self._by_listener[listener_name] += 1
         connection = Connection(self._shared, sock, client_host, listener_name, self._security[listener_name])
         self.connections[connection] = None
+        return pause_ms / 1000
+
+    def _close_later(self, sock: socket.socket, client_host: str, seconds: float) -> None:
+        """Closes a connection whose address opens too many when its rate is within the quota again; at once if many of
+        these wait already."""
+        self._warn(client_host, "its address opens more connections than its connection_creation_rate")
+        if len(self._delayed) >= _DELAYED_MAX:
+            sock.close()
+            return
+
+        def close() -> None:
+            del self._delayed[sock]
+            sock.close()
+
+        self._delayed[sock] = self._loop.call_later(seconds, close)
+
+    def _warn(self, client_host: str, reason: str) -> None:
+        if self._refused_at + _SECONDS_BETWEEN_WARNINGS < self._monotonic():
+            self._refused_at = self._monotonic()
+            logger.warning("a connection from %s was refused: %s", client_host, reason)
 
     def _forget(self, connection: Connection, reason: str) -> None:
         if connection in self.connections:
             del self.connections[connection]
+            self._by_listener[connection.listener_name] -= 1
             self._by_host[connection.client_host] -= 1
             if not self._by_host[connection.client_host]:
                 del self._by_host[connection.client_host]
@@ -96,3 +138,7 @@ class Dispatcher:
             task.cancel()
         for connection in list(self.connections):
             connection.framed.close("the broker stops")
+        for sock, timer in self._delayed.items():
+            timer.cancel()
+            sock.close()
+        self._delayed.clear()

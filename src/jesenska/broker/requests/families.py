@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from jesenska.base.errors import ClusterAuthorizationFailedError
-from jesenska.controller.events import AlterUserSettings
+from jesenska.controller.events import AlterClientSettings
 
 if TYPE_CHECKING:
     import asyncio
@@ -158,6 +158,7 @@ class SecurityFamily:
     settings: SettingsRuntime
     acls: AclsRuntime | None = None
 
-    async def alter_user(self, user: str, changes: Mapping[str, str | None]) -> None:
-        """Changes settings of a user in the tree; None removes one."""
-        await self.settings.ask(lambda token: AlterUserSettings(token, user, changes))
+    async def alter_client(self, entity: str, changes: Mapping[str, str | None]) -> None:
+        """Changes settings of a user, a client id or an address in the tree; None removes one. `entity`: see
+        `AlterClientSettings`."""
+        await self.settings.ask(lambda token: AlterClientSettings(token, entity, changes))

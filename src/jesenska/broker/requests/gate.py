@@ -12,8 +12,7 @@ version 0.
 Each request is stamped at Kafka's boundaries (RULINGS): frame read, handler begins, handler ends, answer ready, last
 byte written. `Stages` adds them up per API.
 
-Who asks is known before (`authentication`), and what is allowed is checked after (`authorization`). Left out, with
-their place here: quotas.
+Who asks is known before (`authentication`); what is allowed, and how much, is checked after (`connection`).
 """
 
 from __future__ import annotations

@@ -52,6 +52,7 @@ VERSIONS: Final[Mapping[int, tuple[int, int]]] = {
     46: (0, 0),  # ListPartitionReassignments
     47: (0, 0),  # OffsetDelete
     48: (0, 1),  # DescribeClientQuotas
+    49: (0, 1),  # AlterClientQuotas
     50: (0, 0),  # DescribeUserScramCredentials
     51: (0, 0),  # AlterUserScramCredentials
     56: (0, 3),  # AlterPartition
@@ -64,3 +65,6 @@ VERSIONS: Final[Mapping[int, tuple[int, int]]] = {
     74: (0, 1),  # ListConfigResources
     75: (0, 0),  # DescribeTopicPartitions
 }
+
+#: Requests between brokers: quotas do not count them.
+BETWEEN_BROKERS: Final = frozenset({4, 5, 6, 7, 27, 56, 67})

@@ -23,7 +23,8 @@ class SettingsRuntime(EffectsRuntime):
         self._changed: list[Callable[[str], None]] = []
 
     def on_change(self, changed: Callable[[str], None]) -> None:
-        """Has `changed` called with `topics/<name>` or `brokers/<id>` when those settings change."""
+        """Has `changed` called with each entity whose settings change: `topics/<name>`, `brokers/<id>`,
+        `users/<name>`, …"""
         self._changed.append(changed)
 
     @property
@@ -42,6 +43,10 @@ class SettingsRuntime(EffectsRuntime):
     def users(self) -> dict[str, Mapping[str, str]]:
         """The settings of all users that have any."""
         return self._settings.users()
+
+    def client_settings(self) -> dict[str, Mapping[str, str]]:
+        """The settings of users, client ids and addresses, by entity (`controller.events.AlterClientSettings`)."""
+        return self._settings.client_settings()
 
     async def read(self, topics: Sequence[str]) -> None:
         """Reads the settings of new topics; TreeError, KafkaStorageError if the tree cannot be reached."""

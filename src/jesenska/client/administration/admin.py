@@ -10,6 +10,7 @@ from jesenska.client.administration.config_administration import ConfigAdministr
 from jesenska.client.administration.feature_administration import FeatureAdministration
 from jesenska.client.administration.group_administration import GroupAdministration
 from jesenska.client.administration.log_directory_administration import LogDirectoryAdministration
+from jesenska.client.administration.quota_administration import QuotaAdministration
 from jesenska.client.administration.topic_administration import TopicAdministration
 from jesenska.client.administration.transaction_administration import TransactionAdministration
 
@@ -22,6 +23,7 @@ class Admin(
     TransactionAdministration,
     FeatureAdministration,
     AclAdministration,
+    QuotaAdministration,
 ):
     """Administration of one cluster: topics, settings, log directories, groups, transactions, features, access
-    rules."""
+    rules, quotas."""

@@ -15,11 +15,14 @@ from jesenska.metadata.nodes import NodeFormatError, decode_config, decode_confi
 from jesenska.metadata.tree_operations import NoNodeError
 
 ENTITY_KINDS: Final = ("topics", "brokers")
+#: Those that a controller needs none of.
+CLIENT_KINDS: Final = ("users", "clients", "ips")
 
 
 class ConfigLooks:
     """The looks of one machine, at entities of these kinds. `found` is called with changed settings of
-    `topics/<name>`, `brokers/<id>` or `users/<name>`, `told` with the path of each node under /config/changes."""
+    an entity (`topics/<name>`, `brokers/<id>`, `users/<name>`, `users/<name>/clients/<name>`, …), `told` with the path
+    of each node under /config/changes."""
 
     def __init__(
         self,
@@ -36,11 +39,15 @@ class ConfigLooks:
         self._last_change = -1
 
     def everything(self) -> Steps:
-        """Settings of all topics and brokers."""
+        """Settings of all entities."""
         kinds = yield Read(tuple(Children(f"{paths.CONFIG}/{kind}") for kind in self._kinds))
-        yield from self.entities(
-            [f"{kind}/{name}" for kind, names in zip(self._kinds, kinds, strict=True) for name in names or ()]
-        )
+        entities = [f"{kind}/{name}" for kind, names in zip(self._kinds, kinds, strict=True) for name in names or ()]
+        users = [entity for entity in entities if entity.startswith("users/")]
+        clients = yield Read(tuple(Children(f"{paths.CONFIG}/{user}/clients") for user in users))
+        entities += [
+            f"{user}/clients/{name}" for user, names in zip(users, clients, strict=True) for name in names or ()
+        ]
+        yield from self.entities(entities)
 
     def changes(self) -> Steps:
         """Reads the new nodes under /config/changes, which is watched from now on."""
@@ -63,7 +70,7 @@ class ConfigLooks:
             except NodeFormatError as error:
                 self._shared.say("error", f"{path} is ignored: {error}")
                 continue
-            if entity.partition("/")[0] in self._kinds and entity.count("/") == 1:
+            if entity.partition("/")[0] in self._kinds and (entity.count("/") == 1 or paths.is_client_entity(entity)):
                 changed[entity] = None
         yield from self.entities(list(changed))
         self._last_change = max([self._last_change, *(number for number, _ in new)])

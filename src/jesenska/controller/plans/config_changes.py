@@ -96,8 +96,7 @@ class ConfigOp:
 
 @dataclass(frozen=True, slots=True)
 class ConfigPlan:
-    """Operations to be done together, and the entity's settings once they are. `entity` is `topics/<name>` or
-    `brokers/<id>`."""
+    """Operations to be done together, and the entity's settings once they are."""
 
     operations: tuple[Operation, ...]
     entity: str
@@ -237,9 +236,8 @@ def _parts(text: str) -> list[str]:
     return [] if "," in text and parts == [""] else parts
 
 
-def plan_user_config(view: ControllerContext, user: str, changes: Mapping[str, str | None]) -> ConfigPlan:
-    """The plan that sets settings of a user, such as SCRAM credentials; None removes one."""
-    entity = f"users/{paths.sanitize(user)}"
+def plan_client_config(view: ControllerContext, entity: str, changes: Mapping[str, str | None]) -> ConfigPlan:
+    """The plan that sets settings of a user, a client id or an address; None removes one."""
     known = view.configs.get(entity)
     settings = dict(known.settings) if known is not None else {}
     for name, value in changes.items():

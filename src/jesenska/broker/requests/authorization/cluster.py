@@ -49,6 +49,12 @@ from jesenska.wire.messages.k45_alter_partition_reassignments import (
 )
 from jesenska.wire.messages.k46_list_partition_reassignments import ListPartitionReassignmentsResponse
 from jesenska.wire.messages.k48_describe_client_quotas import DescribeClientQuotasResponse
+from jesenska.wire.messages.k49_alter_client_quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasResponse,
+    AlterClientQuotasResponseEntity,
+    AlterClientQuotasResponseEntry,
+)
 from jesenska.wire.messages.k50_describe_user_scram_credentials import DescribeUserScramCredentialsResponse
 from jesenska.wire.messages.k51_alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
@@ -194,6 +200,22 @@ def altered_credentials(request: AlterUserScramCredentialsRequest, version: int)
     )
 
 
+def altered_quotas(request: AlterClientQuotasRequest, version: int) -> Message:
+    return AlterClientQuotasResponse(
+        entries=[
+            AlterClientQuotasResponseEntry(
+                error_code=REFUSED,
+                error_message=None,
+                entity=[
+                    AlterClientQuotasResponseEntity(entity_type=part.entity_type, entity_name=part.entity_name)
+                    for part in entry.entity
+                ],
+            )
+            for entry in request.entries
+        ]
+    )
+
+
 def described_log_dirs(request: Any, version: int) -> Message:
     response = DescribeLogDirsResponse()
     if version >= _FIRST_WITH_ERROR_OF_LOG_DIRS:
@@ -220,6 +242,7 @@ CLUSTER_RULES: Final[dict[int, Rule]] = {
     45: needs(_ALTER, reassigned),
     46: needs(_DESCRIBE, answers(ListPartitionReassignmentsResponse, error_message=None)),
     48: needs(AclOperation.DESCRIBE_CONFIGS, answers(DescribeClientQuotasResponse, error_message=None, entries=None)),
+    49: needs(AclOperation.ALTER_CONFIGS, altered_quotas),
     50: needs(_DESCRIBE, answers(DescribeUserScramCredentialsResponse, error_message=None)),
     51: needs(_ALTER, altered_credentials),
     56: needs(_ACTION, answers(AlterPartitionResponse)),

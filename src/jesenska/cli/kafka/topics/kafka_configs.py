@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from jesenska.base.errors import InvalidConfigError, JesenskaError
+from jesenska.cli.kafka.topics.client_quotas import alter_quotas, quotas_of
 from jesenska.cli.kafka.topics.config_entities import QUOTAS, Entity, add_entities, entities_of
 from jesenska.cli.kafka.topics.config_listing import (
     ShownSetting,
@@ -30,7 +31,6 @@ from jesenska.cli.kafka.topics.config_listing import (
     settings_of_topics,
     with_near_miss,
 )
-from jesenska.cli.kafka.topics.quota_listing import quotas_of
 from jesenska.cli.kafka.topics.scram_credentials import alter_credentials, are_credentials
 from jesenska.cli.shared.tool import (
     Parser,
@@ -115,11 +115,8 @@ async def _work(parser: Parser, options: argparse.Namespace) -> int:
         async with cluster_of(options) as cluster, telling("Waiting for the broker"):
             return await _alter_credentials(cluster, entities[0].name, changes, options)
     if entities[0].kind in QUOTAS:
-        kinds = " and ".join(item.kind for item in entities)
-        raise JesenskaError(
-            f"Quotas of {kinds} cannot be changed: quotas are not built yet; --describe shows those of a cluster that "
-            "has them."
-        )
+        async with cluster_of(options) as cluster, telling("Waiting for the broker"):
+            return await _alter_quotas(cluster, entities, changes, options)
     async with cluster_of(options) as cluster, telling("Waiting for the broker"):
         return await _alter(cluster, entities[0], changes, options)
 
@@ -206,6 +203,20 @@ async def _alter_credentials(
         print_json({"entityType": "users", "entityName": user, "credentials": names})
     else:
         print(f"Completed updating config for user {user}.")
+    return 0
+
+
+async def _alter_quotas(
+    cluster: Cluster, entities: Sequence[Entity], changes: list[ConfigChange], options: argparse.Namespace
+) -> int:
+    await alter_quotas(cluster, entities, changes)
+    if options.output == "json":
+        names = {_one(item.kind): item.name or None for item in entities}
+        print_json({"entity": names, "quotas": {item.name: item.value for item in changes}})
+    elif entities[0].name:
+        print(f"Completed updating config for {_one(entities[0].kind)} {entities[0].name}.")
+    else:
+        print(f"Completed updating default config for {entities[0].kind} in the cluster.")
     return 0
 
 

@@ -1,5 +1,5 @@
-"""The quotas of users, clients and addresses, and users' SCRAM credentials, requested from a broker and written as
-Kafka's kafka-configs does:
+"""The quotas of users, clients and addresses, and users' SCRAM credentials, as kafka-configs shows and changes them.
+They are written as Kafka's tool does:
 
 Quota configs for user-principal 'a', client-id 'c' are producer_byte_rate=1000.0 SCRAM credential configs for
 user-principal 'a' are SCRAM-SHA-256=iterations=4096
@@ -10,24 +10,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from jesenska.base.errors import ErrorCode, KafkaError
+from jesenska.base.errors import ErrorCode, JesenskaError, KafkaError
 from jesenska.cli.kafka.topics.config_entities import Entity
+from jesenska.client.administration.admin import Admin
+from jesenska.client.administration.config_administration import DELETE, ConfigChange
+from jesenska.client.administration.quota_administration import ANY, CLIENT_ID, DEFAULT, EXACT, IP, USER
 from jesenska.client.cluster import Cluster
 from jesenska.config.table import value_text
-from jesenska.wire.messages.k48_describe_client_quotas import (
-    DescribeClientQuotasRequest,
-    DescribeClientQuotasRequestComponent,
-    DescribeClientQuotasResponse,
-)
 from jesenska.wire.messages.k50_describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsRequestUser,
     DescribeUserScramCredentialsResponse,
 )
 
-_TYPES = {"users": "user", "clients": "client-id", "ips": "ip"}
+_TYPES = {"users": USER, "clients": CLIENT_ID, "ips": IP}
 _SHOWN = {"user": "user-principal", "client-id": "client-id", "ip": "ip"}
-_EXACT, _DEFAULT, _ANY = 0, 1, 2
 _MECHANISMS = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 
 
@@ -40,27 +37,41 @@ async def quotas_of(cluster: Cluster, entities: Sequence[Entity]) -> list[tuple[
 
 
 async def _quotas(cluster: Cluster, entities: Sequence[Entity]) -> list[tuple[str, dict[str, Any]]]:
-    components = [
-        DescribeClientQuotasRequestComponent(
-            entity_type=_TYPES[item.kind],
-            match_type=_ANY if item.name is None else _EXACT if item.name else _DEFAULT,
-            match=item.name or None,
-        )
+    wanted = {
+        _TYPES[item.kind]: (ANY if item.name is None else EXACT if item.name else DEFAULT, item.name or None)
         for item in entities
-    ]
-    answer = await cluster.ask_any(
-        DescribeClientQuotasRequest(components=components, strict=True), DescribeClientQuotasResponse
-    )
-    if answer.error_code != ErrorCode.NONE:
-        raise KafkaError.of(answer.error_code, answer.error_message or "The quotas cannot be read.")
+    }
     found = []
-    for entry in answer.entries or ():
-        names = {item.entity_type: item.entity_name for item in entry.entity}
-        values = {item.key: value_text(item.value) for item in sorted(entry.values, key=lambda item: item.key)}
+    for entry in await Admin(cluster).describe_client_quotas(wanted, strict=True):
+        names = dict(entry.entity)
+        values = {key: value_text(value) for key, value in sorted(entry.quotas.items())}
         of = ", ".join(_named(kind, names[kind]) for kind in _SHOWN if kind in names)
         line = f"Quota configs for {of} are {', '.join(f'{key}={value}' for key, value in values.items())}"
         found.append((line, {"entity": names, "quotas": values}))
     return sorted(found, key=lambda item: item[0])
+
+
+async def alter_quotas(cluster: Cluster, entities: Sequence[Entity], changes: Sequence[ConfigChange]) -> None:
+    """Sets and removes quotas of one entity: a user, a client id, both, or an address. JesenskaError for a value that
+    is not a number, or the removal of a quota that is not set."""
+    admin, entity = Admin(cluster), {_TYPES[item.kind]: item.name or None for item in entities}
+    removed = [item.name for item in changes if item.operation == DELETE]
+    if removed:
+        wanted = {kind: (DEFAULT if name is None else EXACT, name) for kind, name in entity.items()}
+        there = {key for found in await admin.describe_client_quotas(wanted, strict=True) for key in found.quotas}
+        if missing := [name for name in removed if name not in there]:
+            raise JesenskaError(f"Invalid config(s): {','.join(missing)}: this entity has no such quota.")
+    quotas: dict[str, float | None] = {}
+    for item in changes:
+        quotas[item.name] = None if item.operation == DELETE else _number(item)
+    await admin.alter_client_quotas([(entity, quotas)])
+
+
+def _number(change: ConfigChange) -> float:
+    try:
+        return float(change.value or "")
+    except ValueError:
+        raise JesenskaError(f"Cannot parse quota configuration value for {change.name}: {change.value}") from None
 
 
 def _named(kind: str, name: str | None) -> str:

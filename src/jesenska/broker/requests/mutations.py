@@ -1,0 +1,38 @@
+"""The quota of changes of partitions (controller_mutation_rate, KIP-599): topics that are created and deleted,
+partitions that are added."""
+
+from __future__ import annotations
+
+from jesenska.base.errors import ErrorCode, KafkaError
+from jesenska.broker.requests.connection import Context
+
+
+class Mutations:
+    """The changes of one request. A client of a newer version is refused while it owes changes (`is_strict`); an older
+    one only waits after its request."""
+
+    __slots__ = ("_bucket", "_context", "_is_strict", "_now_ms")
+
+    def __init__(self, context: Context, now_seconds: float, *, is_strict: bool) -> None:
+        self._bucket = None if context.limits is None else context.limits.mutations
+        self._context = context
+        self._is_strict = is_strict
+        self._now_ms = int(now_seconds * 1000)
+
+    def check(self) -> None:
+        """Raises THROTTLING_QUOTA_EXCEEDED if the next change is refused."""
+        if self._bucket is not None and self._is_strict:
+            self._wait()
+            if self._context.throttle_ms:
+                raise KafkaError.of(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "The throttling quota has been exceeded.")
+
+    def count(self, partitions: int) -> None:
+        """Counts partitions that were created or deleted."""
+        if self._bucket is not None:
+            self._bucket.take(partitions, self._now_ms)
+            if not self._is_strict:
+                self._wait()
+
+    def _wait(self) -> None:
+        assert self._bucket is not None
+        self._context.throttle_ms = max(self._context.throttle_ms, self._bucket.throttle_ms(self._now_ms))

@@ -1,0 +1,99 @@
+"""Entities of quotas in requests, and the changes of their quotas (KIP-546)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from ipaddress import ip_address
+from typing import Final
+
+from jesenska.base.errors import InvalidRequestError
+from jesenska.metadata import paths
+from jesenska.quotas.entities import (
+    CLIENT_QUOTAS,
+    CONNECTION_CREATION_RATE,
+    CONSUMER_BYTE_RATE,
+    PRODUCER_BYTE_RATE,
+)
+
+USER, CLIENT_ID, IP = "user", "client-id", "ip"
+#: Kinds in the order of answers.
+KINDS: Final = (CLIENT_ID, USER, IP)
+#: The kinds as the tree names them, and their names in requests.
+TREE_KINDS: Final = {"users": USER, "clients": CLIENT_ID, "ips": IP}
+#: Whole quotas with their limits and Kafka's names of these.
+_WHOLE: Final = {
+    PRODUCER_BYTE_RATE: (2**63 - 1, "a LONG"),
+    CONSUMER_BYTE_RATE: (2**63 - 1, "a LONG"),
+    CONNECTION_CREATION_RATE: (2**31 - 1, "an INT"),
+}
+
+
+def require_kinds(entity: Mapping[str, str | None]) -> None:
+    """Raises InvalidRequestError if these names by kind are no entity."""
+    if not entity:
+        raise InvalidRequestError("Invalid empty client quota entity")
+    for kind, name in entity.items():
+        if kind not in KINDS:
+            raise InvalidRequestError(f"Unhandled client quota entity type: {kind}")
+        if name == "":
+            raise InvalidRequestError(f"Empty {kind} not supported")
+    if IP in entity and len(entity) > 1:
+        raise InvalidRequestError(
+            "Invalid quota entity combination, IP entity should not be combined with User or ClientId"
+        )
+
+
+def entity_path(entity: Mapping[str, str | None]) -> str:
+    """Returns the entity's path below /config; a name that is None is the default. InvalidRequestError if an address
+    is none."""
+    if IP in entity:
+        name = entity[IP]
+        if name is not None and not _is_address(name):
+            raise InvalidRequestError(f"{name} is not a valid IP address.")
+        return f"ips/{paths.DEFAULT_ENTITY if name is None else name}"
+    pieces = []
+    for kind, in_tree in ((USER, "users"), (CLIENT_ID, "clients")):
+        if kind in entity:
+            name = entity[kind]
+            pieces += [in_tree, paths.DEFAULT_ENTITY if name is None else paths.sanitize(name)]
+    return "/".join(pieces)
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def changes_of(of_address: bool, ops: Sequence[tuple[str, float | None]]) -> dict[str, str | None]:
+    """Returns the settings that these operations write; None removes one. InvalidRequestError for a quota that the
+    entity cannot have, or a value that is not valid."""
+    known = (CONNECTION_CREATION_RATE,) if of_address else CLIENT_QUOTAS
+    changes: dict[str, str | None] = {}
+    for name, value in ops:
+        if value is None:
+            changes[name] = None
+            continue
+        if name not in known:
+            raise InvalidRequestError(f"Invalid configuration key {name}")
+        if math.isnan(value):
+            raise InvalidRequestError(f"Quota {name} must be a number")
+        if value <= 0:
+            raise InvalidRequestError(f"Quota {name} must be greater than 0")
+        changes[name] = _text(name, value)
+    return changes
+
+
+def _text(name: str, value: float) -> str:
+    """A quota as the tree has it: a whole number for a number of bytes or connections."""
+    if name not in _WHOLE:
+        return repr(float(value))
+    limit, of = _WHOLE[name]
+    if value > limit:
+        raise InvalidRequestError(f"Proposed value for {name} is too large for {of}.")
+    if value != int(value):
+        raise InvalidRequestError(f"{name} cannot be a fractional value.")
+    return str(int(value))

@@ -1,0 +1,112 @@
+"""The quotas in force on one broker, read from the settings of users, client ids and addresses in the tree, and from
+quota.producer.default and quota.consumer.default."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Collection, Mapping
+from typing import Final
+
+from jesenska.base.clock import Clock
+from jesenska.broker.settings.settings_runtime import SettingsRuntime
+from jesenska.config.layers import BrokerConfig
+from jesenska.metadata import paths
+from jesenska.quotas.client_quotas import ClientQuotas
+from jesenska.quotas.connection_rates import ConnectionRates
+from jesenska.quotas.entities import (
+    ABSENT,
+    CLIENT_QUOTAS,
+    CONNECTION_CREATION_RATE,
+    CONSUMER_BYTE_RATE,
+    DEFAULT,
+    PRODUCER_BYTE_RATE,
+    Part,
+    QuotaEntity,
+)
+from jesenska.quotas.rate import Windows
+
+logger = logging.getLogger(__name__)
+
+#: A default of this size is none.
+_UNLIMITED: Final = 2**63 - 1
+
+
+class QuotasRuntime:
+    """`clients`: the quotas of users and client ids; `connections`: those of new connections, by address."""
+
+    def __init__(self, settings: SettingsRuntime, config: BrokerConfig, clock: Clock) -> None:
+        self._settings = settings
+        windows = Windows(config.integer("quota.window.num"), config.integer("quota.window.size.seconds") * 1000)
+        mutation_windows = Windows(
+            config.integer("controller.quota.window.num"), config.integer("controller.quota.window.size.seconds") * 1000
+        )
+        defaults = {
+            PRODUCER_BYTE_RATE: float(config.integer("quota.producer.default")),
+            CONSUMER_BYTE_RATE: float(config.integer("quota.consumer.default")),
+        }
+
+        def now_ms() -> int:
+            return int(clock.monotonic() * 1000)
+
+        self.clients = ClientQuotas(
+            now_ms, windows, mutation_windows, {name: value for name, value in defaults.items() if value < _UNLIMITED}
+        )
+        self.connections = ConnectionRates(now_ms, windows)
+        self._apply()
+        settings.on_change(self._changed)
+
+    def _changed(self, entity: str) -> None:
+        if entity.partition("/")[0] in ("users", "clients", "ips"):
+            self._apply()
+
+    def _apply(self) -> None:
+        clients: dict[QuotaEntity, dict[str, float]] = {}
+        addresses: dict[str | None, float] = {}
+        for entity, settings in self._settings.client_settings().items():
+            if entity.startswith("ips/"):
+                rates = _in_force(entity, settings, (CONNECTION_CREATION_RATE,))
+                if rates:
+                    name = entity.removeprefix("ips/")
+                    addresses[None if name == paths.DEFAULT_ENTITY else name] = rates[CONNECTION_CREATION_RATE]
+            else:
+                clients[entity_of(entity)] = _in_force(entity, settings, CLIENT_QUOTAS)
+        self.clients.replace(clients)
+        self.connections.replace(addresses)
+
+
+def entity_of(entity: str) -> QuotaEntity:
+    """Returns the entity of a path such as `users/<name>/clients/<name>`."""
+    parts = {kind: _part(name) for kind, name in named(entity).items()}
+    return QuotaEntity(parts.get("users", ABSENT), parts.get("clients", ABSENT))
+
+
+def named(entity: str) -> dict[str, str]:
+    """Returns the names in such a path, by kind, as they are in it."""
+    pieces = entity.split("/")
+    return dict(zip(pieces[::2], pieces[1::2], strict=True))
+
+
+def _part(name: str) -> Part:
+    return DEFAULT if name == paths.DEFAULT_ENTITY else Part(True, paths.desanitize(name))
+
+
+def quota_values(settings: Mapping[str, str], names: Collection[str]) -> dict[str, float]:
+    """Returns the quotas with these names among the settings of an entity; NaN for one that is not a number."""
+    found = {}
+    for name in names:
+        if name in settings:
+            try:
+                found[name] = float(settings[name])
+            except ValueError:
+                found[name] = math.nan
+    return found
+
+
+def _in_force(entity: str, settings: Mapping[str, str], names: Collection[str]) -> dict[str, float]:
+    """Returns the quotas that have an effect, and logs those that have none."""
+    values = quota_values(settings, names)
+    for name in [name for name, value in values.items() if not value > 0]:
+        logger.error("/config/%s: %s is not a number above 0, and has no effect", entity, name)
+        del values[name]
+    return values

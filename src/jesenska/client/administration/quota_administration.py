@@ -1,0 +1,86 @@
+"""Administration of the quotas of users, client ids and addresses (KIP-546)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from jesenska.client.administration.administration import Administration, require
+from jesenska.wire.messages.k48_describe_client_quotas import (
+    DescribeClientQuotasRequest,
+    DescribeClientQuotasRequestComponent,
+    DescribeClientQuotasResponse,
+)
+from jesenska.wire.messages.k49_alter_client_quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasRequestEntity,
+    AlterClientQuotasRequestEntry,
+    AlterClientQuotasRequestOp,
+    AlterClientQuotasResponse,
+)
+
+#: What a component of a filter matches: a name, the default, any name.
+EXACT, DEFAULT, ANY = 0, 1, 2
+#: The kinds of entities, as the protocol names them.
+USER: Final = "user"
+CLIENT_ID: Final = "client-id"
+IP: Final = "ip"
+
+
+@dataclass(frozen=True, slots=True)
+class EntityQuotas:
+    """The quotas of an entity by their names. `entity`: names by kind; None is the default."""
+
+    entity: Mapping[str, str | None]
+    quotas: Mapping[str, float]
+
+
+class QuotaAdministration(Administration):
+    """Calls about quotas."""
+
+    async def describe_client_quotas(
+        self, wanted: Mapping[str, tuple[int, str | None]], *, strict: bool = False
+    ) -> list[EntityQuotas]:
+        """Returns the quotas of entities. `wanted`: by kind EXACT with a name, DEFAULT or ANY with None. `strict`: of
+        entities with just these kinds."""
+        components = [
+            DescribeClientQuotasRequestComponent(entity_type=kind, match_type=match_type, match=name)
+            for kind, (match_type, name) in wanted.items()
+        ]
+        answer = await self.cluster.ask_any(
+            DescribeClientQuotasRequest(components=components, strict=strict), DescribeClientQuotasResponse
+        )
+        require(answer.error_code, answer.error_message)
+        return [
+            EntityQuotas(
+                {part.entity_type: part.entity_name for part in entry.entity},
+                {item.key: item.value for item in entry.values},
+            )
+            for entry in answer.entries or ()
+        ]
+
+    async def alter_client_quotas(
+        self,
+        changes: Sequence[tuple[Mapping[str, str | None], Mapping[str, float | None]]],
+        *,
+        validate_only: bool = False,
+    ) -> None:
+        """Sets quotas of entities; None removes one. Raises the error of the first entity that is refused."""
+        entries = [
+            AlterClientQuotasRequestEntry(
+                entity=[
+                    AlterClientQuotasRequestEntity(entity_type=kind, entity_name=name) for kind, name in entity.items()
+                ],
+                ops=[
+                    AlterClientQuotasRequestOp(key=key, value=0.0 if value is None else value, remove=value is None)
+                    for key, value in quotas.items()
+                ],
+            )
+            for entity, quotas in changes
+        ]
+        answer = await self.cluster.ask_controller(
+            AlterClientQuotasRequest(entries=entries, validate_only=validate_only), AlterClientQuotasResponse
+        )
+        for entry in answer.entries:
+            require(entry.error_code, entry.error_message)

@@ -1,0 +1,77 @@
+"""Quotas of new connections: of the broker, of each listener and of each address (KIP-612). A decider.
+
+A connection above the rate of the broker or its listener waits until the rate is within the quota; none is taken from
+that listener meanwhile. A connection above the rate of its address is closed after that time: others are not kept
+waiting by it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from jesenska.quotas.rate import Rate, Windows
+
+#: Addresses whose rates are remembered.
+_ADDRESSES_MAX: Final = 10_000
+
+
+class ConnectionRates:
+    """The rates of new connections with their quotas, in connections per second."""
+
+    def __init__(self, now_ms: Callable[[], int], windows: Windows) -> None:
+        self._now_ms = now_ms
+        self._windows = windows
+        self._by_address: Mapping[str | None, float] = {}
+        self._address_rates: dict[str, Rate] = {}
+        self._listeners: dict[str | None, float] = {}
+        self._listener_rates: dict[str | None, Rate] = {}
+
+    def replace(self, by_address: Mapping[str | None, float]) -> None:
+        """Takes other quotas of addresses; None is the default."""
+        self._by_address = by_address
+
+    def limit(self, listeners: Mapping[str | None, float]) -> None:
+        """Takes other quotas of listeners by name; None is the broker's."""
+        self._listeners = dict(listeners)
+
+    def took(self, listener: str, address: str) -> tuple[int, int]:
+        """Records a new connection. Returns the time for which the listener takes no other, and the time after which
+        this one is closed (0: it is not)."""
+        now_ms = self._now_ms()
+        address_ms = self._of_address(address, now_ms)
+        if address_ms:
+            return 0, address_ms
+        return max(self._of_listener(None, now_ms), self._of_listener(listener, now_ms)), 0
+
+    def _of_address(self, address: str, now_ms: int) -> int:
+        quota = self._by_address.get(address, self._by_address.get(None))
+        if quota is None:
+            return 0
+        rate = self._address_rates.get(address)
+        if rate is None:
+            if len(self._address_rates) >= _ADDRESSES_MAX:
+                self._forget_old(now_ms)
+            rate = self._address_rates[address] = Rate(self._windows)
+        rate.record(1, now_ms)
+        throttle_ms = rate.throttle_ms(quota, now_ms)
+        if throttle_ms:
+            # A refused connection does not count.
+            rate.record(-1, now_ms)
+        return throttle_ms
+
+    def _of_listener(self, listener: str | None, now_ms: int) -> int:
+        quota = self._listeners.get(listener)
+        if quota is None:
+            return 0
+        rate = self._listener_rates.get(listener)
+        if rate is None:
+            rate = self._listener_rates[listener] = Rate(self._windows)
+        rate.record(1, now_ms)
+        return rate.throttle_ms(quota, now_ms)
+
+    def _forget_old(self, now_ms: int) -> None:
+        old_ms = now_ms - self._windows.all_ms
+        for address in [name for name, rate in self._address_rates.items() if rate.recorded_at_ms < old_ms]:
+            del self._address_rates[address]
+        while len(self._address_rates) >= _ADDRESSES_MAX:
+            del self._address_rates[next(iter(self._address_rates))]

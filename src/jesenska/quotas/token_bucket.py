@@ -1,0 +1,48 @@
+"""A bucket of tokens: a quota that allows bursts (KIP-599).
+
+The bucket is full at the start, and gets tokens at the rate of the quota until it is full again. An operation takes
+tokens as long as there is at least one left or none is owed; it may take more than there are, which are then owed.
+Until they are paid back, further operations wait."""
+
+from __future__ import annotations
+
+from jesenska.quotas.rate import Windows
+
+
+class TokenBucket:
+    """The tokens of one client. `quota`: tokens per second; a burst is what the quota allows in all windows."""
+
+    __slots__ = ("_filled_at_ms", "_tokens", "_windows", "quota")
+
+    def __init__(self, quota: float, windows: Windows, now_ms: int) -> None:
+        self._windows = windows
+        self.quota = quota
+        self._tokens = self._burst
+        self._filled_at_ms = now_ms
+
+    @property
+    def _burst(self) -> float:
+        return self.quota * self._windows.all_ms / 1000
+
+    def change(self, quota: float, now_ms: int) -> None:
+        """Changes the quota; tokens that are owed stay owed."""
+        self._fill(now_ms)
+        self.quota = quota
+        self._tokens = min(self._tokens, self._burst)
+
+    def _fill(self, now_ms: int) -> None:
+        self._tokens = min(self._burst, self._tokens + self.quota * (now_ms - self._filled_at_ms) / 1000)
+        self._filled_at_ms = now_ms
+
+    def take(self, tokens: float, now_ms: int) -> None:
+        self._fill(now_ms)
+        self._tokens -= tokens
+
+    def throttle_ms(self, now_ms: int) -> int:
+        """The time until no token is owed any more; 0 if none is owed now."""
+        self._fill(now_ms)
+        return 0 if self._tokens >= 0 else int(-self._tokens / self.quota * 1000 + 0.5)
+
+    def is_full(self, now_ms: int) -> bool:
+        self._fill(now_ms)
+        return self._tokens >= self._burst
