@@ -24,7 +24,8 @@ from typing import TYPE_CHECKING, Any, Final
 from bench.figures import resident_mb
 from bench.needs import SPARK_QUERY, require
 from bench.unfinished import Unfinished
-from jesenska.client.administration.admin import Admin, NewTopic
+from jesenska.client.administration.admin import Admin
+from jesenska.client.administration.topic_administration import NewTopic
 from jesenska.pipeline.connector.cluster_thread import ClusterThread
 from jesenska.pipeline.connector.options import ClientOptions
 from jesenska.pipeline.exactly_once import BATCHES_TOPIC, ExactlyOnce

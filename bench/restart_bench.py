@@ -20,7 +20,8 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from jesenska.client.administration.admin import Admin, NewTopic
+from jesenska.client.administration.admin import Admin
+from jesenska.client.administration.topic_administration import NewTopic
 from jesenska.client.cluster import Cluster
 from jesenska.log.disk.checkpoints import CLEAN_SHUTDOWN
 from jesenska.records.batch import iter_headers, stamp_offsets

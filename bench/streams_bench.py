@@ -40,7 +40,8 @@ from bench.machine import end_in_order, settle
 from bench.needs import SPARK_QUERY, kafka, require
 from bench.streams_workloads import PARTITIONS, WORKLOADS, Filling, Workload, first_timestamp_ms, rows_of
 from bench.unfinished import Unfinished
-from jesenska.client.administration.admin import Admin, NewTopic
+from jesenska.client.administration.admin import Admin
+from jesenska.client.administration.topic_administration import NewTopic
 from jesenska.pipeline.connector.cluster_thread import ClusterThread, connect
 from jesenska.pipeline.connector.columns import RowMaker
 from jesenska.pipeline.connector.fetching import chunks

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from jesenska.base.identifiers import TopicPartition
-from jesenska.client.administration.group_admin import GroupAdmin
+from jesenska.client.administration.admin import Admin
 from jesenska.client.cluster import Cluster
 from jesenska.client.consumer import Consumer
 
@@ -24,6 +24,6 @@ async def values_and_offset(
         while len(found) < count:
             for records in (await consumer.poll(5)).values():
                 found += [record.value for record in records]
-    offsets = await GroupAdmin(cluster).offsets(group)
+    offsets = await Admin(cluster).list_group_offsets(group)
     await cluster.close()
     return found, offsets[partition].offset

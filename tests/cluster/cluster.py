@@ -28,7 +28,8 @@ import pytest
 
 from jesenska.base.errors import ErrorCode, KafkaError, TopicAlreadyExistsError
 from jesenska.base.identifiers import TopicPartition
-from jesenska.client.administration.admin import PREFERRED, Admin, NewTopic
+from jesenska.client.administration.admin import Admin
+from jesenska.client.administration.topic_administration import PREFERRED, NewTopic
 from jesenska.client.cluster import Cluster
 from jesenska.client.consumer import Consumer
 from jesenska.client.offsets import EARLIEST, LATEST, list_offsets

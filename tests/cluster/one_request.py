@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 
 from jesenska.base.errors import ErrorCode
-from jesenska.client.administration.admin import DELETE, SET
+from jesenska.client.administration.config_administration import DELETE, SET
 from jesenska.client.offsets import LATEST
 from jesenska.records.decode import decode_batches
 from jesenska.records.encode import encode_batch

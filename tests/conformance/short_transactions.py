@@ -28,7 +28,8 @@ from typing import Any, Final
 
 from jesenska.base.errors import ErrorCode
 from jesenska.base.identifiers import TopicPartition
-from jesenska.client.administration.admin import PREFERRED, Admin, NewTopic
+from jesenska.client.administration.admin import Admin
+from jesenska.client.administration.topic_administration import PREFERRED, NewTopic
 from jesenska.client.cluster import Cluster
 from jesenska.transactions.records import TRANSACTIONS_TOPIC
 from jesenska.wire.messages.k18_api_versions import ApiVersionsRequest, ApiVersionsResponse

@@ -20,7 +20,8 @@ from typing import Any
 
 import pytest
 
-from jesenska.client.administration.admin import Admin, NewTopic
+from jesenska.client.administration.admin import Admin
+from jesenska.client.administration.topic_administration import NewTopic
 from jesenska.client.cluster import Cluster, PartitionInfo
 from jesenska.client.producer import Producer
 from jesenska.records.batch import iter_headers

@@ -15,7 +15,9 @@ import pytest
 
 from jesenska.base.errors import ErrorCode, KafkaError
 from jesenska.base.regions import FileRegion
-from jesenska.client.administration.admin import TOPIC, Admin, ConfigChange, NewTopic
+from jesenska.client.administration.admin import Admin
+from jesenska.client.administration.config_administration import TOPIC, ConfigChange
+from jesenska.client.administration.topic_administration import NewTopic
 from jesenska.client.cluster import Cluster
 from jesenska.log.log_config import LogConfig
 from jesenska.records.batch import iter_headers

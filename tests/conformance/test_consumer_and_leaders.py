@@ -14,7 +14,8 @@ import pytest
 
 from jesenska.base.errors import UnknownTopicOrPartitionError
 from jesenska.base.identifiers import TopicPartition
-from jesenska.client.administration.admin import Admin, NewTopic
+from jesenska.client.administration.admin import Admin
+from jesenska.client.administration.topic_administration import NewTopic
 from jesenska.client.client_config import ClientConfig
 from jesenska.client.cluster import Cluster, PartitionInfo
 from jesenska.client.consumer import Consumer

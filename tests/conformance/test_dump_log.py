@@ -13,7 +13,8 @@ import pytest
 
 from jesenska.base.identifiers import TopicPartition
 from jesenska.cli.kafka.records.kafka_dump_log import main as dump
-from jesenska.client.administration.admin import Admin, NewTopic
+from jesenska.client.administration.admin import Admin
+from jesenska.client.administration.topic_administration import NewTopic
 from jesenska.client.cluster import Cluster
 from jesenska.client.offsets import LATEST, list_offsets
 from jesenska.client.producer import Producer

@@ -18,7 +18,9 @@ import pytest
 
 from jesenska.base.errors import ErrorCode
 from jesenska.base.identifiers import TopicPartition
-from jesenska.client.administration.admin import Admin, ConfigChange, NewTopic
+from jesenska.client.administration.admin import Admin
+from jesenska.client.administration.config_administration import ConfigChange
+from jesenska.client.administration.topic_administration import NewTopic
 from jesenska.client.cluster import Cluster
 from jesenska.metadata import paths
 from jesenska.metadata.nodes import ControllerNode, PartitionStateNode

@@ -22,7 +22,8 @@ from _pytest.mark import ParameterSet
 
 from jesenska.base.errors import ErrorCode
 from jesenska.base.regions import FileRegion
-from jesenska.client.administration.admin import Admin, NewTopic
+from jesenska.client.administration.admin import Admin
+from jesenska.client.administration.topic_administration import NewTopic
 from jesenska.client.cluster import Cluster
 from jesenska.records.batch import iter_headers
 from jesenska.records.header import Codec, read_header

@@ -17,7 +17,9 @@ import pytest
 from confluent_kafka import Consumer, Producer
 
 from jesenska.base.errors import ErrorCode, KafkaError
-from jesenska.client.administration.admin import BROKER, Admin, ConfigChange, NewTopic
+from jesenska.client.administration.admin import Admin
+from jesenska.client.administration.config_administration import BROKER, ConfigChange
+from jesenska.client.administration.topic_administration import NewTopic
 from jesenska.testing import BrokerProcess
 from jesenska.testing.faults.load import cluster_of
 from jesenska.wire.messages.k34_alter_replica_log_dirs import (

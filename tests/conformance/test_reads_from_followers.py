@@ -20,7 +20,9 @@ import pytest
 
 from jesenska.base.errors import ErrorCode
 from jesenska.base.identifiers import NO_UUID, TopicPartition
-from jesenska.client.administration.admin import PREFERRED, Admin, ConfigChange
+from jesenska.client.administration.admin import Admin
+from jesenska.client.administration.config_administration import ConfigChange
+from jesenska.client.administration.topic_administration import PREFERRED
 from jesenska.client.cluster import Cluster
 from jesenska.client.producer import Producer
 from jesenska.config.replica_selectors import RACK_AWARE

@@ -11,11 +11,13 @@ import pytest
 
 from jesenska.base.errors import ErrorCode, InvalidTxnStateError, KafkaError, MessageTooLargeError, ProducerFencedError
 from jesenska.base.identifiers import TopicPartition
-from jesenska.client.administration.admin import Admin, NewTopic
+from jesenska.client.administration.admin import Admin
+from jesenska.client.administration.topic_administration import NewTopic
 from jesenska.client.cluster import Cluster
 from jesenska.client.consumer import Consumer
 from jesenska.client.coordinators import find_coordinator
 from jesenska.client.group import GroupConsumer
+from jesenska.client.membership.options import MembershipOptions
 from jesenska.client.offsets import LATEST, list_offsets
 from jesenska.client.positions import Position
 from jesenska.client.producer import Producer
@@ -181,7 +183,12 @@ def test_a_member_that_the_group_has_forgotten_commits_no_offsets(run: Callable[
         async with Producer(cluster) as plain:
             await plain.send("lost-in", b"0")
         member = GroupConsumer(
-            cluster, "lost", ["lost-in"], auto_offset_reset="earliest", auto_commit_seconds=None, heartbeat_seconds=0.1
+            cluster,
+            "lost",
+            ["lost-in"],
+            MembershipOptions(heartbeat_seconds=0.1),
+            auto_offset_reset="earliest",
+            auto_commit_seconds=None,
         )
         while not await member.poll(1):
             pass

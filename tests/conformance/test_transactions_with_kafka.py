@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from jesenska.base.errors import ErrorCode
-from jesenska.client.administration.admin import Admin, NewTopic
-from jesenska.client.administration.feature_admin import SAFE_DOWNGRADE, UPGRADE
+from jesenska.client.administration.admin import Admin
+from jesenska.client.administration.feature_administration import SAFE_DOWNGRADE, UPGRADE
+from jesenska.client.administration.topic_administration import NewTopic
 from jesenska.client.cluster import Cluster
 from jesenska.coordination.placement import partition_for
 from jesenska.wire.messages.k18_api_versions import ApiVersionsRequest, ApiVersionsResponse

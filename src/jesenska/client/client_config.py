@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from jesenska.config.table import Table
@@ -37,26 +37,41 @@ class ClientConfig:
     security: ClientSecurity | None = None
 
 
+#: The settings for which a table's default is not this package's.
+_OWN_DEFAULTS: Final = ("client.id", "send.buffer.bytes", "receive.buffer.bytes")
+
+
+def client_config_of(values: Mapping[str, Any]) -> ClientConfig:
+    """Returns the configuration for values by the names of settings, without security. A setting that is missing or
+    None leaves the default; settings of other things are left out."""
+
+    def seconds(name: str) -> float | None:
+        milliseconds = values.get(name)
+        return None if milliseconds is None else milliseconds / 1000
+
+    fields: dict[str, Any] = {
+        "client_id": values.get("client.id"),
+        "request_timeout_seconds": seconds("request.timeout.ms"),
+        "connect_timeout_seconds": seconds("socket.connection.setup.timeout.ms"),
+        "connect_timeout_max_seconds": seconds("socket.connection.setup.timeout.max.ms"),
+        "retry_backoff_seconds": seconds("retry.backoff.ms"),
+        "retry_backoff_max_seconds": seconds("retry.backoff.max.ms"),
+        "reconnect_backoff_seconds": seconds("reconnect.backoff.ms"),
+        "reconnect_backoff_max_seconds": seconds("reconnect.backoff.max.ms"),
+        "send_buffer_bytes": values.get("send.buffer.bytes"),
+        "receive_buffer_bytes": values.get("receive.buffer.bytes"),
+        "connections_max_idle_seconds": seconds("connections.max.idle.ms"),
+        "metadata_max_age_seconds": seconds("metadata.max.age.ms"),
+        "metadata_max_idle_seconds": seconds("metadata.max.idle.ms"),
+    }
+    return ClientConfig(**{name: value for name, value in fields.items() if value is not None})
+
+
 def client_config(table: Table, texts: Mapping[str, str]) -> ClientConfig:
-    """Returns the configuration for these settings of the table, with its defaults; InvalidConfigError with one
-    sentence for a value that is not valid. Settings of other tables are left out. Sizes of buffers that are not given
-    are the system's."""
+    """Returns the configuration for these settings of the table, with the table's defaults; InvalidConfigError with
+    one sentence for a value that is not valid. Settings of other tables are left out. An id or a size of a buffer that
+    is not given is `ClientConfig`'s."""
     given: dict[str, Any] = dict(table.parse({name: text for name, text in texts.items() if name in table}))
-    values: dict[str, Any] = {setting.name: setting.default for setting in table} | given
-    idle_ms = values.get("metadata.max.idle.ms")
-    return ClientConfig(
-        client_id=values["client.id"] if "client.id" in given else DEFAULT_CLIENT_ID,
-        request_timeout_seconds=values["request.timeout.ms"] / 1000,
-        connect_timeout_seconds=values["socket.connection.setup.timeout.ms"] / 1000,
-        connect_timeout_max_seconds=values["socket.connection.setup.timeout.max.ms"] / 1000,
-        retry_backoff_seconds=values["retry.backoff.ms"] / 1000,
-        retry_backoff_max_seconds=values["retry.backoff.max.ms"] / 1000,
-        reconnect_backoff_seconds=values["reconnect.backoff.ms"] / 1000,
-        reconnect_backoff_max_seconds=values["reconnect.backoff.max.ms"] / 1000,
-        send_buffer_bytes=given.get("send.buffer.bytes", -1),
-        receive_buffer_bytes=given.get("receive.buffer.bytes", -1),
-        connections_max_idle_seconds=values["connections.max.idle.ms"] / 1000,
-        metadata_max_age_seconds=values["metadata.max.age.ms"] / 1000,
-        metadata_max_idle_seconds=None if idle_ms is None else idle_ms / 1000,
-        security=client_security(values.get, os.urandom),
-    )
+    defaults: dict[str, Any] = {setting.name: setting.default for setting in table}
+    values = {name: value for name, value in defaults.items() if name not in _OWN_DEFAULTS} | given
+    return replace(client_config_of(values), security=client_security((defaults | given).get, os.urandom))

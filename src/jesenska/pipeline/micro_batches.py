@@ -24,7 +24,8 @@ from random import Random
 
 from jesenska.base.errors import JesenskaError, KafkaError, RequestTimedOutError, TopicAlreadyExistsError
 from jesenska.base.identifiers import TopicPartition
-from jesenska.client.administration.admin import Admin, NewTopic
+from jesenska.client.administration.admin import Admin
+from jesenska.client.administration.topic_administration import NewTopic
 from jesenska.client.cluster import Cluster
 from jesenska.client.consumer import Consumer
 from jesenska.client.offsets import LATEST, list_offsets

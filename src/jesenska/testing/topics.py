@@ -7,7 +7,8 @@ import re
 from collections.abc import Mapping
 from itertools import count
 
-from jesenska.client.administration.admin import Admin, NewTopic
+from jesenska.client.administration.admin import Admin
+from jesenska.client.administration.topic_administration import NewTopic
 from jesenska.client.cluster import Cluster
 
 _NAME_MAX_CHARS = 200

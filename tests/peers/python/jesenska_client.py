@@ -6,12 +6,12 @@ import asyncio
 import queue
 import threading
 from collections.abc import Iterable
-from typing import Any
 
 from jesenska.base.identifiers import TopicPartition
 from jesenska.client.cluster import Cluster
 from jesenska.client.consumer import Consumer
 from jesenska.client.group import GroupConsumer
+from jesenska.client.membership.options import MembershipOptions
 from jesenska.client.producer import Producer
 from jesenska.records.header import Codec
 from tests.peers.python.conversation import READ_SECONDS, Asked, Plan, Row, converse
@@ -65,13 +65,16 @@ def take_part(plan: Plan, asked: Asked) -> Iterable[bytes]:
 
     async def work() -> None:
         cluster = Cluster(plan.bootstrap)
-        settings: dict[str, Any] = {
-            "auto_offset_reset": "earliest",
-            "auto_commit_seconds": None,
-            "heartbeat_seconds": 0.3,
-        }
+        member = GroupConsumer(
+            cluster,
+            plan.group,
+            [plan.topic],
+            MembershipOptions(heartbeat_seconds=0.3),
+            auto_offset_reset="earliest",
+            auto_commit_seconds=None,
+        )
         try:
-            async with GroupConsumer(cluster, plan.group, [plan.topic], **settings) as member:
+            async with member:
                 while not asked.to_leave():
                     for records in (await member.poll(0.2)).values():
                         for record in records:

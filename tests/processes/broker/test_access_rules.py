@@ -22,9 +22,8 @@ from jesenska.base.errors import (
 from jesenska.base.identifiers import TopicPartition
 from jesenska.broker.server import Broker
 from jesenska.cli.kafka.cluster import kafka_acls
-from jesenska.client.administration.acl_admin import AclAdmin
-from jesenska.client.administration.admin import Admin, NewTopic
-from jesenska.client.administration.group_admin import GroupAdmin
+from jesenska.client.administration.admin import Admin
+from jesenska.client.administration.topic_administration import NewTopic
 from jesenska.client.cluster import Cluster
 from jesenska.client.consumer import Consumer
 from jesenska.client.producer import Producer
@@ -198,11 +197,11 @@ def test_users_see_the_topics_and_groups_that_they_may_describe(
                 JoinGroupRequest(group_id="other", session_timeout_ms=6000), JoinGroupResponse, at_most=2
             )
             assert refused.error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
-            await GroupAdmin(admin).alter_offsets("team-a", {TopicPartition("t", 0): 0})
-            await GroupAdmin(admin).alter_offsets("other", {TopicPartition("t", 0): 0})
-            assert {group.group_id for group in await GroupAdmin(admin).list_groups()} == {"team-a", "other"}
-            assert {group.group_id for group in await GroupAdmin(anna).list_groups()} == {"team-a"}
-            assert await GroupAdmin(ben).list_groups() == []
+            await Admin(admin).alter_group_offsets("team-a", {TopicPartition("t", 0): 0})
+            await Admin(admin).alter_group_offsets("other", {TopicPartition("t", 0): 0})
+            assert {group.group_id for group in await Admin(admin).list_groups()} == {"team-a", "other"}
+            assert {group.group_id for group in await Admin(anna).list_groups()} == {"team-a"}
+            assert await Admin(ben).list_groups() == []
 
     on_a_broker(tmp_path, work)
 
@@ -299,14 +298,14 @@ def test_rules_that_cannot_be_added_are_refused_one_by_one(tmp_path: Path) -> No
                 AclBinding(topic, good._replace(operation=AclOperation.ANY)),
                 AclBinding(topic, good._replace(principal="anna")),
             ]
-            found = await AclAdmin(admin).create(wanted)
+            found = await Admin(admin).create_acls(wanted)
             assert [None if error is None else error.code for error in found] == [
                 None,
                 *[ErrorCode.INVALID_REQUEST] * 5,
             ]
             assert str(found[1]) == "The only valid name for the CLUSTER resource is kafka-cluster"
-            assert await AclAdmin(admin).describe(AclFilter()) == [AclBinding(topic, good)]
-            refused = await AclAdmin(anna).create([AclBinding(topic, good)])
+            assert await Admin(admin).describe_acls(AclFilter()) == [AclBinding(topic, good)]
+            refused = await Admin(anna).create_acls([AclBinding(topic, good)])
             assert [error and error.code for error in refused] == [ErrorCode.CLUSTER_AUTHORIZATION_FAILED]
 
     on_a_broker(tmp_path, work)

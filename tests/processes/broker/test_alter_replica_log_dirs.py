@@ -18,7 +18,10 @@ from confluent_kafka import Consumer, Producer
 from jesenska.base.errors import ErrorCode, KafkaError, LogDirNotFoundError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.cli.kafka.cluster.kafka_log_dirs import main as kafka_log_dirs
-from jesenska.client.administration.admin import BROKER, Admin, ConfigChange, LogDirectory, NewTopic
+from jesenska.client.administration.admin import Admin
+from jesenska.client.administration.config_administration import BROKER, ConfigChange
+from jesenska.client.administration.log_directory_administration import LogDirectory
+from jesenska.client.administration.topic_administration import NewTopic
 from jesenska.testing import BrokerProcess
 from jesenska.testing.faults import RecordedLoad, check, read_history
 from jesenska.testing.faults.load import cluster_of

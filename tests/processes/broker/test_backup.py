@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from jesenska.base.identifiers import TopicPartition
-from jesenska.client.administration.admin import Admin, NewTopic
-from jesenska.client.administration.group_admin import GroupAdmin
+from jesenska.client.administration.admin import Admin
+from jesenska.client.administration.topic_administration import NewTopic
 from jesenska.client.cluster import Cluster
 from jesenska.client.producer import Producer
 from jesenska.testing import BrokerProcess
@@ -27,7 +27,7 @@ async def _write(bootstrap: str, numbers: range) -> None:
     async with Producer(cluster) as producer:
         sent = [await producer.send("kept", b"%d" % number) for number in numbers]
         await asyncio.gather(*sent)
-    await GroupAdmin(cluster).alter_offsets("readers", {_KEY: numbers.stop})
+    await Admin(cluster).alter_group_offsets("readers", {_KEY: numbers.stop})
     await cluster.close()
 
 

@@ -8,7 +8,8 @@ import uuid
 import pytest
 
 from jesenska.base.errors import ErrorCode
-from jesenska.client.administration.admin import Admin, NewTopic
+from jesenska.client.administration.admin import Admin
+from jesenska.client.administration.topic_administration import NewTopic
 from jesenska.client.cluster import Cluster
 from jesenska.testing import BrokerProcess
 from jesenska.wire.messages.k01_fetch import (

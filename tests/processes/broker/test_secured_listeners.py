@@ -15,7 +15,8 @@ import pytest
 from jesenska.base.errors import InvalidConfigError, KafkaError, NetworkException, SaslAuthenticationFailedError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.broker.server import Broker
-from jesenska.client.administration.admin import Admin, NewTopic
+from jesenska.client.administration.admin import Admin
+from jesenska.client.administration.topic_administration import NewTopic
 from jesenska.client.consumer import Consumer
 from jesenska.client.producer import Producer
 from jesenska.config.layers import BrokerConfig

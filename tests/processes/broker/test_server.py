@@ -20,7 +20,9 @@ from jesenska.base.errors import (
     UnknownTopicOrPartitionError,
 )
 from jesenska.base.identifiers import TopicPartition
-from jesenska.client.administration.admin import BROKER, DELETE, TOPIC, Admin, ConfigChange, NewTopic
+from jesenska.client.administration.admin import Admin
+from jesenska.client.administration.config_administration import BROKER, DELETE, TOPIC, ConfigChange
+from jesenska.client.administration.topic_administration import NewTopic
 from jesenska.client.cluster import Cluster
 from jesenska.client.consumer import Consumer
 from jesenska.client.offsets import EARLIEST, LATEST, MAX_TIMESTAMP, list_offsets

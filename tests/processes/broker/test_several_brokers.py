@@ -14,7 +14,8 @@ import pytest
 from jesenska.base.errors import ErrorCode
 from jesenska.broker.server import Broker, Serving
 from jesenska.broker.settings.derived_settings import link_settings_of
-from jesenska.client.administration.admin import Admin, NewTopic
+from jesenska.client.administration.admin import Admin
+from jesenska.client.administration.topic_administration import NewTopic
 from jesenska.client.cluster import Cluster as ClientCluster
 from jesenska.config.layers import BrokerConfig
 from jesenska.controller.context import PartitionView, TopicView

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from jesenska.base.clock import ManualClock
-from jesenska.client.administration.admin import Admin, NewTopic
+from jesenska.client.administration.admin import Admin
+from jesenska.client.administration.topic_administration import NewTopic
 from jesenska.client.cluster import Cluster
 from jesenska.client.producer import Producer
 from jesenska.metadata.embedded import EmbeddedTree

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from jesenska.base.errors import KafkaError
-from jesenska.client.administration.admin import BROKER, TOPIC, Admin, ConfigChange, NewTopic
+from jesenska.client.administration.admin import Admin
+from jesenska.client.administration.config_administration import BROKER, TOPIC, ConfigChange
+from jesenska.client.administration.topic_administration import NewTopic
 from jesenska.client.client_config import ClientConfig
 from jesenska.client.cluster import Cluster
 from jesenska.testing import BrokerProcess

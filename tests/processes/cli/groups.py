@@ -8,8 +8,9 @@ from typing import Protocol, TypeVar
 
 from jesenska.base.errors import InvalidReplicationFactorError, KafkaError, TopicAlreadyExistsError
 from jesenska.base.identifiers import TopicPartition
-from jesenska.client.administration.admin import Admin, NewTopic
-from jesenska.client.administration.group_admin import GroupAdmin, GroupDescription
+from jesenska.client.administration.admin import Admin
+from jesenska.client.administration.group_administration import GroupDescription
+from jesenska.client.administration.topic_administration import NewTopic
 from jesenska.client.cluster import Cluster
 from jesenska.client.producer import Producer
 from jesenska.testing import BrokerProcess
@@ -68,14 +69,14 @@ def fill(
 
 def committed(broker: Reachable, group: str) -> dict[TopicPartition, int]:
     async def work(cluster: Cluster) -> dict[TopicPartition, int]:
-        return {key: item.offset for key, item in (await GroupAdmin(cluster).offsets(group)).items()}
+        return {key: item.offset for key, item in (await Admin(cluster).list_group_offsets(group)).items()}
 
     return ask(broker, work)
 
 
 def describe(broker: BrokerProcess, group: str) -> GroupDescription | KafkaError:
     async def work(cluster: Cluster) -> GroupDescription | KafkaError:
-        return (await GroupAdmin(cluster).describe_groups([group]))[group]
+        return (await Admin(cluster).describe_groups([group]))[group]
 
     return ask(broker, work)
 
@@ -88,7 +89,7 @@ def group_state(broker: BrokerProcess, group: str) -> str:
 
 def commit(broker: BrokerProcess, group: str, offsets: dict[TopicPartition, int]) -> None:
     async def work(cluster: Cluster) -> None:
-        results = await GroupAdmin(cluster).alter_offsets(group, offsets)
+        results = await Admin(cluster).alter_group_offsets(group, offsets)
         assert results == dict.fromkeys(offsets)
 
     ask(broker, work)
@@ -99,7 +100,7 @@ def until_shared(broker: BrokerProcess, group: str, members: int, partitions: in
 
     async def work(cluster: Cluster) -> GroupDescription:
         while True:
-            found = (await GroupAdmin(cluster).describe_groups([group]))[group]
+            found = (await Admin(cluster).describe_groups([group]))[group]
             if isinstance(found, GroupDescription) and found.state == "Stable":
                 shares = [len(member.assignment) for member in found.members]
                 if shares == [partitions // members] * members:
@@ -113,7 +114,7 @@ def until_committed(broker: Reachable, group: str, offsets: dict[TopicPartition,
     """Asks until the group has committed these offsets."""
 
     async def work(cluster: Cluster) -> None:
-        while {key: item.offset for key, item in (await GroupAdmin(cluster).offsets(group)).items()} != offsets:
+        while {key: item.offset for key, item in (await Admin(cluster).list_group_offsets(group)).items()} != offsets:
             await asyncio.sleep(0.05)
 
     ask(broker, work)

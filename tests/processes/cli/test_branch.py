@@ -14,9 +14,11 @@ from jesenska.base.errors import ErrorCode, InvalidConfigError, KafkaError, Unkn
 from jesenska.base.identifiers import TopicPartition
 from jesenska.cli import jesenska
 from jesenska.cli.kafka.topics import kafka_configs, kafka_topics
-from jesenska.client.administration.admin import BRANCH_OF, TOPIC, Admin, ConfigChange, NewTopic
+from jesenska.client.administration.admin import Admin
 from jesenska.client.administration.branched_offsets import within
-from jesenska.client.administration.group_admin import GroupAdmin, OffsetAndMetadata
+from jesenska.client.administration.config_administration import TOPIC, ConfigChange
+from jesenska.client.administration.group_administration import OffsetAndMetadata
+from jesenska.client.administration.topic_administration import BRANCH_OF, NewTopic
 from jesenska.client.cluster import Cluster
 from jesenska.client.consumer import Consumer
 from jesenska.client.offsets import LATEST, list_offsets
@@ -249,7 +251,7 @@ def test_a_group_with_members_gets_its_offsets_in_a_branch_once_and_goes_on(
         fill(fast_broker, "no-branch", 1, 1)
 
         async def alter(cluster: Cluster, topic: str) -> KafkaError | None:
-            return (await GroupAdmin(cluster).alter_offsets("at-work", {TopicPartition(topic, 0): 1}))[
+            return (await Admin(cluster).alter_group_offsets("at-work", {TopicPartition(topic, 0): 1}))[
                 TopicPartition(topic, 0)
             ]
 
@@ -276,7 +278,7 @@ def test_a_group_that_reads_the_branch_itself_is_told_apart(branch: Branch, fast
         until_shared(fast_broker, "of-both", 1, 1)
 
         async def alter(cluster: Cluster) -> KafkaError | None:
-            return (await GroupAdmin(cluster).alter_offsets("of-both", {TopicPartition("second", 0): 1}))[
+            return (await Admin(cluster).alter_group_offsets("of-both", {TopicPartition("second", 0): 1}))[
                 TopicPartition("second", 0)
             ]
 

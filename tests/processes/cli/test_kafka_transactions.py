@@ -12,8 +12,8 @@ import pytest
 
 from jesenska.base.identifiers import TopicPartition
 from jesenska.cli.kafka.groups import kafka_transactions
-from jesenska.client.administration.admin import Admin, NewTopic
-from jesenska.client.administration.transaction_admin import TransactionAdmin
+from jesenska.client.administration.admin import Admin
+from jesenska.client.administration.topic_administration import NewTopic
 from jesenska.client.cluster import Cluster
 from jesenska.client.producer import Producer
 from jesenska.records.encode import encode_batch
@@ -145,7 +145,7 @@ def test_a_transaction_is_terminated_by_force(at: Tool, broker: BrokerProcess) -
 
     async def open_at() -> list[int]:
         cluster = Cluster(broker.bootstrap)
-        admin, key = TransactionAdmin(cluster), TopicPartition("t", 1)
+        admin, key = Admin(cluster), TopicPartition("t", 1)
         description = await admin.describe_transaction("stuck")
         found = (await admin.describe_producers([key]))[key]
         await cluster.close()

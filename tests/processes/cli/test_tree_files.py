@@ -15,8 +15,8 @@ import pytest
 from jesenska.base.identifiers import TopicPartition
 from jesenska.cli import jesenska
 from jesenska.cli.kafka.topics import kafka_configs, kafka_topics
-from jesenska.client.administration.admin import Admin, NewTopic
-from jesenska.client.administration.group_admin import GroupAdmin
+from jesenska.client.administration.admin import Admin
+from jesenska.client.administration.topic_administration import NewTopic
 from jesenska.client.cluster import Cluster
 from jesenska.client.producer import Producer
 from jesenska.metadata.journal import METADATA_FILE
@@ -48,7 +48,7 @@ async def _write(bootstrap: str, numbers: range) -> None:
         await asyncio.gather(
             *[await producer.send("orders", b"%d" % number, partition=_KEY.partition) for number in numbers]
         )
-    await GroupAdmin(cluster).alter_offsets("readers", {_KEY: numbers.stop})
+    await Admin(cluster).alter_group_offsets("readers", {_KEY: numbers.stop})
     await cluster.close()
 
 

@@ -13,7 +13,8 @@ import pytest
 
 from jesenska.base.clock import Clock, ManualClock
 from jesenska.base.errors import NetworkException
-from jesenska.client.administration.admin import Admin, NewTopic
+from jesenska.client.administration.admin import Admin
+from jesenska.client.administration.topic_administration import NewTopic
 from jesenska.client.client_config import ClientConfig
 from jesenska.client.cluster import Cluster
 from jesenska.testing import BrokerProcess

@@ -10,11 +10,12 @@ import pytest
 
 from jesenska.base.errors import ErrorCode, KafkaError, NetworkException, UnknownMemberIdError
 from jesenska.base.identifiers import TopicPartition
-from jesenska.client.administration.admin import Admin, NewTopic
-from jesenska.client.administration.group_admin import GroupAdmin
+from jesenska.client.administration.admin import Admin
+from jesenska.client.administration.topic_administration import NewTopic
 from jesenska.client.client_config import ClientConfig
 from jesenska.client.cluster import Cluster
 from jesenska.client.group import GroupConsumer, RebalanceCallback
+from jesenska.client.membership.options import MembershipOptions
 from jesenska.client.positions import Position
 from jesenska.client.producer import Producer
 from jesenska.client.retries import persistently
@@ -68,12 +69,14 @@ def member(
         cluster,
         group,
         [topic],
-        assignors=assignors,
-        group_instance_id=instance,
-        session_timeout_seconds=5,
-        max_poll_interval_seconds=max_poll_interval,
+        MembershipOptions(
+            assignors=assignors,
+            group_instance_id=instance,
+            session_timeout_seconds=5,
+            max_poll_interval_seconds=max_poll_interval,
+            heartbeat_seconds=heartbeat,
+        ),
         on_revoked=on_revoked,
-        heartbeat_seconds=heartbeat,
         auto_offset_reset="earliest",
         max_wait_seconds=0.05,
     )
@@ -138,9 +141,9 @@ def test_a_member_that_dies_is_replaced_when_its_session_ends(fast_broker: Broke
         await fill(cluster, "deaths", 4, 40)
         other = Cluster(fast_broker.bootstrap)
         first, second = member(cluster, "mortals", "deaths"), member(other, "mortals", "deaths")
-        first._session_ms = second._session_ms = 500
+        first._membership._session_ms = second._membership._session_ms = 500
         await settle([first, second], 4)
-        await second._stop_heart()
+        await second._membership.stop_heartbeats()
         await other.close()
         await settle([first], 4)
         await first.close()
@@ -185,18 +188,18 @@ def test_a_member_that_is_forgotten_does_not_move_the_offsets_of_its_group(fast_
         key = TopicPartition("set-back", 0)
         consumer = member(cluster, "set-back", "set-back", max_poll_interval=0.3)
         await settle([consumer], 1)
-        admin = GroupAdmin(cluster)
+        admin = Admin(cluster)
         async with asyncio.timeout(30):
             while (
                 not isinstance(state := (await admin.describe_groups(["set-back"]))["set-back"], KafkaError)
                 and state.state != "Empty"
             ):
                 await asyncio.sleep(0.05)
-        assert await admin.alter_offsets("set-back", {key: 40}) == {key: None}
+        assert await admin.alter_group_offsets("set-back", {key: 40}) == {key: None}
         with pytest.raises(UnknownMemberIdError):
             await consumer.commit({key: 1})
         await consumer.close()
-        assert (await admin.offsets("set-back"))[key].offset == 40
+        assert (await admin.list_group_offsets("set-back"))[key].offset == 40
 
     run(fast_broker, work)
 

@@ -12,7 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from jesenska.base.identifiers import TopicPartition
-from jesenska.client.administration.admin import Admin, NewTopic
+from jesenska.client.administration.admin import Admin
+from jesenska.client.administration.topic_administration import NewTopic
 from jesenska.client.cluster import Cluster
 from jesenska.client.consumer import Consumer
 from jesenska.client.offsets import EARLIEST, LATEST, list_offsets

@@ -11,7 +11,8 @@ import pytest
 
 from jesenska.base.errors import KafkaError
 from jesenska.base.identifiers import TopicPartition, uuid_from_text
-from jesenska.client.administration.admin import BRANCH_OF, Admin, NewTopic
+from jesenska.client.administration.admin import Admin
+from jesenska.client.administration.topic_administration import BRANCH_OF, NewTopic
 from jesenska.client.cluster import Cluster
 from jesenska.client.offsets import LATEST, list_offsets
 from jesenska.controller.plans.branches import BranchPoint, branch_point

@@ -11,7 +11,7 @@ import pytest
 
 from jesenska.base.errors import KafkaError
 from jesenska.base.identifiers import TopicPartition
-from jesenska.client.administration.group_admin import GroupAdmin
+from jesenska.client.administration.admin import Admin
 from jesenska.client.cluster import Cluster
 from jesenska.groups.offsets.offsets_topic import OFFSETS_TOPIC, partition_for
 from tests.cluster.cluster import BrokerCluster, ours_only, until
@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.crash, pytest.mark.timeout(300)]
 
 def _commit(cluster: BrokerCluster, group: str, offsets: dict[TopicPartition, int]) -> None:
     async def work(client: Cluster) -> None:
-        assert await GroupAdmin(client).alter_offsets(group, offsets) == dict.fromkeys(offsets)
+        assert await Admin(client).alter_group_offsets(group, offsets) == dict.fromkeys(offsets)
 
     cluster.ask(work)
 
@@ -36,7 +36,7 @@ def _committed(cluster: BrokerCluster, group: str) -> dict[TopicPartition, int]:
     async def work(client: Cluster) -> dict[TopicPartition, int]:
         while True:
             try:
-                return {key: item.offset for key, item in (await GroupAdmin(client).offsets(group)).items()}
+                return {key: item.offset for key, item in (await Admin(client).list_group_offsets(group)).items()}
             except KafkaError as error:
                 if not error.retriable:
                     raise

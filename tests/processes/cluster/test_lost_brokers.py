@@ -9,7 +9,8 @@ import pytest
 
 from jesenska.base.errors import KafkaError, TopicAlreadyExistsError
 from jesenska.cli.jesenska import main
-from jesenska.client.administration.admin import Admin, NewTopic
+from jesenska.client.administration.admin import Admin
+from jesenska.client.administration.topic_administration import NewTopic
 from jesenska.client.cluster import Cluster
 from jesenska.metadata import paths
 from tests.cluster.cluster import BrokerCluster, ours_only

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import pytest
 
 from jesenska.base.errors import ErrorCode
-from jesenska.client.administration.admin import BROKER, TOPIC
+from jesenska.client.administration.config_administration import BROKER, TOPIC
 from jesenska.client.offsets import EARLIEST
 from tests.cluster.cluster import BrokerCluster, until
 from tests.cluster.members import Broker

@@ -13,7 +13,8 @@ import pytest
 
 from jesenska.base.errors import ErrorCode, InvalidReplicationFactorError
 from jesenska.base.identifiers import TopicPartition, uuid_from_text
-from jesenska.client.administration.admin import Admin, NewTopic
+from jesenska.client.administration.admin import Admin
+from jesenska.client.administration.topic_administration import NewTopic
 from jesenska.client.cluster import Cluster
 from jesenska.metadata import paths
 from jesenska.wire.language import Message

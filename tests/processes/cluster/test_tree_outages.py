@@ -11,7 +11,7 @@ import pytest
 
 from jesenska.base.errors import ErrorCode
 from jesenska.base.identifiers import TopicPartition
-from jesenska.client.administration.group_admin import GroupAdmin
+from jesenska.client.administration.admin import Admin
 from jesenska.client.cluster import Cluster
 from jesenska.wire.messages.k19_create_topics import CreateTopicsRequest, CreateTopicsRequestTopic, CreateTopicsResponse
 from tests.cluster.cluster import BrokerCluster
@@ -112,9 +112,9 @@ def test_groups_commit_while_the_tree_stands_still(frail: BrokerCluster) -> None
 
     def commit(offset: int) -> None:
         async def work(client: Cluster) -> None:
-            admin = GroupAdmin(client)
-            assert await admin.alter_offsets("still", {key: offset}) == {key: None}
-            assert (await admin.offsets("still"))[key].offset == offset
+            admin = Admin(client)
+            assert await admin.alter_group_offsets("still", {key: offset}) == {key: None}
+            assert (await admin.list_group_offsets("still"))[key].offset == offset
 
         frail.ask(work)
 

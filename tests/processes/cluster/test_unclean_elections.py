@@ -8,7 +8,9 @@ import pytest
 
 from jesenska.base.errors import ErrorCode
 from jesenska.base.identifiers import TopicPartition
-from jesenska.client.administration.admin import TOPIC, UNCLEAN, Admin, ConfigChange
+from jesenska.client.administration.admin import Admin
+from jesenska.client.administration.config_administration import TOPIC, ConfigChange
+from jesenska.client.administration.topic_administration import UNCLEAN
 from jesenska.client.cluster import Cluster
 from tests.cluster.cluster import BrokerCluster
 from tests.cluster.one_request import ask_for_topic, produce

@@ -19,6 +19,7 @@ from jesenska.base.errors import KafkaError, ProducerFencedError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.client.cluster import Cluster
 from jesenska.client.group import GroupConsumer
+from jesenska.client.membership.options import MembershipOptions
 from jesenska.client.positions import Position
 from jesenska.client.producer import Producer
 from jesenska.records.record import Record
@@ -69,10 +70,12 @@ class Worker:
                 cluster,
                 GROUP,
                 [TRANSFERS],
-                assignors=["range"],
-                session_timeout_seconds=4.0,
-                max_poll_interval_seconds=12.0,
-                heartbeat_seconds=0.5,
+                MembershipOptions(
+                    assignors=("range",),
+                    session_timeout_seconds=4.0,
+                    max_poll_interval_seconds=12.0,
+                    heartbeat_seconds=0.5,
+                ),
                 auto_offset_reset="earliest",
                 auto_commit_seconds=None,
                 isolation_level=1,

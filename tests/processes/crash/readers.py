@@ -16,9 +16,10 @@ from typing import Any
 
 from jesenska.base.errors import ErrorCode, KafkaError
 from jesenska.base.identifiers import TopicPartition
-from jesenska.client.administration.group_admin import GroupAdmin
+from jesenska.client.administration.admin import Admin
 from jesenska.client.cluster import Cluster
 from jesenska.client.group import GroupConsumer
+from jesenska.client.membership.options import MembershipOptions
 from jesenska.client.positions import Position
 
 _REBALANCED = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS)
@@ -149,9 +150,9 @@ async def read_in_group(
             cluster,
             group,
             [topic],
-            assignors=assignors,
-            session_timeout_seconds=_SESSION_SECONDS,
-            heartbeat_seconds=_HEARTBEAT_SECONDS,
+            MembershipOptions(
+                assignors=assignors, session_timeout_seconds=_SESSION_SECONDS, heartbeat_seconds=_HEARTBEAT_SECONDS
+            ),
             auto_commit_seconds=None,
             auto_offset_reset="earliest",
             max_wait_seconds=0.1,
@@ -214,7 +215,7 @@ def look_at_offsets(bootstrap: str, ledger: GroupLedger, groups: list[str]) -> N
         try:
             for group in groups:
                 before = ledger.floors(group)
-                found = await GroupAdmin(cluster).offsets(group)
+                found = await Admin(cluster).list_group_offsets(group)
                 ledger.has_seen(group, before, {key: item.offset for key, item in found.items()}, "a look from outside")
         finally:
             await cluster.close()

@@ -15,6 +15,7 @@ from pathlib import Path
 from jesenska.base.identifiers import TopicPartition
 from jesenska.client.client_config import ClientConfig
 from jesenska.client.cluster import Cluster
+from jesenska.client.membership.options import MembershipOptions
 from tests.processes.crash.readers import GroupLedger, WatchedMember, keep_reading
 
 SESSION_SECONDS = 3.0
@@ -49,9 +50,7 @@ class OurMember(SoakMember):
             self._cluster,
             group,
             [topic],
-            assignors=(assignor,),
-            session_timeout_seconds=SESSION_SECONDS,
-            heartbeat_seconds=0.3,
+            MembershipOptions(assignors=(assignor,), session_timeout_seconds=SESSION_SECONDS, heartbeat_seconds=0.3),
             auto_commit_seconds=None,
             auto_offset_reset="earliest",
             max_wait_seconds=0.1,

@@ -21,7 +21,8 @@ import pytest
 
 from jesenska.base.errors import ErrorCode
 from jesenska.base.identifiers import TopicPartition
-from jesenska.client.administration.admin import Admin, NewTopic
+from jesenska.client.administration.admin import Admin
+from jesenska.client.administration.topic_administration import NewTopic
 from jesenska.client.cluster import Cluster
 from jesenska.groups.offsets.offsets_topic import OFFSETS_TOPIC, partition_for
 from jesenska.records.batch import iter_headers

@@ -21,8 +21,9 @@ import pytest
 
 from jesenska.base.errors import KafkaError
 from jesenska.base.identifiers import TopicPartition
-from jesenska.client.administration.admin import Admin, NewTopic
-from jesenska.client.administration.group_admin import GroupAdmin, GroupDescription
+from jesenska.client.administration.admin import Admin
+from jesenska.client.administration.group_administration import GroupDescription
+from jesenska.client.administration.topic_administration import NewTopic
 from jesenska.client.cluster import Cluster
 from jesenska.client.offsets import LATEST, list_offsets
 from jesenska.records.header import Codec
@@ -143,11 +144,11 @@ class Soak:
         try:
             while True:
                 try:
-                    group = (await GroupAdmin(cluster).describe_groups([_GROUP]))[_GROUP]
+                    group = (await Admin(cluster).describe_groups([_GROUP]))[_GROUP]
                     if isinstance(group, GroupDescription):
                         self._check(group)
                     before = self.groups.floors(_GROUP)
-                    found = await GroupAdmin(cluster).offsets(_GROUP)
+                    found = await Admin(cluster).list_group_offsets(_GROUP)
                     self.groups.has_seen(
                         _GROUP, before, {key: item.offset for key, item in found.items()}, "a look from outside"
                     )
@@ -167,7 +168,7 @@ class Soak:
             async with asyncio.timeout(_SETTLE_SECONDS):
                 while True:
                     assert self.groups.failures == self.ledger.failures == []
-                    group = (await GroupAdmin(cluster).describe_groups([_GROUP]))[_GROUP]
+                    group = (await Admin(cluster).describe_groups([_GROUP]))[_GROUP]
                     if isinstance(group, GroupDescription) and group.state == "Stable" and self._is_settled(group):
                         self.counts["settled"] += 1
                         return

@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 
 from jesenska.base.identifiers import TopicPartition
-from jesenska.client.administration.feature_admin import SAFE_DOWNGRADE, UPGRADE, FeatureAdmin
+from jesenska.client.administration.admin import Admin
+from jesenska.client.administration.feature_administration import SAFE_DOWNGRADE, UPGRADE
 from jesenska.client.cluster import Cluster
 from jesenska.testing import BrokerProcess
 from jesenska.testing.faults import Schedule, apply, check, read_history
@@ -97,7 +98,7 @@ def test_transfers_go_on_while_transaction_version_goes_up_and_down(tmp_path: Pa
 async def _set_level(bootstrap: str, level: int, way: int) -> None:
     cluster = Cluster(bootstrap)
     try:
-        await FeatureAdmin(cluster).update({"transaction.version": level}, way)
+        await Admin(cluster).update_features({"transaction.version": level}, way)
     finally:
         await cluster.close()
 

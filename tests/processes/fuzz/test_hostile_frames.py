@@ -25,7 +25,6 @@ from bench.figures import resident_mb
 
 from jesenska.base.errors import ErrorCode, KafkaError
 from jesenska.client.administration.admin import Admin
-from jesenska.client.administration.group_admin import GroupAdmin
 from jesenska.client.client_config import ClientConfig
 from jesenska.client.cluster import Cluster
 from jesenska.records.encode import encode_batch
@@ -150,7 +149,7 @@ def _clean(bootstrap: str, recorded: str) -> tuple[int, int]:
     async def delete() -> tuple[int, int]:
         cluster = Cluster(bootstrap, ClientConfig(request_timeout_seconds=300.0))
         try:
-            admin, of_groups = Admin(cluster), GroupAdmin(cluster)
+            admin, of_groups = Admin(cluster), Admin(cluster)
             topics = [
                 name for name in await admin.topics() if name not in (_KEPT, recorded) and not name.startswith("__")
             ]

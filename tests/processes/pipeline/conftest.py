@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from jesenska.base.identifiers import TopicPartition
-from jesenska.client.administration.admin import TOPIC, Admin, NewTopic
-from jesenska.client.administration.group_admin import GroupAdmin
+from jesenska.client.administration.admin import Admin
+from jesenska.client.administration.config_administration import TOPIC
+from jesenska.client.administration.topic_administration import NewTopic
 from jesenska.client.cluster import Cluster
 from jesenska.client.offsets import EARLIEST, LATEST, list_offsets
 from jesenska.client.producer import Producer
@@ -121,11 +122,11 @@ class Topics:
 
     def committed(self, group: str) -> dict[tuple[str, int], int]:
         """The committed offsets of a group."""
-        found = self._connection.run(GroupAdmin(self._cluster).offsets(group))
+        found = self._connection.run(Admin(self._cluster).list_group_offsets(group))
         return {(key.topic, key.partition): item.offset for key, item in found.items()}
 
     def delete_group(self, group: str) -> None:
-        self._raise(self._connection.run(GroupAdmin(self._cluster).delete_groups([group])))
+        self._raise(self._connection.run(Admin(self._cluster).delete_groups([group])))
 
     @staticmethod
     def _raise(results: Mapping[Any, Any]) -> None:

@@ -21,7 +21,7 @@ from pyspark.errors import StreamingQueryException
 
 from jesenska.base.errors import JesenskaError
 from jesenska.base.identifiers import TopicPartition
-from jesenska.client.administration.transaction_admin import TransactionAdmin
+from jesenska.client.administration.admin import Admin
 from jesenska.client.producer import Producer
 from jesenska.pipeline import exactly_once, micro_batches
 from jesenska.pipeline.connector.cluster_thread import connect
@@ -246,7 +246,7 @@ def test_a_micro_batch_that_takes_too_long_is_aborted_and_says_so(
 
         async def wait_for_the_abort(writing: Any) -> None:
             name = writing.ticket.transactional_id
-            while (await TransactionAdmin(writing._cluster).describe_transaction(name)).state == "Ongoing":
+            while (await Admin(writing._cluster).describe_transaction(name)).state == "Ongoing":
                 await asyncio.sleep(0.02)
             await commit(writing)
 
@@ -440,15 +440,13 @@ def test_another_checkpoint_under_a_name_is_refused_and_so_is_an_old_one(
     topics.send(source, [b"%d" % number for number in range(20, 30)])
     connection = connect(ExactlyOnce("any", options(topics, target)).options.client)
     micro_batches._followed.pop(connection.cluster)  # as in another process
-    before = connection.run(TransactionAdmin(connection.cluster).describe_transaction(f"jesenska-spark-named-{target}"))
+    before = connection.run(Admin(connection.cluster).describe_transaction(f"jesenska-spark-named-{target}"))
     for topic in (target, other):
         with pytest.raises(StreamingQueryException, match=rf"belongs to a query with another checkpoint.*{source}.*20"):
             run(topic, tmp_path / f"new-{topic}")
         if topic == target:
             assert (
-                connection.run(
-                    TransactionAdmin(connection.cluster).describe_transaction(f"jesenska-spark-named-{target}")
-                )
+                connection.run(Admin(connection.cluster).describe_transaction(f"jesenska-spark-named-{target}"))
                 == before
             ), "nobody is fenced"
     with pytest.raises(StreamingQueryException, match="put back the newest checkpoint"):

@@ -14,7 +14,7 @@ from typing import Any
 
 from jesenska.base.errors import ErrorCode
 from jesenska.broker.stages import tree
-from jesenska.client.group import GroupConsumer
+from jesenska.client.membership.membership import Membership
 from jesenska.client.producer import Producer
 from jesenska.coordination.loader import Loader
 from jesenska.coordination.operations import Append, Appended
@@ -107,14 +107,14 @@ def the_high_watermark_goes_back() -> None:
 
 
 def a_partition_has_two_owners() -> None:
-    share_out = GroupConsumer._share_out
+    share_out = Membership._share_out
 
-    def share_out_twice(self: GroupConsumer, protocol: str, members: Any) -> Any:
+    def share_out_twice(self: Membership, protocol: str, members: Any) -> Any:
         shared = share_out(self, protocol, members)
         everything = sorted({key for keys in shared.values() for key in keys})
         return {member: [*keys, *(key for key in everything[:1] if key not in keys)] for member, keys in shared.items()}
 
-    GroupConsumer._share_out = share_out_twice  # type: ignore[method-assign]
+    Membership._share_out = share_out_twice  # type: ignore[method-assign]
 
 
 def any_generation_may_commit() -> None:

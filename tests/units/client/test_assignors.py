@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jesenska.base.identifiers import TopicPartition
-from jesenska.client.assignors import (
+from jesenska.client.membership.assignors import (
     ASSIGNORS,
     MemberView,
     Shares,

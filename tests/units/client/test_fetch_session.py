@@ -8,7 +8,8 @@ from pathlib import Path
 
 from jesenska.base.identifiers import TopicPartition
 from jesenska.broker.server import Broker
-from jesenska.client.administration.admin import Admin, NewTopic
+from jesenska.client.administration.admin import Admin
+from jesenska.client.administration.topic_administration import NewTopic
 from jesenska.client.cluster import Cluster
 from jesenska.client.consumer import Consumer
 from jesenska.client.fetch_session import Asked, FetchPlan, FetchSessionHandler

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from jesenska.base.errors import JesenskaError
 from jesenska.base.identifiers import TopicPartition
+from jesenska.client.client_config import ClientConfig
 from jesenska.pipeline.connector.options import (
     COLUMNS,
     COLUMNS_WITH_HEADERS,
@@ -287,7 +288,8 @@ def test_settings_of_the_client_are_passed_on_and_unknown_ones_warned_about(capl
     }
     with caplog.at_level(logging.WARNING):
         options = source_options({**READ, **texts}, streaming=False)
-    assert (options.read_committed, options.client.client_id, options.client.request_timeout_ms) == (True, "me", 5)
+    assert (options.read_committed, options.client.connections.client_id) == (True, "me")
+    assert options.client.connections.request_timeout_seconds == 0.005
     assert "did you mean kafka.fetch.min.bytes" in caplog.text
 
 
@@ -349,10 +351,17 @@ def test_the_connection_takes_the_clients_settings() -> None:
         "kafka.receive.buffer.bytes": "8",
     }
     for client in (source_options({**READ, **given}, streaming=True).client, sink_options({**BROKER, **given}).client):
-        assert (client.connect_timeout_ms, client.connect_timeout_max_ms) == (1, 2)
-        assert (client.retry_backoff_ms, client.retry_backoff_max_ms) == (3, 4)
-        assert (client.reconnect_backoff_ms, client.reconnect_backoff_max_ms) == (5, 6)
-        assert (client.send_buffer_bytes, client.receive_buffer_bytes) == (7, 8)
+        assert client.connections == ClientConfig(
+            client_id="jesenska-spark",
+            connect_timeout_seconds=0.001,
+            connect_timeout_max_seconds=0.002,
+            retry_backoff_seconds=0.003,
+            retry_backoff_max_seconds=0.004,
+            reconnect_backoff_seconds=0.005,
+            reconnect_backoff_max_seconds=0.006,
+            send_buffer_bytes=7,
+            receive_buffer_bytes=8,
+        )
 
 
 @pytest.mark.parametrize("codec", ["gzip", "lz4", "zstd"])

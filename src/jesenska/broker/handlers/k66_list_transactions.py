@@ -12,7 +12,6 @@ not valid, or is too large for `re2_pattern`. Ids are matched in slices.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
 from jesenska.base.errors import ErrorCode, KafkaError
 from jesenska.broker.requests.connection import Context, Outcome
@@ -26,9 +25,6 @@ from jesenska.wire.messages.k66_list_transactions import (
     ListTransactionsResponse,
     ListTransactionsResponseTransaction,
 )
-
-if TYPE_CHECKING:
-    from jesenska.base.re2_pattern import Re2Pattern
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +43,7 @@ async def _list(uses: TransactionFamily, request: ListTransactionsRequest) -> Li
         return ListTransactionsResponse(error_code=error.code)
     pattern = None
     if request.transactional_id_pattern:
-        # Few requests have a pattern, and a broker's start does not need its compiler.
+        # Few requests have a pattern, and a broker's start does not need the library.
         from jesenska.base.re2_pattern import PatternError, Re2Pattern
 
         try:
@@ -86,16 +82,6 @@ async def _list(uses: TransactionFamily, request: ListTransactionsRequest) -> Li
     between = Slices(uses.clock)
     for item in found:
         await between()
-        if await _matches(pattern, item.transactional_id, between):
+        if pattern.matches(item.transactional_id):
             response.transaction_states.append(item)
     return response
-
-
-async def _matches(pattern: Re2Pattern, text: str, between: Slices) -> bool:
-    matching = pattern.matching(text)
-    while True:
-        try:
-            next(matching)
-        except StopIteration as done:
-            return bool(done.value)
-        await between()

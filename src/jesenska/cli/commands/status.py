@@ -27,7 +27,7 @@ from jesenska.base.errors import JesenskaError
 from jesenska.cli.shared.several_directories import broker_directory, brokers_with_data, tree_directory
 from jesenska.cli.shared.stopping import lock_holder
 from jesenska.cli.shared.tool import directory, print_json, read_properties, seconds
-from jesenska.client.administration.group_admin import GroupAdmin
+from jesenska.client.administration.admin import Admin
 from jesenska.client.client_config import client_config
 from jesenska.client.cluster import Cluster
 from jesenska.config.settings.client_settings import ADMIN_SETTINGS
@@ -81,9 +81,7 @@ async def _status(options: argparse.Namespace) -> int:
         async with asyncio.timeout(options.timeout_seconds):
             topics = await cluster.topics()
             is_ready = cluster.controller_id in cluster.nodes
-            groups = (
-                await GroupAdmin(cluster).list_groups() if options.check in (CLUSTER, REPLICAS) and is_ready else None
-            )
+            groups = await Admin(cluster).list_groups() if options.check in (CLUSTER, REPLICAS) and is_ready else None
     except TimeoutError:
         raise JesenskaError(
             f"{bootstrap} has not answered within {options.timeout_seconds:g} s: is the broker up?"

@@ -12,7 +12,8 @@ from collections.abc import Mapping
 
 from jesenska.base.errors import KafkaError, RebalanceInProgressError
 from jesenska.base.identifiers import TopicPartition
-from jesenska.client.administration.group_admin import GroupAdmin, OffsetAndMetadata
+from jesenska.client.administration.admin import Admin
+from jesenska.client.administration.group_administration import OffsetAndMetadata
 from jesenska.client.cluster import Cluster
 from jesenska.client.offsets import LATEST, list_offsets
 
@@ -25,7 +26,7 @@ GroupsInBranch = dict[str, dict[TopicPartition, int] | KafkaError]
 async def branch_offsets(cluster: Cluster, source: str, target: str) -> GroupsInBranch:
     """Commits offsets in the branch `target` for all groups that have offsets of its `source`; returns the results by
     group."""
-    groups = GroupAdmin(cluster)
+    groups = Admin(cluster)
     topic = (await cluster.topics())[target]
     partitions = [TopicPartition(target, number) for number in range(len(topic.partitions))]
     ends = {
@@ -36,7 +37,7 @@ async def branch_offsets(cluster: Cluster, source: str, target: str) -> GroupsIn
     done: GroupsInBranch = {}
     for listing in await groups.list_groups():
         try:
-            committed = await groups.offsets(listing.group_id, sources)
+            committed = await groups.list_group_offsets(listing.group_id, sources)
             if committed:
                 wanted = {
                     TopicPartition(target, key.partition): within(offset, ends[key.partition])
@@ -54,14 +55,14 @@ def within(committed: OffsetAndMetadata, end_offset: int) -> OffsetAndMetadata:
     return committed if committed.offset <= end_offset else OffsetAndMetadata(end_offset, _NO_EPOCH, committed.metadata)
 
 
-async def _commit(groups: GroupAdmin, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+async def _commit(groups: Admin, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
     """Commits the offsets of one group; raises the first error."""
     cluster = groups.cluster
     deadline = cluster.clock.monotonic() + cluster.request_timeout_seconds
     attempts = 0
     while True:
         attempts += 1
-        results = await groups.alter_offsets(group_id, offsets)
+        results = await groups.alter_group_offsets(group_id, offsets)
         error = next((result for result in results.values() if result is not None), None)
         if error is None:
             return

@@ -16,11 +16,11 @@ import concurrent.futures
 import os
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from jesenska.base.clock import Clock, SystemClock
 from jesenska.base.errors import KafkaError, UnknownTopicOrPartitionError
-from jesenska.client.client_config import ClientConfig
 from jesenska.client.cluster import Cluster
 from jesenska.pipeline.connector.options import ClientOptions
 from jesenska.security.client_security import client_security
@@ -46,20 +46,7 @@ class ClusterThread:
         options = self.options
         return Cluster(
             options.bootstrap,
-            ClientConfig(
-                client_id=options.client_id,
-                request_timeout_seconds=options.request_timeout_ms / 1000,
-                connect_timeout_seconds=options.connect_timeout_ms / 1000,
-                connect_timeout_max_seconds=options.connect_timeout_max_ms / 1000,
-                retry_backoff_seconds=options.retry_backoff_ms / 1000,
-                retry_backoff_max_seconds=options.retry_backoff_max_ms / 1000,
-                reconnect_backoff_seconds=options.reconnect_backoff_ms / 1000,
-                reconnect_backoff_max_seconds=options.reconnect_backoff_max_ms / 1000,
-                send_buffer_bytes=options.send_buffer_bytes,
-                receive_buffer_bytes=options.receive_buffer_bytes,
-                metadata_max_age_seconds=options.metadata_max_age_ms / 1000,
-                security=client_security(dict(options.security).get, os.urandom),
-            ),
+            replace(options.connections, security=client_security(dict(options.security).get, os.urandom)),
             clock=self.clock,
         )
 
@@ -91,7 +78,7 @@ class ClusterThread:
     ) -> T:
         limit = self.options.api_timeout_ms if timeout_ms is None else timeout_ms
         deadline = self.clock.monotonic() + limit / 1000
-        pause = max(self.options.retry_backoff_ms, 20) if interval_ms is None else interval_ms
+        pause = max(self.options.connections.retry_backoff_seconds, 0.02) if interval_ms is None else interval_ms / 1000
         attempts = 0
         while True:
             attempts += 1
@@ -101,7 +88,7 @@ class ClusterThread:
                 enough = self.clock.monotonic() > deadline if retries is None else attempts > retries
                 if not error.retriable or isinstance(error, UnknownTopicOrPartitionError) or enough:
                     raise
-            await asyncio.sleep(pause / 1000)
+            await asyncio.sleep(pause)
 
     def close(self) -> None:
         """Ends the loop and its thread; for tests and short programs."""

@@ -34,12 +34,13 @@ import logging
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
 from jesenska.base.errors import InvalidConfigError, JesenskaError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.base.limits import DATA_SOURCE_OPTION_MAX_CHARS
 from jesenska.base.topic_names import is_legal_topic_name
+from jesenska.client.client_config import ClientConfig, client_config_of
 from jesenska.config.settings.client_settings import CONSUMER_SETTINGS, PRODUCER_SETTINGS
 from jesenska.config.table import Table, Unknown, Value
 from jesenska.pipeline.patterns import topic_pattern
@@ -190,22 +191,17 @@ class Position:
     is_time: bool = False
 
 
+_CLIENT_ID: Final = "jesenska-spark"
+_CONNECTIONS: Final = ClientConfig(client_id=_CLIENT_ID)
+
+
 @dataclass(frozen=True, slots=True)
 class ClientOptions:
     """The options of the connection to the brokers; equal ones share one connection in a process."""
 
     bootstrap: str
-    client_id: str = "jesenska-spark"
-    request_timeout_ms: int = 30_000
-    connect_timeout_ms: int = 10_000
-    connect_timeout_max_ms: int = 30_000
-    retry_backoff_ms: int = 100
-    retry_backoff_max_ms: int = 1000
-    reconnect_backoff_ms: int = 50
-    reconnect_backoff_max_ms: int = 1000
-    send_buffer_bytes: int = -1
-    receive_buffer_bytes: int = -1
-    metadata_max_age_ms: int = 300_000
+    #: Without security: that is made in each process, from the settings below.
+    connections: ClientConfig = _CONNECTIONS
     api_timeout_ms: int = 60_000
     #: The settings of TLS and SASL that were given, with secrets; empty for plain connections.
     security: tuple[tuple[str, Value], ...] = field(default=(), repr=False)
@@ -460,19 +456,10 @@ def _number(settings: Mapping[str, Value], name: str, default: int) -> int:
 def _client(settings: Mapping[str, Value]) -> ClientOptions:
     servers = settings["bootstrap.servers"]
     assert isinstance(servers, tuple)
+    given = {name: settings[name] for name in _CLIENT_SETTINGS if settings.get(name) not in (None, "")}
     return ClientOptions(
         bootstrap=",".join(servers),
-        client_id=str(settings.get("client.id") or "jesenska-spark"),
-        request_timeout_ms=_number(settings, "request.timeout.ms", 30_000),
-        connect_timeout_ms=_number(settings, "socket.connection.setup.timeout.ms", 10_000),
-        connect_timeout_max_ms=_number(settings, "socket.connection.setup.timeout.max.ms", 30_000),
-        retry_backoff_ms=_number(settings, "retry.backoff.ms", 100),
-        retry_backoff_max_ms=_number(settings, "retry.backoff.max.ms", 1000),
-        reconnect_backoff_ms=_number(settings, "reconnect.backoff.ms", 50),
-        reconnect_backoff_max_ms=_number(settings, "reconnect.backoff.max.ms", 1000),
-        send_buffer_bytes=_number(settings, "send.buffer.bytes", -1),
-        receive_buffer_bytes=_number(settings, "receive.buffer.bytes", -1),
-        metadata_max_age_ms=_number(settings, "metadata.max.age.ms", 300_000),
+        connections=client_config_of({"client.id": _CLIENT_ID, **given}),
         api_timeout_ms=_number(settings, "default.api.timeout.ms", 60_000),
         security=tuple((name, settings[name]) for name in _SECURITY_SETTINGS if name in settings),
     )

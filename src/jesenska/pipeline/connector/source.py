@@ -486,11 +486,12 @@ class JesenskaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     async def _commit(self, connection: ClusterThread, group_id: str, offsets: Offsets) -> None:
         # Here: every process of a query would import it.
-        from jesenska.client.administration.group_admin import GroupAdmin, OffsetAndMetadata
+        from jesenska.client.administration.admin import Admin
+        from jesenska.client.administration.group_administration import OffsetAndMetadata
 
         told = {key: OffsetAndMetadata(offset, -1, READ_BY_A_QUERY) for key, offset in offsets.items()}
         async with asyncio.timeout(_FIRST_CONTACT_MS / 1000):
-            results = await GroupAdmin(connection.cluster).alter_offsets(group_id, told)
+            results = await Admin(connection.cluster).alter_group_offsets(group_id, told)
         for key, error in results.items():
             if error is not None and key not in self._missing:
                 raise error

@@ -17,7 +17,8 @@ from jesenska.base.errors import (
     TopicAuthorizationFailedError,
     UnknownTopicOrPartitionError,
 )
-from jesenska.client.administration.admin import TOPIC, Admin
+from jesenska.client.administration.admin import Admin
+from jesenska.client.administration.config_administration import TOPIC
 from jesenska.client.producer import Producer
 from jesenska.pipeline.connector.cluster_thread import ClusterThread
 from jesenska.pipeline.connector.options import SinkOptions
@@ -44,7 +45,7 @@ class WorkerCache:
     def __init__(self, connection: ClusterThread) -> None:
         self._cluster = connection.cluster
         self._clock = connection.clock
-        self._max_age_seconds = connection.options.metadata_max_age_ms / 1000
+        self._max_age_seconds = connection.options.connections.metadata_max_age_seconds
         self._producers: dict[tuple[object, ...], list[Producer]] = {}
         self._settings: dict[str, tuple[float, TopicSettings]] = {}
 

@@ -27,7 +27,8 @@ from typing import Any
 from jesenska.base.clock import Clock, SystemClock
 from jesenska.base.errors import JesenskaError, TopicAlreadyExistsError, UnknownTopicOrPartitionError
 from jesenska.base.identifiers import uuid_to_text
-from jesenska.client.administration.admin import Admin, NewTopic
+from jesenska.client.administration.admin import Admin
+from jesenska.client.administration.topic_administration import NewTopic
 from jesenska.pipeline.connector.cluster_thread import ClusterThread
 from jesenska.pipeline.connector.options import ClientOptions
 from jesenska.pipeline.demo import broker as demo_broker

@@ -26,6 +26,7 @@ from pathlib import Path
 
 from jesenska.base.clock import Clock
 from jesenska.base.errors import JesenskaError, KafkaError
+from jesenska.client.client_config import ClientConfig
 from jesenska.config.variables import without_settings
 from jesenska.pipeline.connector.cluster_thread import ClusterThread
 from jesenska.pipeline.connector.options import ClientOptions
@@ -120,7 +121,9 @@ def _running(folder: Path) -> tuple[str, int] | None:
     if not _is_alive(pid):
         return None
     identifier = re.search(r"^cluster\.id=(.*)$", properties, re.MULTILINE)
-    connection = ClusterThread(ClientOptions(address, connect_timeout_ms=3000, request_timeout_ms=5000))
+    connection = ClusterThread(
+        ClientOptions(address, ClientConfig(connect_timeout_seconds=3.0, request_timeout_seconds=5.0))
+    )
     try:
         connection.run(connection.cluster.refresh([]))
         same = identifier is not None and connection.cluster.cluster_id == identifier[1].strip()

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping
 
 from jesenska.base.errors import TopicAlreadyExistsError
 from jesenska.base.identifiers import TopicPartition
-from jesenska.client.administration.admin import Admin, NewTopic
-from jesenska.client.administration.group_admin import GroupAdmin, GroupDescription, OffsetAndMetadata
+from jesenska.client.administration.admin import Admin
+from jesenska.client.administration.group_administration import GroupDescription, OffsetAndMetadata
+from jesenska.client.administration.topic_administration import NewTopic
 from jesenska.client.offsets import EARLIEST, LATEST, list_offsets
 from jesenska.pipeline.connector.cluster_thread import ClusterThread
 from jesenska.pipeline.streams.errors import StreamsError
@@ -93,7 +94,7 @@ def has_members(connection: ClusterThread, group_id: str) -> bool:
     """True if consumers are members of the group."""
 
     async def ask() -> bool:
-        found = (await GroupAdmin(connection.cluster).describe_groups([group_id]))[group_id]
+        found = (await Admin(connection.cluster).describe_groups([group_id]))[group_id]
         return isinstance(found, GroupDescription) and bool(found.members)
 
     return connection.persist(ask)
@@ -104,7 +105,7 @@ def tell_group(connection: ClusterThread, group_id: str, offsets: Mapping[TopicP
     told = {key: OffsetAndMetadata(offset, -1, metadata) for key, offset in offsets.items()}
 
     async def commit() -> None:
-        for error in (await GroupAdmin(connection.cluster).alter_offsets(group_id, told)).values():
+        for error in (await Admin(connection.cluster).alter_group_offsets(group_id, told)).values():
             if error is not None:
                 raise error
 

@@ -22,12 +22,13 @@ from typing import Any
 
 from jesenska.base.errors import ErrorCode, KafkaError
 from jesenska.base.identifiers import TopicPartition
-from jesenska.client.administration.admin import Admin, NewTopic
-from jesenska.client.administration.group_admin import GroupAdmin
+from jesenska.client.administration.admin import Admin
+from jesenska.client.administration.topic_administration import NewTopic
 from jesenska.client.client_config import ClientConfig
 from jesenska.client.cluster import Cluster
 from jesenska.client.consumer import Consumer
 from jesenska.client.group import GroupConsumer
+from jesenska.client.membership.options import MembershipOptions
 from jesenska.client.offsets import EARLIEST, LATEST, list_offsets
 from jesenska.client.positions import Position
 from jesenska.client.producer import Producer, RecordMetadata
@@ -271,7 +272,7 @@ class RecordedLoad:
 
     async def _look_at_offsets(self, cluster: Cluster, history: ClientHistory) -> None:
         began_ns = history.now_ns()
-        offsets = await GroupAdmin(cluster).offsets(self.group)
+        offsets = await Admin(cluster).list_group_offsets(self.group)
         for key in self._keys:
             history.found(began_ns, self.group, key, offsets[key].offset if key in offsets else -1)
 
@@ -325,9 +326,11 @@ class _Member(GroupConsumer):
             cluster,
             group_id,
             [topic],
-            session_timeout_seconds=_SESSION_SECONDS,
-            heartbeat_seconds=_HEARTBEAT_SECONDS,
-            max_poll_interval_seconds=_POLL_INTERVAL_SECONDS,
+            MembershipOptions(
+                session_timeout_seconds=_SESSION_SECONDS,
+                heartbeat_seconds=_HEARTBEAT_SECONDS,
+                max_poll_interval_seconds=_POLL_INTERVAL_SECONDS,
+            ),
             auto_commit_seconds=None,
             auto_offset_reset="earliest",
             on_assigned=self._given,

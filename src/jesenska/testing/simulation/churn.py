@@ -14,7 +14,8 @@ from typing import Final
 from jesenska.base.errors import KafkaError, TopicAlreadyExistsError, UnknownTopicOrPartitionError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.broker.server import Broker
-from jesenska.client.administration.admin import Admin, NewTopic
+from jesenska.client.administration.admin import Admin
+from jesenska.client.administration.topic_administration import NewTopic
 from jesenska.testing.simulation.clients import cluster_of
 from jesenska.testing.simulation.machine.process import Process
 

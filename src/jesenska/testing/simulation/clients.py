@@ -11,11 +11,13 @@ from pathlib import Path
 from jesenska.base.errors import KafkaError, TopicAlreadyExistsError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.broker.server import Broker
-from jesenska.client.administration.admin import Admin, NewTopic
+from jesenska.client.administration.admin import Admin
+from jesenska.client.administration.topic_administration import NewTopic
 from jesenska.client.client_config import ClientConfig
 from jesenska.client.cluster import Cluster
 from jesenska.client.consumer import Consumer
 from jesenska.client.group import GroupConsumer
+from jesenska.client.membership.options import MembershipOptions
 from jesenska.client.offsets import EARLIEST
 from jesenska.client.producer import Producer, RecordMetadata
 from jesenska.config.layers import BrokerConfig
@@ -150,9 +152,7 @@ class SimulatedMember(_Client):
             cluster,
             GROUP,
             [self._topic],
-            session_timeout_seconds=6.0,
-            heartbeat_seconds=1.0,
-            max_poll_interval_seconds=10.0,
+            MembershipOptions(session_timeout_seconds=6.0, heartbeat_seconds=1.0, max_poll_interval_seconds=10.0),
             auto_commit_seconds=None,
             auto_offset_reset="earliest",
         )

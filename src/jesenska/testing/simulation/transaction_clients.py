@@ -17,6 +17,7 @@ from jesenska.client.cluster import Cluster
 from jesenska.client.consumer import Consumer
 from jesenska.client.coordinators import GROUP, TRANSACTION, find_coordinator
 from jesenska.client.group import GroupConsumer
+from jesenska.client.membership.options import MembershipOptions
 from jesenska.client.offsets import EARLIEST
 from jesenska.client.positions import Position
 from jesenska.client.producer import Producer, RecordMetadata
@@ -530,9 +531,7 @@ class Transformer:
                 self._cluster,
                 TRANSFORMERS,
                 [self._source],
-                session_timeout_seconds=6.0,
-                heartbeat_seconds=1.0,
-                max_poll_interval_seconds=10.0,
+                MembershipOptions(session_timeout_seconds=6.0, heartbeat_seconds=1.0, max_poll_interval_seconds=10.0),
                 auto_commit_seconds=None,
                 auto_offset_reset="earliest",
                 isolation_level=_COMMITTED,

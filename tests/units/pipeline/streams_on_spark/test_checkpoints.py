@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from jesenska.base.identifiers import TopicPartition
-from jesenska.client.administration.group_admin import OffsetAndMetadata
+from jesenska.client.administration.group_administration import OffsetAndMetadata
 from jesenska.pipeline.streams import Serdes, StreamsBuilder, StreamsConfig, StreamsError
 from jesenska.pipeline.streams_on_spark.application import Application
 from jesenska.pipeline.streams_on_spark.cutting import cut

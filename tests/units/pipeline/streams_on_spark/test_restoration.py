@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from jesenska.base.identifiers import TopicPartition
-from jesenska.client.administration.group_admin import OffsetAndMetadata
+from jesenska.client.administration.group_administration import OffsetAndMetadata
 from jesenska.pipeline.connector.options import READ_BY_A_QUERY
 from jesenska.pipeline.streams import Serdes, SessionWindows, StreamsBuilder, StreamsConfig, StreamsError, Suppressed
 from jesenska.pipeline.streams_on_spark.application import Application

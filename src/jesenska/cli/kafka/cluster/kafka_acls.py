@@ -34,7 +34,7 @@ from jesenska.cli.shared.tool import (
     sentence,
     telling,
 )
-from jesenska.client.administration.acl_admin import AclAdmin
+from jesenska.client.administration.admin import Admin
 from jesenska.security.acls import (
     CLUSTER_NAME,
     OPERATIONS,
@@ -133,14 +133,14 @@ async def _work(parser: Parser, options: argparse.Namespace) -> int:
     patterns = _patterns(options)
     if options.list:
         async with cluster_of(options) as cluster, telling("Waiting for the brokers"):
-            return await _list(AclAdmin(cluster), options, patterns)
+            return await _list(Admin(cluster), options, patterns)
     wanted = _wanted(parser, options, patterns)
     if options.add:
         async with cluster_of(options) as cluster, telling("Waiting for the brokers"):
-            return await _add(AclAdmin(cluster), options, wanted)
+            return await _add(Admin(cluster), options, wanted)
     filters = _confirmed(options, wanted)
     async with cluster_of(options) as cluster, telling("Waiting for the brokers"):
-        return await _remove(AclAdmin(cluster), options, filters)
+        return await _remove(Admin(cluster), options, filters)
 
 
 # --- what is asked ---------------------------------------------------------------------------------------------------
@@ -274,11 +274,11 @@ def _agreed(options: argparse.Namespace, question: str) -> bool:
 # --- what is done ----------------------------------------------------------------------------------------------------
 
 
-async def _list(admin: AclAdmin, options: argparse.Namespace, patterns: list[ResourcePattern]) -> int:
+async def _list(admin: Admin, options: argparse.Namespace, patterns: list[ResourcePattern]) -> int:
     filters = [AclFilter(*pattern) for pattern in patterns] or [AclFilter()]
     found: dict[AclBinding, None] = {}
     for wanted in filters:
-        found.update(dict.fromkeys(await admin.describe(wanted)))
+        found.update(dict.fromkeys(await admin.describe_acls(wanted)))
     bindings = list(found)
     if options.output == "json":
         if options.principal:
@@ -302,13 +302,13 @@ def _print_all(bindings: Sequence[AclBinding]) -> None:
         print("\n".join(f"\t{_shown_entry(entry)}" for entry in entries), end="\n\n")
 
 
-async def _add(admin: AclAdmin, options: argparse.Namespace, wanted: Wanted) -> int:
+async def _add(admin: Admin, options: argparse.Namespace, wanted: Wanted) -> int:
     bindings = [AclBinding(pattern, entry) for pattern, entries in wanted.items() for entry in entries]
     if options.output == "text":
         for pattern, entries in wanted.items():
             rules = "\n".join(f"\t{_shown_entry(entry)}" for entry in entries)
             print(f"Adding ACLs for resource `{_shown(pattern)}`: \n {rules}\n")
-    errors = await admin.create(bindings)
+    errors = await admin.create_acls(bindings)
     if options.output == "json":
         print_json(
             [
@@ -323,8 +323,8 @@ async def _add(admin: AclAdmin, options: argparse.Namespace, wanted: Wanted) -> 
     return 0
 
 
-async def _remove(admin: AclAdmin, options: argparse.Namespace, filters: list[AclFilter]) -> int:
-    removed = await admin.delete(filters) if filters else []
+async def _remove(admin: Admin, options: argparse.Namespace, filters: list[AclFilter]) -> int:
+    removed = await admin.delete_acls(filters) if filters else []
     if options.output == "json":
         print_json([_object(binding) for binding in removed])
     return 0

@@ -32,7 +32,8 @@ from jesenska.cli.shared.tool import (
     sentence,
     telling,
 )
-from jesenska.client.administration.feature_admin import SAFE_DOWNGRADE, UNSAFE_DOWNGRADE, UPGRADE, FeatureAdmin
+from jesenska.client.administration.admin import Admin
+from jesenska.client.administration.feature_administration import SAFE_DOWNGRADE, UNSAFE_DOWNGRADE, UPGRADE
 
 _LEVEL_MAX = 32767
 #: The words for a change that was made, that can be made, and that is refused.
@@ -42,7 +43,7 @@ _SAID = {
     "disable": ("was disabled", "can be disabled", "disable {}"),
 }
 
-Work = Callable[[FeatureAdmin, argparse.Namespace], Awaitable[int]]
+Work = Callable[[Admin, argparse.Namespace], Awaitable[int]]
 
 
 def _parser() -> Parser:
@@ -93,11 +94,11 @@ async def _work(parser: Parser, options: argparse.Namespace) -> int:
     require_bootstrap(parser, options)
     async with cluster_of(options) as cluster, telling("Waiting for the brokers"):
         work: Work = options.work
-        return await work(FeatureAdmin(cluster), options)
+        return await work(Admin(cluster), options)
 
 
-async def _describe(admin: FeatureAdmin, options: argparse.Namespace) -> int:
-    found = await admin.describe(options.node_id)
+async def _describe(admin: Admin, options: argparse.Namespace) -> int:
+    found = await admin.describe_features(options.node_id)
     if options.output == "json":
         keys = ("feature", "supportedMinVersion", "supportedMaxVersion", "finalizedVersionLevel", "epoch")
         print_json(
@@ -116,7 +117,7 @@ async def _describe(admin: FeatureAdmin, options: argparse.Namespace) -> int:
     return 0
 
 
-async def _change(admin: FeatureAdmin, options: argparse.Namespace) -> int:
+async def _change(admin: Admin, options: argparse.Namespace) -> int:
     disables = options.command == "disable"
     if not options.feature:
         raise JesenskaError(f"You must specify at least one feature to {options.command}.")
@@ -129,7 +130,7 @@ async def _change(admin: FeatureAdmin, options: argparse.Namespace) -> int:
     way = UPGRADE if options.command == "upgrade" else UNSAFE_DOWNGRADE if options.unsafe else SAFE_DOWNGRADE
     error: KafkaError | None = None
     try:
-        await admin.update(levels, way, validate_only=options.dry_run)
+        await admin.update_features(levels, way, validate_only=options.dry_run)
     except KafkaError as refused:
         if refused.retriable:
             raise
@@ -153,8 +154,8 @@ async def _change(admin: FeatureAdmin, options: argparse.Namespace) -> int:
     return int(error is not None)
 
 
-async def _depend(admin: FeatureAdmin, options: argparse.Namespace) -> int:
-    known = {item.name: item for item in (await admin.describe()).features}
+async def _depend(admin: Admin, options: argparse.Namespace) -> int:
+    known = {item.name: item for item in (await admin.describe_features()).features}
     wanted = [_level(text) for text in options.feature]
     for name, level in wanted:
         if name not in known:

@@ -21,7 +21,7 @@ from jesenska.base.identifiers import TopicPartition
 from jesenska.cli.kafka.cluster.election_results import Wording, add_admin_config, elect
 from jesenska.cli.shared.json_files import PARTITION_MAX, read_partitions
 from jesenska.cli.shared.tool import Parser, add_bootstrap, add_output, run_async
-from jesenska.client.administration.admin import PREFERRED, UNCLEAN
+from jesenska.client.administration.topic_administration import PREFERRED, UNCLEAN
 
 _TYPES = {"preferred": PREFERRED, "unclean": UNCLEAN}
 

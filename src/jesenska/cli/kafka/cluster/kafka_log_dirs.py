@@ -22,7 +22,8 @@ from typing import Any
 from jesenska.base.errors import JesenskaError
 from jesenska.cli.shared.java_names import java_name
 from jesenska.cli.shared.tool import Parser, add_bootstrap, add_output, cluster_of, print_json, run_async, telling
-from jesenska.client.administration.admin import Admin, LogDirectory
+from jesenska.client.administration.admin import Admin
+from jesenska.client.administration.log_directory_administration import LogDirectory
 from jesenska.client.cluster import Cluster
 
 

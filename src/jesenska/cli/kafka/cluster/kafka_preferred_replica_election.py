@@ -25,7 +25,7 @@ from jesenska.cli.kafka.cluster.election_results import Wording, add_admin_confi
 from jesenska.cli.shared.json_files import read_partitions
 from jesenska.cli.shared.tool import Parser, add_bootstrap, add_output, print_json, run_async, telling
 from jesenska.cli.shared.zookeeper_option import tree_at
-from jesenska.client.administration.admin import PREFERRED
+from jesenska.client.administration.topic_administration import PREFERRED
 from jesenska.controller.reading import in_flight
 from jesenska.metadata import paths
 from jesenska.metadata.nodes import NodeFormatError, TopicNode, decode_partitions, encode_partitions

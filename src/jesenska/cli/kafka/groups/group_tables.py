@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from jesenska.base.identifiers import TopicPartition
-from jesenska.client.administration.group_admin import GroupDescription, GroupMember, OffsetAndMetadata
+from jesenska.client.administration.group_administration import GroupDescription, GroupMember, OffsetAndMetadata
 
 NOTHING = "-"
 

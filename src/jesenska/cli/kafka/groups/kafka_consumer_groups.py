@@ -63,7 +63,8 @@ from jesenska.cli.shared.tool import (
     sentence,
     telling,
 )
-from jesenska.client.administration.group_admin import GroupAdmin, GroupDescription, GroupListing, OffsetAndMetadata
+from jesenska.client.administration.admin import Admin
+from jesenska.client.administration.group_administration import GroupDescription, GroupListing, OffsetAndMetadata
 from jesenska.client.cluster import Cluster
 from jesenska.client.offsets import LATEST, list_offsets
 
@@ -244,7 +245,7 @@ class _Tool:
         self._cluster = cluster
         self._options = options
         self._json = options.output == "json"
-        self._groups = GroupAdmin(cluster)
+        self._groups = Admin(cluster)
         self._code = 0
 
     def _fail(self, text: str) -> None:
@@ -348,7 +349,7 @@ class _Tool:
         return document
 
     async def _rows(self, group: GroupDescription) -> list[OffsetRow]:
-        committed: dict[TopicPartition, OffsetAndMetadata] = await self._groups.offsets(group.group_id)
+        committed: dict[TopicPartition, OffsetAndMetadata] = await self._groups.list_group_offsets(group.group_id)
         keys = set(committed).union(*(member.assignment for member in group.members))
         return offset_rows(group, committed, await self._ends(keys))
 
@@ -430,7 +431,7 @@ class _Tool:
         results: dict[TopicPartition, KafkaError | None]
         refused: KafkaError | None = None
         try:
-            results = await self._groups.delete_offsets(group_id, keys) if keys else {}
+            results = await self._groups.delete_group_offsets(group_id, keys) if keys else {}
         except KafkaError as error:
             refused, results = error, dict.fromkeys(keys, error)
         rows: list[tuple[str, object, KafkaError | None]] = [
@@ -487,7 +488,7 @@ class _Tool:
         """Sets the offsets; returns those that are set."""
         results: dict[TopicPartition, KafkaError | None]
         try:
-            results = await self._groups.alter_offsets(group_id, plan)
+            results = await self._groups.alter_group_offsets(group_id, plan)
         except KafkaError as error:
             results = dict.fromkeys(plan, error)
         failed = {key: error for key, error in results.items() if error is not None}
@@ -504,7 +505,7 @@ class _Tool:
             await self._must_exist(offsets)
             return await within(self._cluster, offsets, warn) if offsets else {}
         if self._options.all_topics:
-            keys = sorted(await self._groups.offsets(group_id))
+            keys = sorted(await self._groups.list_group_offsets(group_id))
         else:
             keys = [key for keys in (await self._named(must_exist=True)).values() for key in keys]
         return await planned(self._cluster, group_id, keys, reset, warn)

@@ -44,7 +44,6 @@ from jesenska.cli.shared.tool import (
     telling,
 )
 from jesenska.client.administration.admin import Admin
-from jesenska.client.administration.group_admin import GroupAdmin
 from jesenska.client.cluster import Cluster, TopicInfo
 
 _INTERNAL = re.compile(
@@ -128,7 +127,7 @@ class _Tool:
         self._name = name
         self._options = options
         self._cluster = cluster
-        self._groups = GroupAdmin(cluster)
+        self._groups = Admin(cluster)
         self._id: str = options.application_id
         self._input = _names(options.input_topics)
         self._intermediate = _names(options.intermediate_topics)
@@ -237,7 +236,7 @@ class _Tool:
         if self._has_members:
             self._say(f"Force deleting all active members in the group: {self._id}")
             if not self._options.dry_run:
-                await self._groups.remove_members(self._id)
+                await self._groups.remove_members_from_group(self._id)
 
     async def _set_offsets(self) -> None:
         if not self._input and not self._intermediate:
@@ -262,7 +261,9 @@ class _Tool:
             self._say(f"Topic: {topic}")
         if not self._options.dry_run:
             self._tell_errors(
-                "The offset of", await self._groups.alter_offsets(self._id, self._starts | self._ends), "was not set"
+                "The offset of",
+                await self._groups.alter_group_offsets(self._id, self._starts | self._ends),
+                "was not set",
             )
         self._say("Done.")
 
@@ -273,10 +274,10 @@ class _Tool:
 
         if self._options.dry_run:
             return
-        committed = await self._groups.offsets(self._id)
+        committed = await self._groups.list_group_offsets(self._id)
         if of_a_state := [key for key, item in committed.items() if item.metadata.startswith(READ_BY_A_QUERY)]:
             self._tell_errors(
-                "The offset of", await self._groups.delete_offsets(self._id, of_a_state), "was not removed"
+                "The offset of", await self._groups.delete_group_offsets(self._id, of_a_state), "was not removed"
             )
 
     async def _delete_topics(self) -> None:

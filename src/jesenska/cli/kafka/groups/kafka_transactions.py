@@ -29,7 +29,8 @@ from jesenska.cli.shared.tool import (
     run_async,
     telling,
 )
-from jesenska.client.administration.transaction_admin import ActiveProducer, TransactionAdmin
+from jesenska.client.administration.admin import Admin
+from jesenska.client.administration.transaction_administration import ActiveProducer
 from jesenska.client.cluster import Cluster
 
 _MINUTE_MS = 60_000
@@ -130,7 +131,7 @@ async def _work(parser: Parser, options: argparse.Namespace) -> int:
     require_bootstrap(parser, options)
     async with cluster_of(options) as cluster, telling("Waiting for the brokers"):
         work: Work = options.work
-        table = await work(TransactionAdmin(cluster), options)
+        table = await work(Admin(cluster), options)
     if table is not None:
         _print(options, *table)
     return 0
@@ -145,10 +146,10 @@ class _Open:
 
 
 Table = tuple[Sequence[str], Sequence[Row]]
-Work = Callable[[TransactionAdmin, argparse.Namespace], Awaitable[Table | None]]
+Work = Callable[[Admin, argparse.Namespace], Awaitable[Table | None]]
 
 
-async def _list(admin: TransactionAdmin, options: argparse.Namespace) -> Table:
+async def _list(admin: Admin, options: argparse.Namespace) -> Table:
     found = await admin.list_transactions(
         longer_than_ms=options.duration_filter, pattern=options.transactional_id_pattern
     )
@@ -156,7 +157,7 @@ async def _list(admin: TransactionAdmin, options: argparse.Namespace) -> Table:
     return _LIST, [(item.transactional_id, item.coordinator, item.producer_id, item.state) for item in found]
 
 
-async def _describe(admin: TransactionAdmin, options: argparse.Namespace) -> Table:
+async def _describe(admin: Admin, options: argparse.Namespace) -> Table:
     item = await admin.describe_transaction(options.transactional_id)
     started = item.started_ms if item.started_ms >= 0 else None
     duration = None if started is None else admin.cluster.clock.now_ms() - started
@@ -176,7 +177,7 @@ async def _describe(admin: TransactionAdmin, options: argparse.Namespace) -> Tab
     ]
 
 
-async def _describe_producers(admin: TransactionAdmin, options: argparse.Namespace) -> Table:
+async def _describe_producers(admin: Admin, options: argparse.Namespace) -> Table:
     producers = await _producers_of(admin, TopicPartition(options.topic, options.partition), options.broker_id)
     return _PRODUCERS, [
         (
@@ -191,16 +192,14 @@ async def _describe_producers(admin: TransactionAdmin, options: argparse.Namespa
     ]
 
 
-async def _producers_of(
-    admin: TransactionAdmin, key: TopicPartition, broker: int | None = None
-) -> Sequence[ActiveProducer]:
+async def _producers_of(admin: Admin, key: TopicPartition, broker: int | None = None) -> Sequence[ActiveProducer]:
     found = (await admin.describe_producers([key], broker))[key]
     if isinstance(found, KafkaError):
         raise found
     return found
 
 
-async def _abort(admin: TransactionAdmin, options: argparse.Namespace) -> None:
+async def _abort(admin: Admin, options: argparse.Namespace) -> None:
     key = TopicPartition(options.topic, options.partition)
     producer = options.producer_id, options.producer_epoch, options.coordinator_epoch
     if options.start_offset is None:
@@ -218,10 +217,10 @@ async def _abort(admin: TransactionAdmin, options: argparse.Namespace) -> None:
                 f"Could not find any open transactions starting at offset {options.start_offset} on partition {key}."
             )
         producer = found[0].producer_id, found[0].producer_epoch, max(0, found[0].coordinator_epoch)
-    await admin.abort_in_partition(key, *producer)
+    await admin.abort_transaction_in_partition(key, *producer)
 
 
-async def _find_hanging(admin: TransactionAdmin, options: argparse.Namespace) -> Table:
+async def _find_hanging(admin: Admin, options: argparse.Namespace) -> Table:
     if options.topic is None and options.broker_id is None:
         raise JesenskaError(
             "The `find-hanging` command requires either --topic or --broker-id to limit the scope of the search."
@@ -267,7 +266,7 @@ async def _partitions(cluster: Cluster, options: argparse.Namespace) -> list[Top
     ]
 
 
-async def _unknown_to_coordinators(admin: TransactionAdmin, old: Sequence[_Open]) -> list[_Open]:
+async def _unknown_to_coordinators(admin: Admin, old: Sequence[_Open]) -> list[_Open]:
     """Returns the transactions that no coordinator knows as open in their partition."""
     if not old:
         return []
@@ -283,9 +282,9 @@ async def _unknown_to_coordinators(admin: TransactionAdmin, old: Sequence[_Open]
     return [item for item in old if (item.producer.producer_id, item.key) not in known]
 
 
-async def _force_terminate(admin: TransactionAdmin, options: argparse.Namespace) -> None:
+async def _force_terminate(admin: Admin, options: argparse.Namespace) -> None:
     try:
-        await admin.force_terminate(options.transactional_id)
+        await admin.force_terminate_transaction(options.transactional_id)
     except KafkaError as error:
         # A producer that was fenced meanwhile has no open transaction.
         if error.code != ErrorCode.PRODUCER_FENCED:

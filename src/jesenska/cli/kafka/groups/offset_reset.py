@@ -25,7 +25,7 @@ from pathlib import Path
 
 from jesenska.base.errors import JesenskaError
 from jesenska.base.identifiers import TopicPartition
-from jesenska.client.administration.group_admin import GroupAdmin
+from jesenska.client.administration.admin import Admin
 from jesenska.client.cluster import Cluster
 from jesenska.client.offsets import EARLIEST, LATEST, list_offsets
 
@@ -118,7 +118,7 @@ async def planned(
         )
     if reset.kind == "to-datetime":
         return await _from_time(cluster, keys, reset.number, warn)
-    committed = {key: item.offset for key, item in (await GroupAdmin(cluster).offsets(group_id, keys)).items()}
+    committed = {key: item.offset for key, item in (await Admin(cluster).list_group_offsets(group_id, keys)).items()}
     missing = [key for key in keys if key not in committed]
     if reset.kind == "shift-by":
         if missing:

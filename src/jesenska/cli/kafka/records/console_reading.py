@@ -25,10 +25,11 @@ from jesenska.base.errors import (
     UnknownTopicOrPartitionError,
 )
 from jesenska.base.identifiers import TopicPartition
-from jesenska.client.assignors import ASSIGNORS
 from jesenska.client.cluster import Cluster, TopicInfo
 from jesenska.client.consumer import Consumer, Fetched
 from jesenska.client.group import GroupConsumer
+from jesenska.client.membership.assignors import ASSIGNORS
+from jesenska.client.membership.options import MembershipOptions
 from jesenska.client.offsets import EARLIEST
 
 #: Kafka's classes of `partition.assignment.strategy`.
@@ -186,11 +187,13 @@ def group_options(settings: Mapping[str, Any]) -> dict[str, Any]:
     if settings["heartbeat.interval.ms"] >= settings["session.timeout.ms"]:
         raise InvalidRequestError("heartbeat.interval.ms must be smaller than session.timeout.ms, best a third of it.")
     return {
-        "assignors": [assignor_of(name) for name in settings["partition.assignment.strategy"]],
-        "group_instance_id": settings["group.instance.id"],
-        "session_timeout_seconds": settings["session.timeout.ms"] / 1000,
-        "max_poll_interval_seconds": settings["max.poll.interval.ms"] / 1000,
-        "heartbeat_seconds": settings["heartbeat.interval.ms"] / 1000,
+        "membership": MembershipOptions(
+            assignors=tuple(assignor_of(name) for name in settings["partition.assignment.strategy"]),
+            group_instance_id=settings["group.instance.id"],
+            session_timeout_seconds=settings["session.timeout.ms"] / 1000,
+            max_poll_interval_seconds=settings["max.poll.interval.ms"] / 1000,
+            heartbeat_seconds=settings["heartbeat.interval.ms"] / 1000,
+        ),
         "auto_commit_seconds": settings["auto.commit.interval.ms"] / 1000 if settings["enable.auto.commit"] else None,
     }
 

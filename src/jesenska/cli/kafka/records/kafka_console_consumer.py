@@ -58,7 +58,7 @@ from jesenska.cli.shared.tool import (
     telling,
 )
 from jesenska.cli.shared.zookeeper_option import add_zookeeper
-from jesenska.client.administration.group_admin import GroupAdmin
+from jesenska.client.administration.admin import Admin
 from jesenska.client.cluster import Cluster
 from jesenska.client.consumer import Consumer, Fetched
 from jesenska.client.group import GroupConsumer
@@ -267,7 +267,7 @@ def _pattern(options: argparse.Namespace) -> re.Pattern[str] | None:
 
 
 async def _forget(cluster: Cluster, group: str) -> None:
-    error = (await GroupAdmin(cluster).delete_groups([group]))[group]
+    error = (await Admin(cluster).delete_groups([group]))[group]
     if error is not None and not isinstance(error, GroupIdNotFoundError):
         raise error
 

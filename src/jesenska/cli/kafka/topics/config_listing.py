@@ -10,7 +10,7 @@ from typing import Any
 
 from jesenska.base.errors import ErrorCode, InvalidConfigError, KafkaError, UnsupportedVersionError
 from jesenska.cli.shared.tool import meant
-from jesenska.client.administration.admin import BROKER, TOPIC
+from jesenska.client.administration.config_administration import BROKER, TOPIC
 from jesenska.client.cluster import Cluster
 from jesenska.config.table import Table
 from jesenska.wire.messages.k32_describe_configs import (

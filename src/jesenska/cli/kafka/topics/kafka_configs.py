@@ -44,7 +44,8 @@ from jesenska.cli.shared.tool import (
     telling,
 )
 from jesenska.cli.shared.zookeeper_option import add_zookeeper
-from jesenska.client.administration.admin import (
+from jesenska.client.administration.admin import Admin
+from jesenska.client.administration.config_administration import (
     BROKER,
     BROKER_LOGGER,
     CLIENT_METRICS,
@@ -52,10 +53,8 @@ from jesenska.client.administration.admin import (
     GROUP,
     SET,
     TOPIC,
-    Admin,
     ConfigChange,
 )
-from jesenska.client.administration.group_admin import GroupAdmin
 from jesenska.client.cluster import Cluster
 from jesenska.config.settings.broker_settings import BROKER_SETTINGS
 from jesenska.config.settings.topic_settings import TOPIC_SETTINGS
@@ -282,7 +281,7 @@ async def _describe_listed(
 
 
 async def _groups(cluster: Cluster) -> set[str]:
-    return {item.group_id for item in await GroupAdmin(cluster).list_groups()}
+    return {item.group_id for item in await Admin(cluster).list_groups()}
 
 
 async def _describe_quotas(cluster: Cluster, entities: Sequence[Entity], options: argparse.Namespace) -> int:

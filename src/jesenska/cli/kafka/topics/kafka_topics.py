@@ -43,7 +43,8 @@ from jesenska.cli.shared.tool import (
     run_async,
     telling,
 )
-from jesenska.client.administration.admin import Admin, NewTopic
+from jesenska.client.administration.admin import Admin
+from jesenska.client.administration.topic_administration import NewTopic
 from jesenska.client.cluster import Cluster, PartitionInfo, TopicInfo
 from jesenska.config.settings.topic_settings import TOPIC_SETTINGS
 from jesenska.pipeline.patterns import topic_pattern

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from jesenska.base.errors import ErrorCode, JesenskaError, KafkaError
-from jesenska.client.administration.admin import ConfigChange
+from jesenska.client.administration.config_administration import ConfigChange
 from jesenska.client.cluster import Cluster
 from jesenska.security.scram import MAX_ITERATIONS, MECHANISM_CODES, MIN_ITERATIONS, salted_password
 from jesenska.wire.messages.k51_alter_user_scram_credentials import (

@@ -32,13 +32,13 @@ class AggregateRecords(Operator):
 
     def __init__(self, node: Aggregation) -> None:
         assert node.store is not None
-        self._name = node.store.name
-        self._sends_old = node.sends_old_values
-        self._initializer, self._aggregator = beginning_and_step(node)
+        self.store_name = node.store.name
+        self.sends_old = node.sends_old_values
+        self.initializer, self.aggregator = beginning_and_step(node)
 
     def init(self, context: Any) -> None:
         super().init(context)
-        self._store: KeyValueStore = context.get_state_store(self._name)
+        self._store: KeyValueStore = context.get_state_store(self.store_name)
 
     def process(self, record: Record) -> None:
         if record.key is None or record.value is None:
@@ -46,15 +46,15 @@ class AggregateRecords(Operator):
             return
         found = self._store.get(record.key)
         if found is None:
-            old, timestamp = self._initializer(), record.timestamp
+            old, timestamp = self.initializer(), record.timestamp
         else:
             old, timestamp = found.value, max(record.timestamp, found.timestamp)
-        new = self._aggregator(record.key, record.value, old)
-        if self._sends_old:
+        new = self.aggregator(record.key, record.value, old)
+        if self.sends_old:
             # Read again: the function may have changed the aggregate that it was given. An initializer's value counts.
-            old = self._initializer() if found is None else self._store.get(record.key).value
+            old = self.initializer() if found is None else self._store.get(record.key).value
         self._store.put(record.key, None if new is None else ValueAndTimestamp(new, timestamp))
-        self.forward_change(record, new, old if self._sends_old else None, timestamp)
+        self.forward_change(record, new, old if self.sends_old else None, timestamp)
 
 
 class AggregateTable(Operator):
@@ -62,18 +62,19 @@ class AggregateTable(Operator):
 
     def __init__(self, node: TableAggregate) -> None:
         assert node.store is not None
-        self._name = node.store.name
-        self._sends_old = node.sends_old_values
-        self._initializer, self._adder, self._subtractor = _functions(node)
+        self.store_name = node.store.name
+        self.sends_old = node.sends_old_values
+        self.initializer, self._adder, self._subtractor = _functions(node)
 
     def init(self, context: Any) -> None:
         super().init(context)
-        self._store: KeyValueStore = context.get_state_store(self._name)
+        self._store: KeyValueStore = context.get_state_store(self.store_name)
 
     def process(self, record: Record) -> None:
         if record.key is None:
             raise StreamsError(
-                f"the aggregation with the store {self._name} got a record without a key: leave out null keys before."
+                f"the aggregation with the store {self.store_name} got a record without a key: leave out null keys "
+                f"before."
             )
         change = record.value
         found = self._store.get(record.key)
@@ -83,10 +84,10 @@ class AggregateTable(Operator):
             aggregate = self._subtractor(record.key, change.old, aggregate)
             timestamp = max(timestamp, found.timestamp)
         if change.new is not None:
-            aggregate = self._adder(record.key, change.new, self._initializer() if aggregate is None else aggregate)
+            aggregate = self._adder(record.key, change.new, self.initializer() if aggregate is None else aggregate)
             if found is not None:
                 timestamp = max(timestamp, found.timestamp)
-        old = value_or_none(self._store.get(record.key)) if self._sends_old else None
+        old = value_or_none(self._store.get(record.key)) if self.sends_old else None
         self._store.put(record.key, None if aggregate is None else ValueAndTimestamp(aggregate, timestamp))
         self.forward_change(record, aggregate, old, timestamp)
 

@@ -21,11 +21,11 @@ class PassThrough(Operator):
 
 class FilterRecords(Operator):
     def __init__(self, predicate: Call, negated: bool) -> None:
-        self._predicate = predicate
-        self._negated = negated
+        self.predicate = predicate
+        self.negated = negated
 
     def process(self, record: Record) -> None:
-        if bool(self._predicate(record.key, record.value)) is not self._negated:
+        if bool(self.predicate(record.key, record.value)) is not self.negated:
             self.context.forward(record)
 
 
@@ -33,87 +33,87 @@ class DropNullKeys(Operator):
     """The operator before an internal topic: if `drops`, it drops records without a key."""
 
     def __init__(self, drops: bool) -> None:
-        self._drops = drops
+        self.drops = drops
 
     def process(self, record: Record) -> None:
-        if record.key is not None or not self._drops:
+        if record.key is not None or not self.drops:
             self.context.forward(record)
 
 
 class MapRecords(Operator):
     def __init__(self, mapper: Call) -> None:
-        self._mapper = mapper
+        self.mapper = mapper
 
     def process(self, record: Record) -> None:
-        key, value = pair(self._mapper(record.key, record.value))
+        key, value = pair(self.mapper(record.key, record.value))
         self.context.forward(Record(key, value, record.timestamp, record.headers))
 
 
 class SelectKeys(Operator):
     def __init__(self, mapper: Call) -> None:
-        self._mapper = mapper
+        self.mapper = mapper
 
     def process(self, record: Record) -> None:
-        self.context.forward(record.with_key(self._mapper(record.key, record.value)))
+        self.context.forward(record.with_key(self.mapper(record.key, record.value)))
 
 
 class MapRecordValues(Operator):
     def __init__(self, mapper: Call) -> None:
-        self._mapper = mapper
+        self.mapper = mapper
 
     def process(self, record: Record) -> None:
-        self.context.forward(record.with_value(self._mapper(record.key, record.value)))
+        self.context.forward(record.with_value(self.mapper(record.key, record.value)))
 
 
 class FlatMapRecords(Operator):
     def __init__(self, mapper: Call) -> None:
-        self._mapper = mapper
+        self.mapper = mapper
 
     def process(self, record: Record) -> None:
-        for made in several(self._mapper(record.key, record.value), "pairs"):
+        for made in several(self.mapper(record.key, record.value), "pairs"):
             key, value = pair(made)
             self.context.forward(Record(key, value, record.timestamp, record.headers))
 
 
 class FlatMapRecordValues(Operator):
     def __init__(self, mapper: Call) -> None:
-        self._mapper = mapper
+        self.mapper = mapper
 
     def process(self, record: Record) -> None:
-        values = self._mapper(record.key, record.value)
+        values = self.mapper(record.key, record.value)
         for value in () if values is None else several(values, "values"):
             self.context.forward(record.with_value(value))
 
 
 class PeekRecords(Operator):
     def __init__(self, action: Call) -> None:
-        self._action = action
+        self.action = action
 
     def process(self, record: Record) -> None:
-        self._action(record.key, record.value)
+        self.action(record.key, record.value)
         self.context.forward(record)
 
 
 class ForeachRecord(Operator):
     def __init__(self, action: Call) -> None:
-        self._action = action
+        self.action = action
 
     def process(self, record: Record) -> None:
-        self._action(record.key, record.value)
+        self.action(record.key, record.value)
 
 
 class BranchRecords(Operator):
     def __init__(self, predicates: Sequence[Call], children: Sequence[str]) -> None:
-        self._predicates = predicates
-        self._children = children
+        self.predicates = predicates
+        self.children = children
 
     def process(self, record: Record) -> None:
-        for predicate, child in zip(self._predicates, self._children):
+        for predicate, child in zip(self.predicates, self.children):
             if predicate(record.key, record.value):
                 self.context.forward(record, child)
                 return
-        if len(self._children) > len(self._predicates):
-            self.context.forward(record, self._children[len(self._predicates)])
+        if len(self.children) > len(self.predicates):
+            self.context.forward(record, self.children[len(self.predicates)])
 
 
 def pair(made: Any) -> tuple[Any, Any]:

@@ -36,10 +36,10 @@ class StoreGetter(ValueGetter):
     """Looks values up in the table's own store."""
 
     def __init__(self, store_name: str) -> None:
-        self._name = store_name
+        self.store_name = store_name
 
     def init(self, context: OperatorContext) -> None:
-        self._store = context.get_state_store(self._name)
+        self._store = context.get_state_store(self.store_name)
 
     def get(self, key: Any) -> ValueAndTimestamp | None:
         store = self._store
@@ -92,12 +92,14 @@ class TableFromRecords(Operator):
     """Records as a table: sources and to_table."""
 
     def __init__(self, store_name: str | None, sends_old: bool) -> None:
-        self._name = store_name
-        self._sends_old = sends_old
+        self.store_name = store_name
+        self.sends_old = sends_old
 
     def init(self, context: Any) -> None:
         super().init(context)
-        self._store: KeyValueStore | None = None if self._name is None else context.get_state_store(self._name)
+        self._store: KeyValueStore | None = (
+            None if self.store_name is None else context.get_state_store(self.store_name)
+        )
 
     def process(self, record: Record) -> None:
         if record.key is None:
@@ -109,28 +111,30 @@ class TableFromRecords(Operator):
             self._store.put(
                 record.key, None if record.value is None else ValueAndTimestamp(record.value, record.timestamp)
             )
-        self.forward_change(record, record.value, old if self._sends_old else None)
+        self.forward_change(record, record.value, old if self.sends_old else None)
 
 
 class _KeyByKey(Operator):
     """A table that is computed from another one, and perhaps kept."""
 
     def __init__(self, store_name: str | None, sends_old: bool) -> None:
-        self._name = store_name
-        self._sends_old = sends_old
+        self.store_name = store_name
+        self.sends_old = sends_old
 
     def init(self, context: Any) -> None:
         super().init(context)
-        self._store: KeyValueStore | None = None if self._name is None else context.get_state_store(self._name)
+        self._store: KeyValueStore | None = (
+            None if self.store_name is None else context.get_state_store(self.store_name)
+        )
 
     def keep_and_forward(self, record: Record, new: Any, old: Any) -> None:
         if self._store is not None:
             self._store.put(record.key, None if new is None else ValueAndTimestamp(new, record.timestamp))
-        self.forward_change(record, new, old if self._sends_old else None)
+        self.forward_change(record, new, old if self.sends_old else None)
 
     def old_value(self, record: Record, compute: Callable[[Any, Any], Any]) -> Any:
         """The old value: from the store, or computed from the parent's."""
-        if not self._sends_old:
+        if not self.sends_old:
             return None
         return (
             compute(record.key, record.value.old) if self._store is None else value_or_none(self._store.get(record.key))
@@ -146,7 +150,7 @@ class FilterTable(_KeyByKey):
     def process(self, record: Record) -> None:
         new = self._computed(record.key, record.value.new)
         old = self.old_value(record, self._computed)
-        if self._sends_old and old is None and new is None:
+        if self.sends_old and old is None and new is None:
             return
         self.keep_and_forward(record, new, old)
 

@@ -78,10 +78,10 @@ class DirectPath:
         operator = node.make()
         if type(operator) not in _STEPS:
             raise OtherWayError(f"{name} is not one of the simple steps of the direct path")
-        if isinstance(operator, AggregateRecords | TableFromRecords) and operator._sends_old:
+        if isinstance(operator, AggregateRecords | TableFromRecords) and operator.sends_old:
             raise OtherWayError(f"{name} sends old values")
         if isinstance(operator, LookUpTable) and (
-            not isinstance(operator._getter, StoreGetter) or operator._getter._name not in node.stores
+            not isinstance(operator.getter, StoreGetter) or operator.getter.store_name not in node.stores
         ):
             raise OtherWayError(f"{name} looks up a global table, or one without a store of its own")
         if any(self._work.processors.stores[store].kind != "key-value" for store in node.stores):
@@ -245,8 +245,8 @@ class _Run:
 
         return write
 
-    def filter(self, name: str, operator: Any) -> Step:
-        predicate, negated, then = operator._predicate, operator._negated, self._behind(name)
+    def filter(self, name: str, operator: stateless.FilterRecords) -> Step:
+        predicate, negated, then = operator.predicate, operator.negated, self._behind(name)
 
         def step(row: int, key: Any, data: bytes | None, value: Any, at: int) -> None:
             if bool(predicate(key, value)) is not negated:
@@ -254,8 +254,8 @@ class _Run:
 
         return step
 
-    def map(self, name: str, operator: Any) -> Step:
-        mapper, then = operator._mapper, self._behind(name)
+    def map(self, name: str, operator: stateless.MapRecords) -> Step:
+        mapper, then = operator.mapper, self._behind(name)
 
         def step(row: int, key: Any, data: bytes | None, value: Any, at: int) -> None:
             new_key, new_value = pair(mapper(key, value))
@@ -263,24 +263,24 @@ class _Run:
 
         return step
 
-    def select_key(self, name: str, operator: Any) -> Step:
-        mapper, then = operator._mapper, self._behind(name)
+    def select_key(self, name: str, operator: stateless.SelectKeys) -> Step:
+        mapper, then = operator.mapper, self._behind(name)
 
         def step(row: int, key: Any, data: bytes | None, value: Any, at: int) -> None:
             then(row, mapper(key, value), None, value, at)
 
         return step
 
-    def map_values(self, name: str, operator: Any) -> Step:
-        mapper, then = operator._mapper, self._behind(name)
+    def map_values(self, name: str, operator: stateless.MapRecordValues) -> Step:
+        mapper, then = operator.mapper, self._behind(name)
 
         def step(row: int, key: Any, data: bytes | None, value: Any, at: int) -> None:
             then(row, key, data, mapper(key, value), at)
 
         return step
 
-    def flat_map(self, name: str, operator: Any) -> Step:
-        mapper, then = operator._mapper, self._behind(name)
+    def flat_map(self, name: str, operator: stateless.FlatMapRecords) -> Step:
+        mapper, then = operator.mapper, self._behind(name)
 
         def step(row: int, key: Any, data: bytes | None, value: Any, at: int) -> None:
             for made in several(mapper(key, value), "pairs"):
@@ -289,8 +289,8 @@ class _Run:
 
         return step
 
-    def flat_map_values(self, name: str, operator: Any) -> Step:
-        mapper, then = operator._mapper, self._behind(name)
+    def flat_map_values(self, name: str, operator: stateless.FlatMapRecordValues) -> Step:
+        mapper, then = operator.mapper, self._behind(name)
 
         def step(row: int, key: Any, data: bytes | None, value: Any, at: int) -> None:
             made = mapper(key, value)
@@ -299,8 +299,8 @@ class _Run:
 
         return step
 
-    def peek(self, name: str, operator: Any) -> Step:
-        action, then = operator._action, self._behind(name)
+    def peek(self, name: str, operator: stateless.PeekRecords) -> Step:
+        action, then = operator.action, self._behind(name)
 
         def step(row: int, key: Any, data: bytes | None, value: Any, at: int) -> None:
             action(key, value)
@@ -308,14 +308,14 @@ class _Run:
 
         return step
 
-    def foreach(self, name: str, operator: Any) -> Step:
-        action = operator._action
+    def foreach(self, name: str, operator: stateless.ForeachRecord) -> Step:
+        action = operator.action
         return lambda row, key, data, value, at: action(key, value)
 
-    def branch(self, name: str, operator: Any) -> Step:
-        steps = [self.step(child) for child in operator._children]
-        chosen = list(zip(operator._predicates, steps, strict=False))
-        default = steps[len(operator._predicates)] if len(steps) > len(operator._predicates) else None
+    def branch(self, name: str, operator: stateless.BranchRecords) -> Step:
+        steps = [self.step(child) for child in operator.children]
+        chosen = list(zip(operator.predicates, steps, strict=False))
+        default = steps[len(operator.predicates)] if len(steps) > len(operator.predicates) else None
 
         def step(row: int, key: Any, data: bytes | None, value: Any, at: int) -> None:
             for predicate, then in chosen:
@@ -330,9 +330,9 @@ class _Run:
     def go_on(self, name: str, operator: Any) -> Step:
         return self._behind(name)
 
-    def drop_null_keys(self, name: str, operator: Any) -> Step:
+    def drop_null_keys(self, name: str, operator: stateless.DropNullKeys) -> Step:
         then = self._behind(name)
-        if not operator._drops:
+        if not operator.drops:
             return then
 
         def step(row: int, key: Any, data: bytes | None, value: Any, at: int) -> None:
@@ -361,9 +361,9 @@ class _Run:
             and key_serde.name == self._one_key.name
         )
 
-    def aggregate(self, name: str, operator: Any) -> Step:
-        store, then = self._keys(operator._name), self._behind(name)
-        initializer, aggregator = operator._initializer, operator._aggregator
+    def aggregate(self, name: str, operator: AggregateRecords) -> Step:
+        store, then = self._keys(operator.store_name), self._behind(name)
+        initializer, aggregator = operator.initializer, operator.aggregator
         known, load, keeps, write_key, write_value = (
             store.known,
             store.load,
@@ -398,9 +398,9 @@ class _Run:
 
         return step
 
-    def table(self, name: str, operator: Any) -> Step:
+    def table(self, name: str, operator: TableFromRecords) -> Step:
         then = self._behind(name)
-        store = None if operator._name is None else self._keys(operator._name)
+        store = None if operator.store_name is None else self._keys(operator.store_name)
         held = self._held_back(name)
 
         def step(row: int, key: Any, data: bytes | None, value: Any, at: int) -> None:
@@ -418,9 +418,10 @@ class _Run:
 
         return step
 
-    def look_up(self, name: str, operator: Any) -> Step:
-        store, then = self._keys(operator._getter._name), self._behind(name)
-        joiner, left = operator._joiner, operator._left
+    def look_up(self, name: str, operator: LookUpTable) -> Step:
+        assert isinstance(operator.getter, StoreGetter)
+        store, then = self._keys(operator.getter.store_name), self._behind(name)
+        joiner, left = operator.joiner, operator.left
         known, look_up, keeps, write_key, is_plain = (
             store.known,
             store.look_up,

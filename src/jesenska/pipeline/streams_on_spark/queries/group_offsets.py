@@ -26,7 +26,8 @@ import re
 from collections.abc import Mapping
 
 from jesenska.base.identifiers import TopicPartition
-from jesenska.client.administration.group_admin import GroupAdmin, OffsetAndMetadata
+from jesenska.client.administration.admin import Admin
+from jesenska.client.administration.group_administration import OffsetAndMetadata
 from jesenska.client.offsets import EARLIEST, list_offsets
 from jesenska.pipeline.connector.cluster_thread import ClusterThread
 from jesenska.pipeline.connector.options import READ_BY_A_QUERY
@@ -76,7 +77,7 @@ def committed(connection: ClusterThread, application: Application) -> dict[Topic
     """The offsets of the group. An offset below the log's first one is replaced by that."""
 
     async def ask() -> dict[TopicPartition, OffsetAndMetadata]:
-        found = await GroupAdmin(connection.cluster).offsets(application.id)
+        found = await Admin(connection.cluster).list_group_offsets(application.id)
         topics = await connection.cluster.topics()
         there = {
             key: item
@@ -93,7 +94,7 @@ def refuse_another_state(connection: ClusterThread, application: Application, te
     """StreamsError if another process has gone on, with its own state. `text` is that of this process."""
 
     async def ask() -> dict[TopicPartition, OffsetAndMetadata]:
-        return await GroupAdmin(connection.cluster).offsets(application.id)
+        return await Admin(connection.cluster).list_group_offsets(application.id)
 
     if belongs_to_others(connection.persist(ask), text):
         raise StreamsError(

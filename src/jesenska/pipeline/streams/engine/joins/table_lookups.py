@@ -14,21 +14,21 @@ class LookUpTable(Operator):
     def __init__(
         self, getter: ValueGetter, key_of: Callable[[Any, Any], Any], joiner: Callable[..., Any], left: bool
     ) -> None:
-        self._getter = getter
+        self.getter = getter
         self._key_of = key_of
-        self._joiner = joiner
-        self._left = left
+        self.joiner = joiner
+        self.left = left
 
     def init(self, context: Any) -> None:
         super().init(context)
-        self._getter.init(context)
+        self.getter.init(context)
 
     def process(self, record: Record) -> None:
         key = self._key_of(record.key, record.value)
-        without_key = self._left and record.key is None and record.value is not None
+        without_key = self.left and record.key is None and record.value is not None
         if (key is None or record.value is None) and not without_key:
             self.context.dropped("its key for the join or its value is null")
             return
-        found = None if key is None else value_or_none(self._getter.get(key))
-        if self._left or found is not None:
-            self.context.forward(record.with_value(self._joiner(record.key, record.value, found)))
+        found = None if key is None else value_or_none(self.getter.get(key))
+        if self.left or found is not None:
+            self.context.forward(record.with_value(self.joiner(record.key, record.value, found)))

@@ -22,7 +22,8 @@ from typing import NamedTuple, TypeVar
 
 from jesenska.base.errors import ErrorCode, GroupIdNotFoundError, KafkaError, UnknownMemberIdError, error_name
 from jesenska.base.identifiers import TopicPartition, numbers_by_topic
-from jesenska.client.cluster import Cluster, Node
+from jesenska.client.administration.administration import Administration
+from jesenska.client.cluster import Node
 from jesenska.client.coordinators import find_coordinator
 from jesenska.client.retries import persistently
 from jesenska.wire.codec import MalformedMessageError
@@ -97,16 +98,15 @@ class OffsetAndMetadata(NamedTuple):
     metadata: str
 
 
-class GroupAdmin:
-    def __init__(self, cluster: Cluster) -> None:
-        self.cluster = cluster
+class GroupAdministration(Administration):
+    """Calls about groups."""
 
     async def list_groups(self) -> list[GroupListing]:
         """Returns every group of the cluster, by name."""
         await self.cluster.refresh([])
         found: dict[str, GroupListing] = {}
         for broker_id in sorted(self.cluster.nodes):
-            answer = await self._until_loaded(broker_id)
+            answer = await self._list_groups_of(broker_id)
             for item in answer.groups:
                 found[item.group_id] = GroupListing(
                     item.group_id, item.protocol_type, item.group_state, item.group_type
@@ -119,14 +119,14 @@ class GroupAdmin:
         found: dict[str, GroupDescription | KafkaError] = {}
         for group_id in dict.fromkeys(group_ids):
             try:
-                found[group_id] = await self._describe(group_id)
+                found[group_id] = await self._describe_group(group_id)
             except KafkaError as error:
                 found[group_id] = error
         return found
 
-    async def _describe(self, group_id: str) -> GroupDescription:
+    async def _describe_group(self, group_id: str) -> GroupDescription:
         request = DescribeGroupsRequest(groups=[group_id])
-        answer, coordinator = await self._ask(
+        answer, coordinator = await self._ask_coordinator(
             group_id, request, DescribeGroupsResponse, lambda got: got.groups[0].error_code
         )
         group = answer.groups[0]
@@ -143,7 +143,7 @@ class GroupAdmin:
         found: dict[str, KafkaError | None] = {}
         for group_id in dict.fromkeys(group_ids):
             try:
-                await self._ask(
+                await self._ask_coordinator(
                     group_id,
                     DeleteGroupsRequest(groups_names=[group_id]),
                     DeleteGroupsResponse,
@@ -154,7 +154,7 @@ class GroupAdmin:
                 found[group_id] = error
         return found
 
-    async def offsets(
+    async def list_group_offsets(
         self, group_id: str, partitions: Collection[TopicPartition] | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         """Returns the committed offsets of the group, of all partitions or of these; partitions without an offset are
@@ -166,7 +166,7 @@ class GroupAdmin:
                 for topic, numbers in numbers_by_topic(partitions).items()
             ]
         request = OffsetFetchRequest(group_id=group_id, topics=topics)
-        answer, _ = await self._ask(
+        answer, _ = await self._ask_coordinator(
             group_id, request, OffsetFetchResponse, lambda got: got.error_code, at_most=_ONE_GROUP_PER_REQUEST
         )
         found = {}
@@ -181,7 +181,7 @@ class GroupAdmin:
                     )
         return found
 
-    async def alter_offsets(
+    async def alter_group_offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, int | OffsetAndMetadata]
     ) -> dict[TopicPartition, KafkaError | None]:
         """Commits offsets for a group without members; the group need not exist yet. UnknownMemberIdError by partition
@@ -204,14 +204,16 @@ class GroupAdmin:
             codes = [item.error_code for topic in got.topics for item in topic.partitions]
             return next((code for code in codes if code in _LOOK_AGAIN), ErrorCode.NONE)
 
-        answer, _ = await self._ask(group_id, request, OffsetCommitResponse, first_error, at_most=_NAMES_NOT_IDS)
+        answer, _ = await self._ask_coordinator(
+            group_id, request, OffsetCommitResponse, first_error, at_most=_NAMES_NOT_IDS
+        )
         return {
             TopicPartition(topic.name, item.partition_index): _offset_error(group_id, item.error_code)
             for topic in answer.topics
             for item in topic.partitions
         }
 
-    async def delete_offsets(
+    async def delete_group_offsets(
         self, group_id: str, partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, KafkaError | None]:
         """Deletes committed offsets; GroupSubscribedToTopicError by partition for a topic that a member reads. An
@@ -223,22 +225,22 @@ class GroupAdmin:
             for topic, numbers in numbers_by_topic(partitions).items()
         ]
         request = OffsetDeleteRequest(group_id=group_id, topics=topics)
-        answer, _ = await self._ask(group_id, request, OffsetDeleteResponse, lambda got: got.error_code)
+        answer, _ = await self._ask_coordinator(group_id, request, OffsetDeleteResponse, lambda got: got.error_code)
         return {
             TopicPartition(topic.name, item.partition_index): _error(item.error_code) if item.error_code else None
             for topic in answer.topics
             for item in topic.partitions
         }
 
-    async def remove_members(self, group_id: str) -> list[GroupMember]:
+    async def remove_members_from_group(self, group_id: str) -> list[GroupMember]:
         """Removes all members of a group, and returns the members that it had. A member that still runs joins
         again."""
-        members = (await self._describe(group_id)).members
+        members = (await self._describe_group(group_id)).members
         for member in members:
-            await self._remove(group_id, member)
+            await self._remove_member(group_id, member)
         return list(members)
 
-    async def _remove(self, group_id: str, member: GroupMember) -> None:
+    async def _remove_member(self, group_id: str, member: GroupMember) -> None:
         one = LeaveGroupRequestMember(
             member_id=member.member_id, group_instance_id=member.group_instance_id, reason="removed by a tool"
         )
@@ -260,7 +262,7 @@ class GroupAdmin:
 
     # --- asking ------------------------------------------------------------------------------------------------------
 
-    async def _ask(
+    async def _ask_coordinator(
         self,
         group_id: str,
         request: Message,
@@ -282,7 +284,7 @@ class GroupAdmin:
 
         return await persistently(self.cluster, (*_LOOK_AGAIN, ErrorCode.NETWORK_EXCEPTION), attempt)
 
-    async def _until_loaded(self, broker_id: int) -> ListGroupsResponse:
+    async def _list_groups_of(self, broker_id: int) -> ListGroupsResponse:
         async def attempt() -> ListGroupsResponse:
             answer = await self.cluster.ask_broker(broker_id, ListGroupsRequest(), ListGroupsResponse)
             if answer.error_code != ErrorCode.NONE:

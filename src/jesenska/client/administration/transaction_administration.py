@@ -18,7 +18,7 @@ from jesenska.base.errors import (
 )
 from jesenska.base.identifiers import TopicPartition, numbers_by_topic
 from jesenska.base.re2_pattern import PatternError, Re2Pattern
-from jesenska.client.cluster import Cluster
+from jesenska.client.administration.administration import Administration
 from jesenska.client.coordinators import TRANSACTION, find_coordinator
 from jesenska.client.retries import persistently
 from jesenska.wire.messages.k22_init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -88,11 +88,8 @@ class ActiveProducer:
     transaction_start_offset: int
 
 
-class TransactionAdmin:
-    """Administration of transactions. Every method raises KafkaError if the cluster refuses or does not answer."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self.cluster = cluster
+class TransactionAdministration(Administration):
+    """Calls about transactions. Every method raises KafkaError if the cluster refuses or does not answer."""
 
     async def list_transactions(
         self, *, longer_than_ms: int = -1, pattern: str | None = None, producer_ids: Collection[int] = ()
@@ -104,7 +101,7 @@ class TransactionAdmin:
         await self.cluster.refresh([])
         brokers = sorted(self.cluster.nodes)
         answers = await asyncio.gather(
-            *(self._listed_by(broker, longer_than_ms, pattern, producer_ids) for broker in brokers)
+            *(self._list_transactions_of(broker, longer_than_ms, pattern, producer_ids) for broker in brokers)
         )
         return [
             ListedTransaction(item.transactional_id, broker, item.producer_id, item.transaction_state)
@@ -112,7 +109,7 @@ class TransactionAdmin:
             for item in answer
         ]
 
-    async def _listed_by(
+    async def _list_transactions_of(
         self, broker: int, longer_than_ms: int, pattern: str | None, producer_ids: Collection[int]
     ) -> list[ListTransactionsResponseTransaction]:
         version = (await self.cluster.channel_of(broker)).version_for(ListTransactionsRequest)
@@ -233,7 +230,7 @@ class TransactionAdmin:
                     ]
         return found
 
-    async def abort_in_partition(
+    async def abort_transaction_in_partition(
         self, key: TopicPartition, producer_id: int, producer_epoch: int, coordinator_epoch: int
     ) -> None:
         """Writes a marker that aborts a producer's open transaction in one partition. The request goes to the
@@ -262,7 +259,7 @@ class TransactionAdmin:
 
         await persistently(self.cluster, _MOVED, attempt)
 
-    async def force_terminate(self, transactional_id: str) -> None:
+    async def force_terminate_transaction(self, transactional_id: str) -> None:
         """Aborts the open transaction of the transactional id and fences its producer, as a new producer with this id
         would. The coordinator ends the transaction soon after."""
         request = InitProducerIdRequest(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeVar
 
-from jesenska.base.errors import ErrorCode, KafkaError, error_name
-from jesenska.client.cluster import Cluster
+from jesenska.base.errors import KafkaError
+from jesenska.client.administration.administration import Administration, error_of, require
 from jesenska.security.acls import (
     AclBinding,
     AclEntry,
@@ -24,15 +24,14 @@ from jesenska.wire.messages.k31_delete_acls import DeleteAclsRequest, DeleteAcls
 Asked = TypeVar("Asked", DescribeAclsRequest, DeleteAclsRequestFilter)
 
 
-class AclAdmin:
-    def __init__(self, cluster: Cluster) -> None:
-        self.cluster = cluster
+class AclAdministration(Administration):
+    """Calls about access rules."""
 
-    async def describe(self, wanted: AclFilter) -> list[AclBinding]:
+    async def describe_acls(self, wanted: AclFilter) -> list[AclBinding]:
         """The rules that a filter chooses, those of a resource one after the other. KafkaError if they are not
         told."""
         answer = await self.cluster.ask_any(_asked(DescribeAclsRequest, wanted), DescribeAclsResponse)
-        _require(answer.error_code, answer.error_message)
+        require(answer.error_code, answer.error_message)
         return [
             _binding(
                 (resource.resource_type, resource.resource_name, resource.pattern_type),
@@ -42,7 +41,7 @@ class AclAdmin:
             for acl in resource.acls
         ]
 
-    async def create(self, bindings: Sequence[AclBinding]) -> list[KafkaError | None]:
+    async def create_acls(self, bindings: Sequence[AclBinding]) -> list[KafkaError | None]:
         """Adds rules; an error or None for each."""
         creations = [
             CreateAclsRequestCreation(
@@ -57,17 +56,17 @@ class AclAdmin:
             for pattern, entry in bindings
         ]
         answer = await self.cluster.ask_any(CreateAclsRequest(creations=creations), CreateAclsResponse)
-        return [_error(item.error_code, item.error_message) for item in answer.results]
+        return [error_of(item.error_code, item.error_message) for item in answer.results]
 
-    async def delete(self, filters: Sequence[AclFilter]) -> list[AclBinding]:
+    async def delete_acls(self, filters: Sequence[AclFilter]) -> list[AclBinding]:
         """Removes the rules that filters choose, and gives them; KafkaError for the first that is not removed."""
         wanted = [_asked(DeleteAclsRequestFilter, item) for item in filters]
         answer = await self.cluster.ask_any(DeleteAclsRequest(filters=wanted), DeleteAclsResponse)
         removed = []
         for result in answer.filter_results:
-            _require(result.error_code, result.error_message)
+            require(result.error_code, result.error_message)
             for acl in result.matching_acls:
-                _require(acl.error_code, acl.error_message)
+                require(acl.error_code, acl.error_message)
                 removed.append(
                     _binding(
                         (acl.resource_type, acl.resource_name, acl.pattern_type),
@@ -97,15 +96,3 @@ def _binding(resource: tuple[int, str, int], rule: tuple[str, str, int, int]) ->
         ResourcePattern(ResourceType.of_code(kind), name, PatternType.of_code(pattern_type)),
         AclEntry(principal, host, AclOperation.of_code(operation), Permission.of_code(permission)),
     )
-
-
-def _error(code: int, message: str | None) -> KafkaError | None:
-    if code == ErrorCode.NONE:
-        return None
-    return KafkaError.of(code, message or f"The broker refuses: {error_name(code)}.")
-
-
-def _require(code: int, message: str | None) -> None:
-    error = _error(code, message)
-    if error is not None:
-        raise error

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from jesenska import __version__
 from jesenska.base.errors import ErrorCode, KafkaError, error_name
-from jesenska.client.cluster import Cluster
+from jesenska.client.administration.administration import Administration
 from jesenska.wire.messages.k18_api_versions import ApiVersionsRequest, ApiVersionsResponse
 from jesenska.wire.messages.k57_update_features import (
     UpdateFeaturesRequest,
@@ -37,11 +37,10 @@ class Features:
     epoch: int
 
 
-class FeatureAdmin:
-    def __init__(self, cluster: Cluster) -> None:
-        self.cluster = cluster
+class FeatureAdministration(Administration):
+    """Calls about features."""
 
-    async def describe(self, broker: int | None = None) -> Features:
+    async def describe_features(self, broker: int | None = None) -> Features:
         """Returns the features that one broker reports, the one with the lowest id by default; in the order of their
         names. KafkaError if it does not answer."""
         await self.cluster.refresh([])
@@ -59,7 +58,7 @@ class FeatureAdmin:
         ]
         return Features(tuple(sorted(found, key=lambda item: item.name)), answer.finalized_features_epoch)
 
-    async def update(self, levels: Mapping[str, int], way: int, *, validate_only: bool = False) -> None:
+    async def update_features(self, levels: Mapping[str, int], way: int, *, validate_only: bool = False) -> None:
         """Sets the levels of features, all or none; `way` is UPGRADE, SAFE_DOWNGRADE or UNSAFE_DOWNGRADE. KafkaError
         with the reason if the change is refused, UnsupportedVersionError if the cluster does not support such
         changes."""

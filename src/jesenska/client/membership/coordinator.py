@@ -1,0 +1,65 @@
+"""A connection to the coordinator of a group. The group has its own, since a JoinGroup waits for other members."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from jesenska.base.errors import NetworkException, RequestTimedOutError
+from jesenska.client.cluster import Cluster
+from jesenska.client.coordinators import find_coordinator
+from jesenska.net.channel import Channel
+from jesenska.wire.language import Message
+
+Answer = TypeVar("Answer", bound=Message)
+
+
+class GroupCoordinator:
+    """The coordinator of one group. It is looked up when it is needed, and again after `forget` or a lost
+    connection."""
+
+    def __init__(self, cluster: Cluster, group_id: str) -> None:
+        self._cluster = cluster
+        self._group_id = group_id
+        self._broker: int | None = None
+        self._purpose = f"group-{id(self):x}"
+
+    @property
+    def is_known(self) -> bool:
+        return self._broker is not None
+
+    def forget(self) -> None:
+        self._broker = None
+
+    async def ask(
+        self,
+        request: Message,
+        response: type[Answer],
+        *,
+        at_most: int | None = None,
+        timeout_seconds: float | None = None,
+    ) -> Answer:
+        """Returns the coordinator's answer, in a version of `at_most` or below. Raises NetworkException or
+        RequestTimedOutError."""
+        channel = await self.channel()
+        try:
+            return await channel.request(
+                request,
+                response,
+                timeout_seconds=timeout_seconds or self._cluster.request_timeout_seconds,
+                at_most=at_most,
+            )
+        except (NetworkException, RequestTimedOutError):
+            self.forget()
+            raise
+
+    async def channel(self) -> Channel:
+        if self._broker is None:
+            self._broker = await find_coordinator(self._cluster, self._group_id)
+        try:
+            return await self._cluster.channel_of(self._broker, self._purpose)
+        except (NetworkException, RequestTimedOutError):
+            self.forget()
+            raise
+
+    def close(self) -> None:
+        self._cluster.close_purpose(self._purpose)

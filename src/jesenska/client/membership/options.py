@@ -1,0 +1,25 @@
+"""The options of a member of a group."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from jesenska.base.errors import InvalidRequestError
+from jesenska.client.membership.assignors import ASSIGNORS
+
+
+@dataclass(frozen=True, slots=True)
+class MembershipOptions:
+    """The options of a member; the defaults are Kafka's. `group_instance_id` makes the member a static one.
+    InvalidRequestError if an assignor does not exist, or none is named."""
+
+    assignors: tuple[str, ...] = ("range", "cooperative-sticky")
+    group_instance_id: str | None = None
+    session_timeout_seconds: float = 45.0
+    max_poll_interval_seconds: float = 300.0
+    heartbeat_seconds: float = 3.0
+
+    def __post_init__(self) -> None:
+        unknown = [name for name in self.assignors if name not in ASSIGNORS]
+        if unknown or not self.assignors:
+            raise InvalidRequestError(f"partition.assignment.strategy names {unknown}: use {', '.join(ASSIGNORS)}.")
