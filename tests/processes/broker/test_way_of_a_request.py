@@ -1,4 +1,5 @@
-"""The way of a produce and of a fetch through the broker is as described in docs/architecture.md."""
+"""The way of a produce and of a fetch through the broker is as described in
+docs/design/way-of-a-request.md."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ _HOPS_MAX = 20
 
 def hops(request: str) -> list[tuple[str, str]]:
     """The functions of a table, in order: file (or the beginning of its name) and name."""
-    text = (_ROOT / "docs" / "architecture.md").read_text()
+    text = (_ROOT / "docs" / "design" / "way-of-a-request.md").read_text()
     table = text[text.index(f"| {request} | |\n") :].partition("\n\n")[0]
     return re.findall(r"^\| `([^`]+)` `([^`]+)` \|", table, re.MULTILINE)
 

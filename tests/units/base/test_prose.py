@@ -96,7 +96,7 @@ def test_docstrings_and_comments_are_below_120_columns() -> None:
 
 
 def test_documents_are_below_120_columns() -> None:
-    documents = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), ROOT / "bench" / "RESULTS.md"]
+    documents = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "bench" / "RESULTS.md"]
     assert len(documents) > 8
     found = [
         f"{path.relative_to(ROOT)}:{number}"

@@ -28,7 +28,7 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(capsys: py
     assert run(parser, [], work) == FAILED
     printed = capsys.readouterr().err
     assert printed.startswith("kafka-topics: The package lz4 is not installed: ")
-    assert "pip install google-crc32c cramjam lz4 zstandard." in printed
+    assert "pip install google-crc32c cramjam lz4 zstandard google-re2 sortedcontainers." in printed
 
 
 def test_a_missing_module_of_ours_is_a_defect() -> None:

@@ -3,6 +3,7 @@ effect, and a broker's setting from which a topic's takes its default works as f
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from pathlib import Path
 
@@ -129,3 +130,9 @@ def test_only_tests_that_use_a_name_count() -> None:
     )
     assert {"given.in", "for.spark", "a.keyword.ms", "in.bytes"} <= named
     assert not {"in.a.docstring", "in.a.comment", "also.a.docstring", "given"} & named
+
+
+def test_a_setting_without_an_effect_does_not_say_that_tls_and_logins_are_missing() -> None:
+    """Listeners have both, so the reason has to be about the setting."""
+    reasons = [f"{setting.name}: {setting.reason}" for table in _TABLES for setting in table]
+    assert [reason for reason in reasons if re.search(r"\b(TLS|SASL) (is|are) not built", reason)] == []

@@ -12,6 +12,7 @@ import pytest
 
 from jesenska.base.errors import JesenskaError, KafkaError
 from jesenska.base.identifiers import TopicPartition
+from jesenska.client.client_config import ClientConfig
 from jesenska.pipeline.connector.cluster_thread import ClusterThread
 from jesenska.pipeline.connector.options import sink_options
 from jesenska.pipeline.connector.sink import Packing
@@ -29,7 +30,7 @@ class GrowingTopic:
         self.asked = 0
         self.cluster = self
         self.clock = self
-        self.options = SimpleNamespace(metadata_max_age_ms=300_000)
+        self.options = SimpleNamespace(connections=ClientConfig())
 
     async def refresh(self, topics: list[str]) -> dict[str, KafkaError]:
         self.asked += 1

@@ -1,6 +1,6 @@
 """OffsetCommit (key 8), versions 0-10.
 
-    0      offsets in the tree, /consumers/GROUP/offsets/TOPIC/PARTITION, as consumers of 0.8 keep them (RULINGS)
+    0      offsets in the tree, /consumers/GROUP/offsets/TOPIC/PARTITION, as consumers of 0.8 keep them
     1      the group's log; a timestamp for each partition
     2-4    a retention time for the whole commit, from 5 on the broker's setting
     6      leader epochs

@@ -9,8 +9,8 @@ keys, versions outside the announced range and malformed requests are refused wi
 closed, which is how old clients find out the versions of a broker; only ApiVersions answers UNSUPPORTED_VERSION, in
 version 0.
 
-Each request is stamped at Kafka's boundaries (RULINGS): frame read, handler begins, handler ends, answer ready, last
-byte written. `Stages` adds them up per API.
+Each request is stamped at Kafka's boundaries: frame read, handler begins, handler ends, answer ready, last byte
+written. `Stages` adds them up per API.
 
 Who asks is known before (`authentication`); what is allowed, and how much, is checked after (`connection`).
 """

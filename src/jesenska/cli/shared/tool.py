@@ -35,7 +35,14 @@ if TYPE_CHECKING:
     from jesenska.client.cluster import Cluster
 
 #: The packages that every installation needs, by their modules.
-_NEEDED_PACKAGES = {"google_crc32c": "google-crc32c", "cramjam": "cramjam", "lz4": "lz4", "zstandard": "zstandard"}
+_NEEDED_PACKAGES = {
+    "google_crc32c": "google-crc32c",
+    "cramjam": "cramjam",
+    "lz4": "lz4",
+    "zstandard": "zstandard",
+    "re2": "google-re2",
+    "sortedcontainers": "sortedcontainers",
+}
 
 FAILED, INTERRUPTED = 1, 130
 #: Seconds of waiting after which a tool prints what it waits for, and the time between two such lines.

@@ -17,7 +17,7 @@ other, a batch to each. At least once: a task that fails is run again by Spark, 
 again after a restart, and records that were already acknowledged are there twice. Within one task no record is: its
 producer is idempotent unless kafka.acks or kafka.enable.idempotence says otherwise, or the topic keeps records in a
 format of before Kafka 0.11, which has no place for it (and none for headers). Producers belong to the process
-(kept.py).
+(worker_cache.py).
 
 Left out: output mode "update", which Spark does not offer to Python data sources; in foreachBatch a batch write does
 the same.

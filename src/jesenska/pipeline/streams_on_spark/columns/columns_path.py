@@ -1,7 +1,7 @@
 """The columns path: a sub-topology as Arrow columns from end to end.
 
 Each step takes all records of the micro-batch at once. Expressions are evaluated for whole columns; where an operation
-has a Python function, only this function is called for each record (column_functions.py). It supports
+has a Python function, only this function is called for each record (functions.py). It supports
 
     topics that are named, whose records keep their timestamps
     filter, map, select_key, map_values, flat_map, flat_map_values, branch, merge, repartition

@@ -1,10 +1,10 @@
 """Left and outer joins of two streams.
 
-The partners are found for all records at once (column_stream_joins.py). The records without a partner depend on the
-order of both sides' records: such a record waits until it is a partner, or until stream time has passed its window and
-grace when another record comes. So this goes record by record, over numbers alone, as the engine does it
-(engine/stream_joins.py); keys and values stay as bytes, and the joins with None are computed for all records that
-leave at once.
+The partners are found for all records at once (stream_joins.py). The records without a partner depend on the order of
+both sides' records: such a record waits until it is a partner, or until stream time has passed its window and grace
+when another record comes. So this goes record by record, over numbers alone, as the engine does it
+(engine/joins/stream_joins.py); keys and values stay as bytes, and the joins with None are computed for all records
+that leave at once.
 
 The records that wait are in a store that both sides share: (timestamp, is of the left side, key) -> values.
 """
