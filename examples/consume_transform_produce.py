@@ -19,6 +19,7 @@ from collections.abc import Callable
 from jesenska.base.errors import KafkaError, ProducerFencedError
 from jesenska.client.cluster import Cluster
 from jesenska.client.group import GroupConsumer
+from jesenska.client.membership.options import MembershipOptions
 from jesenska.client.positions import Position
 from jesenska.client.producer import Producer
 
@@ -41,7 +42,7 @@ async def work(bootstrap: str, source: str, target: str, name: str, goes_on: Cal
                     cluster,
                     GROUP,
                     [source],
-                    group_instance_id=name,  # started again it has its partitions at once
+                    MembershipOptions(group_instance_id=name),  # started again it has its partitions at once
                     auto_offset_reset="earliest",
                     auto_commit_seconds=None,  # transactions alone commit offsets
                     isolation_level=READ_COMMITTED,

@@ -131,7 +131,10 @@ def sets(tier: str = CI) -> list[Set]:
         "ruff check . && ruff format --check --quiet . && { lint-imports --no-cache >/dev/null || lint-imports "
         "--no-cache; }"
     )
-    first = [Set("lint", ["bash", "-ec", lint]), Set("types", ["mypy", "src", "tests", "bench"], computes=True)]
+    first = [
+        Set("lint", ["bash", "-ec", lint]),
+        Set("types", ["mypy", "src", "tests", "bench", "examples"], computes=True),
+    ]
     if tier == QUICK:
         return [*first, *(Set(name, _pytest(name)) for name in _QUICK)]
     names = [name for name in PATHS if tier == EVERYTHING or not _is_hours(name)]

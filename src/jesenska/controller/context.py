@@ -9,6 +9,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from jesenska.base.identifiers import TopicPartition
 from jesenska.controller.plans.assignment import BrokerPlace
@@ -107,6 +108,9 @@ class ControllerContext:
         return found.settings if found is not None else {}
 
 
+_ENTITIES: Final = f"{paths.CONFIG}/"
+
+
 def view_of(tree: Tree) -> ControllerContext:
     """The view of a tree in this process; NodeFormatError if a node cannot be decoded."""
     view = ControllerContext()
@@ -122,8 +126,8 @@ def view_of(tree: Tree) -> ControllerContext:
             view.topics[name] = TopicView(name, TopicNode.decode(data), version, partitions.get(name, {}), deleting)
         elif parent == paths.BROKER_IDS:
             view.brokers[int(name)] = BrokerRegistration.decode(data)
-        elif parent in ("/config/topics", "/config/brokers"):
-            view.configs[path.removeprefix("/config/")] = ConfigView(decode_config(data), version)
+        elif path.startswith(_ENTITIES) and paths.is_entity(entity := path.removeprefix(f"{paths.CONFIG}/")):
+            view.configs[entity] = ConfigView(decode_config(data), version)
         elif path == paths.CONTROLLER_EPOCH:
             view.controller_epoch, view.controller_epoch_version = decode_controller_epoch(data), version
     return view

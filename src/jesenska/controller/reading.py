@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
-from jesenska.controller.changes.config_looks import CLIENT_KINDS, ENTITY_KINDS
 from jesenska.controller.context import ConfigView, ControllerContext, PartitionView, TopicView
 from jesenska.metadata import paths
 from jesenska.metadata.nodes import (
@@ -71,7 +70,7 @@ async def entities(store: Store) -> list[str]:
     `clients/<name>`, `ips/<address>`."""
     found = [
         f"{kind}/{name}"
-        for kind in (*ENTITY_KINDS, *CLIENT_KINDS)
+        for kind in (*paths.ENTITY_KINDS, *paths.CLIENT_KINDS)
         for name in await _children(store, f"{paths.CONFIG}/{kind}")
     ]
     for user in [entity for entity in found if entity.startswith("users/")]:

@@ -12,7 +12,7 @@ from jesenska.config.layers import BrokerConfig, TopicConfig
 from jesenska.controller.changes.change_machine import ChangeMachine
 from jesenska.controller.changes.change_nodes import delete_old
 from jesenska.controller.changes.change_state import ChangeState, Steps, refusal, write
-from jesenska.controller.changes.config_looks import CLIENT_KINDS, ENTITY_KINDS, ConfigLooks, config_in
+from jesenska.controller.changes.config_looks import ConfigLooks, config_in
 from jesenska.controller.context import ConfigView, ControllerContext
 from jesenska.controller.effects import Get, Read, SettingsChanged
 from jesenska.controller.events import (
@@ -58,7 +58,7 @@ class Settings(ChangeMachine):
         self._shared = shared = ChangeState(broker_id, context, config)
         self._is_topic = is_topic
         self._told_changes = ToldChanges()
-        self._looks = ConfigLooks(shared, self._found, self._told_of, (*ENTITY_KINDS, *CLIENT_KINDS))
+        self._looks = ConfigLooks(shared, self._found, self._told_of, (*paths.ENTITY_KINDS, *paths.CLIENT_KINDS))
         super().__init__(
             shared,
             {
@@ -97,7 +97,7 @@ class Settings(ChangeMachine):
         return {
             entity: found.settings
             for entity, found in self._context.configs.items()
-            if entity.partition("/")[0] in CLIENT_KINDS
+            if entity.partition("/")[0] in paths.CLIENT_KINDS
         }
 
     # --- what clients ask --------------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@
 
 from __future__ import annotations
 
+from typing import Final
 from urllib.parse import quote, unquote
 
 CONTROLLER = "/controller"
@@ -131,6 +132,17 @@ def topic_config(name: str) -> str:
 def broker_config(broker_id: int | None) -> str:
     """Returns the path of the settings of one broker; None: of every broker."""
     return config("brokers", DEFAULT_ENTITY if broker_id is None else str(broker_id))
+
+
+#: Kinds of settings that every broker needs, and those of clients.
+ENTITY_KINDS: Final = ("topics", "brokers")
+CLIENT_KINDS: Final = ("users", "clients", "ips")
+
+
+def is_entity(entity: str) -> bool:
+    """True for a path below /config that has settings: `topics/<name>`, `users/<name>/clients/<name>`, …"""
+    kind, _, name = entity.partition("/")
+    return kind in (*ENTITY_KINDS, *CLIENT_KINDS) and name != "" and ("/" not in name or is_client_entity(entity))
 
 
 def is_client_entity(entity: str) -> bool:

@@ -4,7 +4,6 @@ names the topic or broker."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final
 
 from jesenska.controller.changes.change_nodes import node_number
 from jesenska.controller.changes.change_state import ChangeState, Steps
@@ -13,10 +12,6 @@ from jesenska.controller.effects import Children, Get, Read
 from jesenska.metadata import paths
 from jesenska.metadata.nodes import NodeFormatError, decode_config, decode_config_change
 from jesenska.metadata.tree_operations import NoNodeError
-
-ENTITY_KINDS: Final = ("topics", "brokers")
-#: Those that a controller needs none of.
-CLIENT_KINDS: Final = ("users", "clients", "ips")
 
 
 class ConfigLooks:
@@ -29,7 +24,7 @@ class ConfigLooks:
         shared: ChangeState,
         found: Callable[[str, ConfigView], Steps],
         told: Callable[[str], None],
-        kinds: Sequence[str] = ENTITY_KINDS,
+        kinds: Sequence[str] = paths.ENTITY_KINDS,
     ) -> None:
         self._kinds = tuple(kinds)
         self._shared = shared
@@ -43,7 +38,7 @@ class ConfigLooks:
         kinds = yield Read(tuple(Children(f"{paths.CONFIG}/{kind}") for kind in self._kinds))
         entities = [f"{kind}/{name}" for kind, names in zip(self._kinds, kinds, strict=True) for name in names or ()]
         users = [entity for entity in entities if entity.startswith("users/")]
-        clients = yield Read(tuple(Children(f"{paths.CONFIG}/{user}/clients") for user in users))
+        clients = (yield Read(tuple(Children(f"{paths.CONFIG}/{user}/clients") for user in users))) if users else ()
         entities += [
             f"{user}/clients/{name}" for user, names in zip(users, clients, strict=True) for name in names or ()
         ]
@@ -70,7 +65,7 @@ class ConfigLooks:
             except NodeFormatError as error:
                 self._shared.say("error", f"{path} is ignored: {error}")
                 continue
-            if entity.partition("/")[0] in self._kinds and (entity.count("/") == 1 or paths.is_client_entity(entity)):
+            if entity.partition("/")[0] in self._kinds and paths.is_entity(entity):
                 changed[entity] = None
         yield from self.entities(list(changed))
         self._last_change = max([self._last_change, *(number for number, _ in new)])
