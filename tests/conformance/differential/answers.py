@@ -140,7 +140,7 @@ def _merged(topics: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _order(item: dict[str, Any]) -> tuple[tuple[str, ...], tuple[int, ...]]:
-    names = tuple(str(item[field]) for field in _NAMES if field in item)
+    names = tuple(str(item[field]) for field in (*_NAMES, "entity_type", "entity") if field in item)
     return names, tuple(item[field] for field in _NUMBERS if isinstance(item.get(field), int))
 
 

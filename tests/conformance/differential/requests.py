@@ -130,6 +130,16 @@ _STRINGS: dict[str, Sequence[str]] = {
     "configuration_keys": ("retention.ms", "cleanup.policy", "retention.ms", "nothing", ""),
     "JoinGroupRequestProtocol.name": ("range", "range", "roundrobin", ""),
     "DescribeUserScramCredentialsRequestUser.name": ("a", "b", ""),
+    "entity_name": ("someone", "someone", "127.0.0.1", "::1", ""),
+    "AlterClientQuotasRequestOp.key": (
+        "producer_byte_rate",
+        "producer_byte_rate",
+        "consumer_byte_rate",
+        "request_percentage",
+        "controller_mutation_rate",
+        "connection_creation_rate",
+        "nothing",
+    ),
 }
 _CONFIG_NAMES = (
     "retention.ms",
