@@ -41,6 +41,9 @@ from jesenska.base.errors import ErrorCode
 class GroupState(Enum):
     """The values are the names in DescribeGroups and ListGroups."""
 
+    #: Enum's own hash is a call, and states are looked up for each heartbeat.
+    __hash__ = object.__hash__
+
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"
     COMPLETING_REBALANCE = "CompletingRebalance"
