@@ -110,7 +110,7 @@ class GroupCoordinator:
                 case Committed():
                     self.offsets.written(operation, event.in_time)
                 case Failed():
-                    self.offsets.failed(operation, client_error(event.error), event.in_time)
+                    self.offsets.failed(operation, client_error(event.error), event.in_time, now)
                 case Late():
                     self.offsets.late(operation, event.error)
             return

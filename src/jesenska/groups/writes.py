@@ -11,7 +11,6 @@ from typing import NamedTuple
 from jesenska.base.errors import ErrorCode
 from jesenska.base.identifiers import TopicPartition
 from jesenska.coordination.shard import Token
-from jesenska.groups.classic.states import GroupState
 from jesenska.groups.events import JoinAnswer
 
 #: An error for each partition that a request names.
@@ -67,11 +66,10 @@ class ForgetWrite(NamedTuple):
 
 
 class RemovalWrite(NamedTuple):
-    """The group is being removed. `state` is the state it goes back to if that fails."""
+    """The group is being removed."""
 
     token: Token | None
     group_id: str
-    state: GroupState
 
 
 MemberWrite = AssignmentWrite | ReplacementWrite | EmptyGroupWrite

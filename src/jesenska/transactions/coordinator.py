@@ -3,8 +3,9 @@ decider.
 
     handle(event, now) -> answers, writes and orders
 
-State that must survive leaves as a `Write` and changes only in `replay`. `states` holds the table of steps by state,
-`transaction` the values that follow each other. The course of a transaction:
+State that must survive leaves as a `Write` and changes only in `replay`. `states` has the table of steps by the state
+of an id's record, `progress` the table of the work between two records, `transaction` the values that follow each
+other. The course of a transaction:
 
     InitProducer     a record Empty with the producer's id and epoch
     AddPartitions    a record Ongoing, for each partition before the first write to it
@@ -57,15 +58,30 @@ from jesenska.transactions.events import (
     SendMarkers,
     TransactionWrite,
 )
+from jesenska.transactions.progress import (
+    COMPLETION_FAILED,
+    DECISION_LOADED,
+    DECISION_WRITTEN,
+    GO_ON,
+    IGNORE,
+    MARKED,
+    MARKERS_SENT,
+    PROGRESS_HAPPENS,
+    RECORD_FAILED,
+    RECORD_SENT,
+    RECORD_WRITTEN,
+    REQUEST,
+    RESUME_DUE,
+    TIMES_CHECKED,
+    ProgressEvent,
+)
 from jesenska.transactions.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TransactionRecord, TransactionValue
 from jesenska.transactions.settings import TransactionSettings
-from jesenska.transactions.states import ALLOWED_BEFORE, HAPPENS, Asked, Step, TransactionState
+from jesenska.transactions.states import ALLOWED_BEFORE, DECISIONS, HAPPENS, Asked, Step, TransactionState
 from jesenska.transactions.transaction import LAST_EPOCH, RAISES_EPOCH, Transaction, completed
 
 #: The pause before a failed write of a record is repeated.
 _PAUSE_MS = 200
-_PREPARED = (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
-_COMPLETE = (TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
 
 
 class TransactionCoordinator:
@@ -130,8 +146,9 @@ class TransactionCoordinator:
             self._begin(transaction, event, now)
 
     def _refuse_init(self, transaction: Transaction, expected: Producer | None) -> ErrorCode:
-        if transaction.is_pending:
-            return ErrorCode.CONCURRENT_TRANSACTIONS
+        happens = PROGRESS_HAPPENS[REQUEST][transaction.progress]
+        if isinstance(happens, ErrorCode):
+            return happens
         return ErrorCode.NONE if expected is None or transaction.is_known(expected) else ErrorCode.PRODUCER_FENCED
 
     def _first(self, event: InitProducer, now: Now) -> None:
@@ -183,7 +200,7 @@ class TransactionCoordinator:
         value = transaction.value
         last_epoch = value.producer_epoch if transaction_version >= RAISES_EPOCH else NO_PRODUCER_EPOCH
         epoch = min(value.producer_epoch + 1, LAST_EPOCH)
-        aborted = transaction.prepared(epoch, NO_PRODUCER_ID, transaction_version, commits=False, now_ms=now.wall_ms)
+        aborted = transaction.prepared(Step.FENCE, epoch, NO_PRODUCER_ID, transaction_version, now.wall_ms)
         self._write(transaction, aborted, token, ProducerAnswer(ErrorCode.CONCURRENT_TRANSACTIONS), last_epoch)
 
     # --- partitions --------------------------------------------------------------------------------------------------
@@ -198,10 +215,10 @@ class TransactionCoordinator:
         happens = HAPPENS[Asked.ADD][value.state]
         if isinstance(happens, ErrorCode):
             self._answer(event.token, happens)
-        elif value.state is TransactionState.ONGOING and event.partitions <= value.partitions:
+        elif happens is Step.ADD and event.partitions <= value.partitions:
             self._answer(event.token, ErrorCode.NONE)
         else:
-            added = transaction.added(event.partitions, event.client_version, now.wall_ms)
+            added = transaction.added(happens, event.partitions, event.client_version, now.wall_ms)
             self._write(
                 transaction, added, event.token, ProducerAnswer(ErrorCode.NONE, event.producer), transaction.last_epoch
             )
@@ -217,7 +234,7 @@ class TransactionCoordinator:
             error = ErrorCode.INVALID_PRODUCER_ID_MAPPING
         elif transaction.value.producer_epoch != producer.epoch:
             error = ErrorCode.PRODUCER_FENCED
-        elif transaction.value.state in _PREPARED:
+        elif transaction.value.state in DECISIONS:
             error = ErrorCode.CONCURRENT_TRANSACTIONS
         if transaction is None or error is not ErrorCode.NONE:
             return dict.fromkeys(partitions, error)
@@ -225,44 +242,53 @@ class TransactionCoordinator:
         return {key: ErrorCode.NONE if key in known else ErrorCode.TRANSACTION_ABORTABLE for key in partitions}
 
     def _refuse(self, transaction: Transaction | None, producer: Producer, *, fences_first: bool = False) -> ErrorCode:
-        """The error for a request that is refused, or NONE. A pending write is checked first, since it may be about
-        this producer. With `fences_first` (epochs are not raised) it cannot be, and is checked last."""
+        """The error for a request that is refused, or NONE. The progress is checked first, since work under way may be
+        about this producer. With `fences_first` (epochs are not raised) it cannot be, and is checked last."""
         if transaction is None:
             return ErrorCode.INVALID_PRODUCER_ID_MAPPING
-        if transaction.is_pending and not fences_first:
-            return ErrorCode.CONCURRENT_TRANSACTIONS
+        happens = PROGRESS_HAPPENS[REQUEST][transaction.progress]
+        error = happens if isinstance(happens, ErrorCode) else ErrorCode.NONE
+        if error is not ErrorCode.NONE and not fences_first:
+            return error
         if transaction.value.producer_id != producer.producer_id:
             return ErrorCode.INVALID_PRODUCER_ID_MAPPING
         # The last epoch is given to no producer.
         if not transaction.value.producer_epoch == producer.epoch < LAST_EPOCH:
             return ErrorCode.PRODUCER_FENCED
-        return ErrorCode.CONCURRENT_TRANSACTIONS if transaction.is_pending else ErrorCode.NONE
+        return error
 
     # --- the end -----------------------------------------------------------------------------------------------------
 
     def _end(self, event: EndTransaction, now: Now) -> None:
         transaction = self._known.get(event.transactional_id)
-        raises = event.client_version >= RAISES_EPOCH
-        again = raises and transaction is not None and _repeats(transaction, event.producer)
-        error = ErrorCode.NONE if again else self._refuse(transaction, event.producer, fences_first=not raises)
-        if transaction is None or error is not ErrorCode.NONE:
-            self._answer(event.token, error)
+        if transaction is None:
+            self._answer(event.token, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
             return
-        if again:
-            asked = Asked.COMMIT_AGAIN if event.commits else Asked.ABORT_AGAIN
-        elif raises:
-            asked = Asked.COMMIT_AND_RAISE if event.commits else Asked.ABORT_AND_RAISE
-        else:
-            asked = Asked.COMMIT if event.commits else Asked.ABORT
-        happens = HAPPENS[asked][transaction.value.state]
+        happens = self._step_to_end(transaction, event)
         if happens is Step.REPEAT:
             self._answer(event.token, ErrorCode.NONE, transaction.producer)
         elif isinstance(happens, ErrorCode):
             self._answer(event.token, happens)
         else:
-            self._prepare(transaction, event, now)
+            self._prepare(transaction, happens, event, now)
 
-    def _prepare(self, transaction: Transaction, event: EndTransaction, now: Now) -> None:
+    def _step_to_end(self, transaction: Transaction, event: EndTransaction) -> Step | ErrorCode:
+        raises = event.client_version >= RAISES_EPOCH
+        if raises and _is_of_epoch_before(transaction, event.producer):
+            again = Asked.COMMIT_AGAIN if event.commits else Asked.ABORT_AGAIN
+            happens = HAPPENS[again][transaction.value.state]
+            if happens is not Step.NO_REPEAT:
+                return happens
+        error = self._refuse(transaction, event.producer, fences_first=not raises)
+        if error is not ErrorCode.NONE:
+            return error
+        if raises:
+            asked = Asked.COMMIT_AND_RAISE if event.commits else Asked.ABORT_AND_RAISE
+        else:
+            asked = Asked.COMMIT if event.commits else Asked.ABORT
+        return HAPPENS[asked][transaction.value.state]
+
+    def _prepare(self, transaction: Transaction, step: Step, event: EndTransaction, now: Now) -> None:
         epoch, last_epoch, next_producer_id = event.producer.epoch, transaction.last_epoch, NO_PRODUCER_ID
         if event.client_version >= RAISES_EPOCH:
             if transaction.is_exhausted:
@@ -272,9 +298,7 @@ class TransactionCoordinator:
                     return
                 next_producer_id = taken
             epoch, last_epoch = epoch + 1, epoch
-        value = transaction.prepared(
-            epoch, next_producer_id, event.client_version, commits=event.commits, now_ms=now.wall_ms
-        )
+        value = transaction.prepared(step, epoch, next_producer_id, event.client_version, now.wall_ms)
         done = completed(value, now.wall_ms)
         answer = ProducerAnswer(ErrorCode.NONE, Producer(done.producer_id, done.producer_epoch))
         self._write(transaction, value, event.token, answer, last_epoch)
@@ -282,12 +306,12 @@ class TransactionCoordinator:
     def _decided(self, transaction: Transaction, now: Now) -> None:
         """Carries out a decision that is in the log."""
         value = transaction.value
-        transaction.is_pending = True
         if not value.partitions:
             self._complete(transaction, now)
             return
+        transaction.take(MARKERS_SENT)
         transaction.awaited = set(value.partitions)
-        commits = value.state is TransactionState.PREPARE_COMMIT
+        commits = HAPPENS[Asked.MARKED][value.state] is Step.COMPLETE_COMMIT
         self._effects.append(
             Order(
                 SendMarkers(
@@ -298,22 +322,17 @@ class TransactionCoordinator:
 
     def _marked(self, event: MarkersWritten, now: Now) -> None:
         transaction = self._known.get(event.transactional_id)
-        if transaction is None or transaction.awaited is None or transaction.producer != event.producer:
+        if transaction is None or transaction.producer != event.producer:
+            return
+        if PROGRESS_HAPPENS[MARKED][transaction.progress] is IGNORE:
             return
         transaction.awaited -= event.partitions
         if not transaction.awaited:
-            transaction.awaited = None
             self._complete(transaction, now)
 
     def _complete(self, transaction: Transaction, now: Now) -> None:
-        if HAPPENS[Asked.MARKED][transaction.value.state] is Step.COMPLETE:
-            self._write(
-                transaction,
-                completed(transaction.value, now.wall_ms),
-                None,
-                ProducerAnswer(ErrorCode.NONE),
-                transaction.last_epoch,
-            )
+        value = completed(transaction.value, now.wall_ms)
+        self._write(transaction, value, None, ProducerAnswer(ErrorCode.NONE), transaction.last_epoch)
 
     # --- what was written --------------------------------------------------------------------------------------------
 
@@ -329,7 +348,7 @@ class TransactionCoordinator:
             assert transaction.value.state in ALLOWED_BEFORE[value.state], (
                 f"{transaction.transactional_id}: {transaction.value.state!r} to {value.state!r}"
             )
-        transaction.is_pending = True
+        transaction.take(RECORD_SENT)
         name = transaction.transactional_id
         self._effects.append(
             Write(name, (TransactionRecord(name, value),), TransactionWrite(token, name, value, answer, last_epoch))
@@ -338,21 +357,24 @@ class TransactionCoordinator:
     def _written(self, operation: TransactionWrite, in_time: bool, now: Now) -> None:
         transaction = self._known.get(operation.transactional_id)
         if transaction is not None:
-            transaction.is_pending = False
             transaction.last_epoch = operation.last_epoch
-            if transaction.value.state in _PREPARED:
+            if transaction.value.state in DECISIONS:
+                transaction.take(DECISION_WRITTEN)
                 self._decided(transaction, now)
+            else:
+                transaction.take(RECORD_WRITTEN)
         if in_time:
             self._answer(operation.token, operation.answer.error, operation.answer.producer)
 
     def _failed(self, operation: TransactionWrite, error: ErrorCode, in_time: bool, now: Now) -> None:
         transaction = self._known.get(operation.transactional_id)
         if transaction is not None:
-            if transaction.value.state in _PREPARED:
+            if transaction.value.state in DECISIONS:
                 # The decision holds, so the write is repeated.
+                transaction.take(COMPLETION_FAILED)
                 self._resume_later(transaction, now.monotonic_ms + _PAUSE_MS)
             else:
-                transaction.is_pending = False
+                transaction.take(RECORD_FAILED)
                 if transaction.value.producer_epoch == NO_PRODUCER_EPOCH:
                     del self._known[operation.transactional_id]
         if in_time:
@@ -381,7 +403,7 @@ class TransactionCoordinator:
             names, self._to_resume = self._to_resume, set()
             for name in sorted(names):
                 transaction = self._known.get(name)
-                if transaction is not None and transaction.value.state in _PREPARED:
+                if transaction is not None and _takes(transaction, RESUME_DUE):
                     self._decided(transaction, now)
         if self._next_abort_ms is not None and self._next_abort_ms <= now.monotonic_ms:
             self._next_abort_ms = now.monotonic_ms + self._settings.abort_interval_ms
@@ -394,7 +416,7 @@ class TransactionCoordinator:
         """Aborts transactions that have timed out, and fences their producers."""
         for transaction in self._known.values():
             value = transaction.value
-            if transaction.is_pending or value.started_ms + value.timeout_ms >= now.wall_ms:
+            if not _takes(transaction, TIMES_CHECKED) or value.started_ms + value.timeout_ms >= now.wall_ms:
                 continue
             if HAPPENS[Asked.TIME_OUT][value.state] is Step.FENCE:
                 self._fence(transaction, None, self._transaction_version(), now)
@@ -402,7 +424,9 @@ class TransactionCoordinator:
     def _forget_unused(self, now: Now) -> None:
         for transaction in self._known.values():
             value = transaction.value
-            if transaction.is_pending or value.updated_ms + self._settings.id_expiration_ms > now.wall_ms:
+            if not _takes(transaction, TIMES_CHECKED):
+                continue
+            if value.updated_ms + self._settings.id_expiration_ms > now.wall_ms:
                 continue
             if HAPPENS[Asked.EXPIRE][value.state] is Step.FORGET:
                 self._write(transaction, None, None, ProducerAnswer(ErrorCode.NONE))
@@ -431,8 +455,8 @@ class TransactionCoordinator:
         self._next_abort_ms = now.monotonic_ms + self._settings.abort_interval_ms
         self._next_removal_ms = now.monotonic_ms + self._settings.remove_interval_ms
         for transaction in self._known.values():
-            if transaction.value.state in _PREPARED:
-                transaction.is_pending = True
+            if transaction.value.state in DECISIONS:
+                transaction.take(DECISION_LOADED)
                 self._resume_later(transaction, now.monotonic_ms)
 
     # --- reading -----------------------------------------------------------------------------------------------------
@@ -453,10 +477,15 @@ class TransactionCoordinator:
         ]
 
 
-def _repeats(transaction: Transaction, producer: Producer) -> bool:
-    """True if a producer repeats its request for the end that has raised its epoch, or has given it another id."""
+def _takes(transaction: Transaction, event: ProgressEvent) -> bool:
+    """True if the event takes effect with the transaction's progress."""
+    return PROGRESS_HAPPENS[event][transaction.progress] is GO_ON
+
+
+def _is_of_epoch_before(transaction: Transaction, producer: Producer) -> bool:
+    """True if a producer may repeat its request for an end that has raised its epoch, or has given it another id."""
     value = transaction.value
-    if transaction.is_pending or value.state not in (*_PREPARED, *_COMPLETE):
+    if not _takes(transaction, REQUEST):
         return False
     if value.client_version < RAISES_EPOCH:
         # The end of another producer's transaction, which has raised no epoch: this producer was replaced by that one.

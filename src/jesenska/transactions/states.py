@@ -1,5 +1,6 @@
-"""The states of a transactional id, and the steps in each state: two tables.
+"""The states of a transactional id, as its records have them, and the step for each request in each state: one table.
 
+    state              means
     Empty              a producer has the id; no transaction
     Ongoing            partitions are in a transaction
     PrepareCommit      it is decided that the transaction is committed; markers are being written
@@ -10,14 +11,36 @@
     PrepareEpochFence  known by name alone: Kafka passes through it in memory on its way to an abort, and here that is
                        one step
 
+    state            step                       goes to
+    Empty            BEGIN                      Empty
+                     ADD_FIRST                  Ongoing
+                     PREPARE_ABORT_OF_NOTHING   PrepareAbort
+                     FORGET                     Dead
+    Ongoing          ADD                        Ongoing
+                     PREPARE_COMMIT             PrepareCommit
+                     PREPARE_ABORT              PrepareAbort
+                     FENCE                      PrepareAbort
+    PrepareCommit    COMPLETE_COMMIT            CompleteCommit
+    PrepareAbort     COMPLETE_ABORT             CompleteAbort
+    CompleteCommit   BEGIN                      Empty
+                     ADD_FIRST                  Ongoing
+                     PREPARE_ABORT_OF_NOTHING   PrepareAbort
+                     FORGET                     Dead
+    CompleteAbort    BEGIN                      Empty
+                     ADD_FIRST                  Ongoing
+                     PREPARE_ABORT_OF_NOTHING   PrepareAbort
+                     FORGET                     Dead
+
+Nothing else changes the state. `HAPPENS` has the step for each request, or the error that is answered; `LEADS_TO` has
+the state of the record after the step.
+
 A decision is durable with the record PrepareCommit or PrepareAbort: from then on it is carried out, even after a
-crash. While a record of an id is on its way into the log, or markers are being written, every request for it is
-answered CONCURRENT_TRANSACTIONS, so the rows of PrepareCommit and PrepareAbort matter right after the log was loaded.
+crash. While there is work on an id, its requests are answered before these rows count: `progress` has the table.
 """
 
 from __future__ import annotations
 
-from enum import Enum, IntEnum
+from enum import Enum, IntEnum, auto
 
 from jesenska.base.errors import ErrorCode
 
@@ -40,21 +63,33 @@ class TransactionState(IntEnum):
         return "".join(word.capitalize() for word in self.name.split("_"))
 
 
-class Asked(Enum):
+class Asked(IntEnum):
     """The requests about an id. A producer whose epoch is raised with each transaction (KIP-890) has requests of its
-    own: with its current epoch it means the current transaction, and with the previous epoch it repeats a request."""
+    own: with its current epoch it means the current transaction, and with the previous epoch it repeats a request.
+    Integers: they are looked up for each request."""
 
-    INIT = "a producer begins"
-    ADD = "partitions are added"
-    COMMIT = "commit, and keep the epoch"
-    ABORT = "abort, and keep the epoch"
-    COMMIT_AND_RAISE = "commit, and raise the epoch"
-    ABORT_AND_RAISE = "abort, and raise the epoch"
-    COMMIT_AGAIN = "commit, in the epoch before"
-    ABORT_AGAIN = "abort, in the epoch before"
-    TIME_OUT = "the transaction's time is over"
-    EXPIRE = "the id was not used for long"
-    MARKED = "every marker is written"
+    #: A producer begins.
+    INIT = auto()
+    #: Partitions are added.
+    ADD = auto()
+    #: Commit, and keep the epoch.
+    COMMIT = auto()
+    #: Abort, and keep the epoch.
+    ABORT = auto()
+    #: Commit, and raise the epoch.
+    COMMIT_AND_RAISE = auto()
+    #: Abort, and raise the epoch.
+    ABORT_AND_RAISE = auto()
+    #: Commit, in the epoch before.
+    COMMIT_AGAIN = auto()
+    #: Abort, in the epoch before.
+    ABORT_AGAIN = auto()
+    #: The transaction's time is over.
+    TIME_OUT = auto()
+    #: The id was not used for long.
+    EXPIRE = auto()
+    #: Every marker is written.
+    MARKED = auto()
 
 
 class Step(Enum):
@@ -63,14 +98,18 @@ class Step(Enum):
     NOTHING = "nothing"
     BEGIN = "the producer gets a raised epoch, or another id"
     FENCE = "the epoch is raised, and the transaction aborted"
-    ADD = "the partitions are in the transaction"
-    PREPARE = "the end is decided"
-    COMPLETE = "the end is complete"
+    ADD_FIRST = "a transaction begins, with the partitions"
+    ADD = "the partitions are in the transaction, if they are not yet"
+    PREPARE_COMMIT = "the commit is decided"
+    PREPARE_ABORT = "the abort is decided"
+    PREPARE_ABORT_OF_NOTHING = "an abort is decided that has no transaction: it raises the epoch"
+    COMPLETE_COMMIT = "the commit is complete"
+    COMPLETE_ABORT = "the abort is complete"
     REPEAT = "it is answered as it was the first time"
+    NO_REPEAT = "it repeats nothing: it is checked as a request in a wrong epoch"
     FORGET = "the id is forgotten"
 
 
-_S = TransactionState
 _CONCURRENT, _INVALID, _FENCED = (
     ErrorCode.CONCURRENT_TRANSACTIONS,
     ErrorCode.INVALID_TXN_STATE,
@@ -80,36 +119,72 @@ _CONCURRENT, _INVALID, _FENCED = (
 #: In the order of the states: Empty, Ongoing, PrepareCommit, PrepareAbort, CompleteCommit, CompleteAbort.
 _ROWS: dict[Asked, tuple[Step | ErrorCode, ...]] = {
     Asked.INIT: (Step.BEGIN, Step.FENCE, _CONCURRENT, _CONCURRENT, Step.BEGIN, Step.BEGIN),
-    Asked.ADD: (Step.ADD, Step.ADD, _CONCURRENT, _CONCURRENT, Step.ADD, Step.ADD),
-    Asked.COMMIT: (_INVALID, Step.PREPARE, _CONCURRENT, _INVALID, Step.REPEAT, _INVALID),
-    Asked.ABORT: (_INVALID, Step.PREPARE, _INVALID, _CONCURRENT, _INVALID, Step.REPEAT),
-    Asked.COMMIT_AND_RAISE: (_INVALID, Step.PREPARE, _FENCED, _FENCED, _INVALID, _INVALID),
-    Asked.ABORT_AND_RAISE: (Step.PREPARE, Step.PREPARE, _FENCED, _FENCED, Step.PREPARE, Step.PREPARE),
-    Asked.COMMIT_AGAIN: (_FENCED, _FENCED, _CONCURRENT, _INVALID, Step.REPEAT, _INVALID),
-    Asked.ABORT_AGAIN: (_FENCED, _FENCED, _INVALID, _CONCURRENT, _INVALID, Step.REPEAT),
+    Asked.ADD: (Step.ADD_FIRST, Step.ADD, _CONCURRENT, _CONCURRENT, Step.ADD_FIRST, Step.ADD_FIRST),
+    Asked.COMMIT: (_INVALID, Step.PREPARE_COMMIT, _CONCURRENT, _INVALID, Step.REPEAT, _INVALID),
+    Asked.ABORT: (_INVALID, Step.PREPARE_ABORT, _INVALID, _CONCURRENT, _INVALID, Step.REPEAT),
+    Asked.COMMIT_AND_RAISE: (_INVALID, Step.PREPARE_COMMIT, _FENCED, _FENCED, _INVALID, _INVALID),
+    Asked.ABORT_AND_RAISE: (
+        Step.PREPARE_ABORT_OF_NOTHING,
+        Step.PREPARE_ABORT,
+        _FENCED,
+        _FENCED,
+        Step.PREPARE_ABORT_OF_NOTHING,
+        Step.PREPARE_ABORT_OF_NOTHING,
+    ),
+    Asked.COMMIT_AGAIN: (Step.NO_REPEAT, Step.NO_REPEAT, _CONCURRENT, _INVALID, Step.REPEAT, _INVALID),
+    Asked.ABORT_AGAIN: (Step.NO_REPEAT, Step.NO_REPEAT, _INVALID, _CONCURRENT, _INVALID, Step.REPEAT),
     Asked.TIME_OUT: (Step.NOTHING, Step.FENCE, Step.NOTHING, Step.NOTHING, Step.NOTHING, Step.NOTHING),
     Asked.EXPIRE: (Step.FORGET, Step.NOTHING, Step.NOTHING, Step.NOTHING, Step.FORGET, Step.FORGET),
-    Asked.MARKED: (Step.NOTHING, Step.NOTHING, Step.COMPLETE, Step.COMPLETE, Step.NOTHING, Step.NOTHING),
+    Asked.MARKED: (
+        Step.NOTHING,
+        Step.NOTHING,
+        Step.COMPLETE_COMMIT,
+        Step.COMPLETE_ABORT,
+        Step.NOTHING,
+        Step.NOTHING,
+    ),
 }
-_BY_TIME = (Asked.TIME_OUT, Asked.EXPIRE, Asked.MARKED)
+#: In Dead and PrepareEpochFence, where it is not _CONCURRENT.
+_IN_THE_OTHERS: dict[Asked, Step | ErrorCode] = {
+    Asked.COMMIT_AGAIN: Step.NO_REPEAT,
+    Asked.ABORT_AGAIN: Step.NO_REPEAT,
+    Asked.TIME_OUT: Step.NOTHING,
+    Asked.EXPIRE: Step.NOTHING,
+    Asked.MARKED: Step.NOTHING,
+}
 
 #: The result of each request in each state: a step, or the error that is answered.
 HAPPENS: dict[Asked, dict[TransactionState, Step | ErrorCode]] = {
-    asked: dict(
-        zip(TransactionState, (*row, *(2 * (Step.NOTHING if asked in _BY_TIME else _CONCURRENT,))), strict=True)
-    )
+    asked: dict(zip(TransactionState, (*row, *(2 * (_IN_THE_OTHERS.get(asked, _CONCURRENT),))), strict=True))
     for asked, row in _ROWS.items()
 }
 
-#: The states that may come before the state of a record.
+#: The state after each step that changes the record.
+LEADS_TO: dict[Step, TransactionState] = {
+    Step.BEGIN: TransactionState.EMPTY,
+    Step.FENCE: TransactionState.PREPARE_ABORT,
+    Step.ADD_FIRST: TransactionState.ONGOING,
+    Step.ADD: TransactionState.ONGOING,
+    Step.PREPARE_COMMIT: TransactionState.PREPARE_COMMIT,
+    Step.PREPARE_ABORT: TransactionState.PREPARE_ABORT,
+    Step.PREPARE_ABORT_OF_NOTHING: TransactionState.PREPARE_ABORT,
+    Step.COMPLETE_COMMIT: TransactionState.COMPLETE_COMMIT,
+    Step.COMPLETE_ABORT: TransactionState.COMPLETE_ABORT,
+    Step.FORGET: TransactionState.DEAD,
+}
+
+#: The states with a decision that is not complete.
+DECISIONS: frozenset[TransactionState] = frozenset(
+    state for state, step in HAPPENS[Asked.MARKED].items() if step is not Step.NOTHING
+)
+
+#: The states that may come before the state of a record: those in which a step leads to it.
 ALLOWED_BEFORE: dict[TransactionState, frozenset[TransactionState]] = {
-    _S.EMPTY: frozenset({_S.EMPTY, _S.COMPLETE_COMMIT, _S.COMPLETE_ABORT}),
-    _S.ONGOING: frozenset({_S.EMPTY, _S.ONGOING, _S.COMPLETE_COMMIT, _S.COMPLETE_ABORT}),
-    _S.PREPARE_COMMIT: frozenset({_S.ONGOING}),
-    # Without partitions an abort needs no transaction before it: it raises the epoch.
-    _S.PREPARE_ABORT: frozenset({_S.EMPTY, _S.ONGOING, _S.COMPLETE_COMMIT, _S.COMPLETE_ABORT, _S.PREPARE_EPOCH_FENCE}),
-    _S.COMPLETE_COMMIT: frozenset({_S.PREPARE_COMMIT}),
-    _S.COMPLETE_ABORT: frozenset({_S.PREPARE_ABORT}),
-    _S.DEAD: frozenset({_S.EMPTY, _S.COMPLETE_COMMIT, _S.COMPLETE_ABORT}),
-    _S.PREPARE_EPOCH_FENCE: frozenset({_S.ONGOING}),
+    following: frozenset(
+        state
+        for row in HAPPENS.values()
+        for state, step in row.items()
+        if isinstance(step, Step) and LEADS_TO.get(step) is following
+    )
+    for following in TransactionState
 }

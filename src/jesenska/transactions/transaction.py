@@ -1,12 +1,13 @@
-"""One transactional id in memory: the value of its record, the state that no record has, and the values that may
-follow."""
+"""One transactional id in memory: the value of its record, with its state by `states`; the work on it, by `progress`;
+and the values that may follow."""
 
 from __future__ import annotations
 
 from jesenska.base.identifiers import TopicPartition
 from jesenska.transactions.events import Producer
+from jesenska.transactions.progress import PROGRESS_HAPPENS, Progress, ProgressEvent
 from jesenska.transactions.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIME, TransactionValue
-from jesenska.transactions.states import TransactionState
+from jesenska.transactions.states import HAPPENS, LEADS_TO, Asked, Step
 
 LAST_EPOCH = 2**15 - 1
 #: Clients of this version have their epoch raised with each transaction (KIP-890).
@@ -16,17 +17,23 @@ RAISES_EPOCH = 2
 class Transaction:
     """`value` changes when a record is replayed, the rest in between."""
 
-    __slots__ = ("awaited", "is_pending", "last_epoch", "transactional_id", "value")
+    __slots__ = ("awaited", "last_epoch", "progress", "transactional_id", "value")
 
     def __init__(self, transactional_id: str, value: TransactionValue) -> None:
         self.transactional_id = transactional_id
         self.value = value
         #: The producer's epoch before this one, where it may repeat its request; -1 where it may not.
         self.last_epoch = NO_PRODUCER_EPOCH
-        #: A record is on its way into the log, or markers are on their way into their logs.
-        self.is_pending = False
-        #: Partitions that lack the marker of the decided end; None while no markers are sent.
-        self.awaited: set[TopicPartition] | None = None
+        #: Changes in `take` alone.
+        self.progress = Progress.IDLE
+        #: Partitions that lack the marker of the decided end, while markers are on their way.
+        self.awaited: set[TopicPartition] = set()
+
+    def take(self, event: ProgressEvent) -> None:
+        """Goes to the progress that the event leads to."""
+        following = PROGRESS_HAPPENS[event][self.progress]
+        assert isinstance(following, Progress), f"{self.transactional_id}: {event!r} in {self.progress!r}"
+        self.progress = following
 
     @property
     def producer(self) -> Producer:
@@ -55,34 +62,34 @@ class Transaction:
             producer.producer_id,
             producer.epoch,
             timeout_ms,
-            TransactionState.EMPTY,
+            LEADS_TO[Step.BEGIN],
             updated_ms=now_ms,
             started_ms=NO_TIME,
             previous_producer_id=previous,
         )
 
-    def added(self, partitions: frozenset[TopicPartition], client_version: int, now_ms: int) -> TransactionValue:
-        """The value with more partitions; the first ones begin the transaction."""
+    def added(
+        self, step: Step, partitions: frozenset[TopicPartition], client_version: int, now_ms: int
+    ) -> TransactionValue:
+        """The value with more partitions; `ADD_FIRST` begins the transaction."""
         value = self.value
-        goes_on = value.state is TransactionState.ONGOING
         return value._replace(
-            state=TransactionState.ONGOING,
+            state=LEADS_TO[step],
             partitions=value.partitions | partitions,
-            started_ms=value.started_ms if goes_on else now_ms,
+            started_ms=now_ms if step is Step.ADD_FIRST else value.started_ms,
             updated_ms=now_ms,
             client_version=client_version,
         )
 
     def prepared(
-        self, epoch: int, next_producer_id: int, client_version: int, *, commits: bool, now_ms: int
+        self, step: Step, epoch: int, next_producer_id: int, client_version: int, now_ms: int
     ) -> TransactionValue:
         """The value when the end is decided, with the epoch of its markers."""
         value = self.value
-        goes_on = value.state is TransactionState.ONGOING
         return value._replace(
             producer_epoch=epoch,
-            state=TransactionState.PREPARE_COMMIT if commits else TransactionState.PREPARE_ABORT,
-            started_ms=value.started_ms if goes_on else now_ms,
+            state=LEADS_TO[step],
+            started_ms=now_ms if step is Step.PREPARE_ABORT_OF_NOTHING else value.started_ms,
             updated_ms=now_ms,
             next_producer_id=next_producer_id,
             client_version=client_version,
@@ -93,14 +100,14 @@ def completed(value: TransactionValue, now_ms: int) -> TransactionValue:
     """The value when every marker of the end in `value` is written. If the epochs of its producer id are used up, the
     next id takes effect."""
     turns = value.next_producer_id != NO_PRODUCER_ID
+    step = HAPPENS[Asked.MARKED][value.state]
+    assert isinstance(step, Step), "no error is answered to markers"
     return value._replace(
         producer_id=value.next_producer_id if turns else value.producer_id,
         producer_epoch=0 if turns else value.producer_epoch,
         previous_producer_id=value.producer_id,
         next_producer_id=NO_PRODUCER_ID,
-        state=TransactionState.COMPLETE_COMMIT
-        if value.state is TransactionState.PREPARE_COMMIT
-        else TransactionState.COMPLETE_ABORT,
+        state=LEADS_TO[step],
         partitions=frozenset(),
         updated_ms=now_ms,
     )

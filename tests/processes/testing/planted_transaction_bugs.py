@@ -26,7 +26,7 @@ from jesenska.log.partition.reading import aborted_transactions
 from jesenska.testing.simulation.transactional import transactional_simulation
 from jesenska.transactions.coordinator import TransactionCoordinator
 from jesenska.transactions.events import Producer, ProducerAnswer
-from jesenska.transactions.states import TransactionState
+from jesenska.transactions.states import Step, TransactionState
 from jesenska.transactions.transaction import Transaction
 from tests.processes.testing.planted_search import first_and_seeds, first_failure
 
@@ -87,7 +87,7 @@ def a_timeout_raises_no_epoch() -> None:
         if token is not None:
             fence(self, transaction, token, transaction_version, now)
             return
-        aborted = transaction.prepared(transaction.value.producer_epoch, -1, 0, commits=False, now_ms=now.wall_ms)
+        aborted = transaction.prepared(Step.FENCE, transaction.value.producer_epoch, -1, 0, now.wall_ms)
         self._write(transaction, aborted, None, ProducerAnswer(0), -1)  # type: ignore[arg-type]
 
     TransactionCoordinator._fence = fence_others  # type: ignore[method-assign]

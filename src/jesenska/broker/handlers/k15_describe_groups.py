@@ -16,7 +16,7 @@ from jesenska.broker.requests.connection import Context, Outcome
 from jesenska.broker.requests.families import GroupFamily
 from jesenska.broker.requests.gate import handles
 from jesenska.groups.classic.group import Group
-from jesenska.groups.classic.states import GroupState
+from jesenska.groups.classic.states import HAPPENS, GroupEvent, GroupState, Step
 from jesenska.wire.messages.k15_describe_groups import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
@@ -38,30 +38,30 @@ def handle(uses: GroupFamily, request: DescribeGroupsRequest, context: Context) 
         except KafkaError as error:
             answer.error_code = error.code
             continue
-        if group is None or group.is_in(GroupState.DEAD):
+        happens = ErrorCode.GROUP_ID_NOT_FOUND if group is None else HAPPENS[GroupEvent.READ][group.state]
+        if group is None or isinstance(happens, ErrorCode):
             answer.group_state = GroupState.DEAD.value
             if context.version >= _FIRST_WITH_NOT_FOUND:
                 answer.error_code, answer.error_message = ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found."
         else:
-            _describe(group, answer)
+            _describe(group, answer, with_assignments=happens is Step.SHOW_ASSIGNMENTS)
         if request.include_authorized_operations and answer.error_code == ErrorCode.NONE:
             answer.authorized_operations = GROUP_OPERATIONS
     return response
 
 
-def _describe(group: Group, answer: DescribeGroupsResponseGroup) -> None:
-    stable = group.is_in(GroupState.STABLE)
+def _describe(group: Group, answer: DescribeGroupsResponseGroup, *, with_assignments: bool) -> None:
     answer.group_state = group.state.value
     answer.protocol_type = group.protocol_type or ""
-    answer.protocol_data = (group.protocol or "") if stable else ""
+    answer.protocol_data = (group.protocol or "") if with_assignments else ""
     answer.members = [
         DescribeGroupsResponseMember(
             member_id=member.member_id,
             group_instance_id=member.group_instance_id,
             client_id=member.client_id,
             client_host=member.client_host,
-            member_metadata=member.metadata(group.protocol) if stable else b"",
-            member_assignment=member.assignment if stable else b"",
+            member_metadata=member.metadata(group.protocol) if with_assignments else b"",
+            member_assignment=member.assignment if with_assignments else b"",
         )
         for member in group.members.values()
     ]

@@ -3,11 +3,11 @@ are classic)."""
 
 from __future__ import annotations
 
-from jesenska.base.errors import KafkaError
+from jesenska.base.errors import ErrorCode, KafkaError
 from jesenska.broker.requests.connection import Context, Outcome
 from jesenska.broker.requests.families import GroupFamily
 from jesenska.broker.requests.gate import handles
-from jesenska.groups.classic.states import GroupState
+from jesenska.groups.classic.states import HAPPENS, GroupEvent
 from jesenska.wire.messages.k16_list_groups import ListGroupsRequest, ListGroupsResponse, ListGroupsResponseGroup
 
 _CLASSIC = "classic"
@@ -31,7 +31,7 @@ def handle(uses: GroupFamily, request: ListGroupsRequest, context: Context) -> O
             )
             for coordinator in coordinators
             for group in coordinator.groups.values()
-            if not group.is_in(GroupState.DEAD)
+            if not isinstance(HAPPENS[GroupEvent.READ][group.state], ErrorCode)
             and (not states or group.state.value.lower() in states)
             and (not types or _CLASSIC in types)
         ]

@@ -31,7 +31,7 @@ from jesenska.controller.events import (
     StopWanted,
 )
 from jesenska.controller.plans.leader_elections import imbalanced, plan_elections, plan_preferred, plan_stop
-from jesenska.controller.plans.partition_states import NO_LEADER
+from jesenska.controller.plans.partition_states import NO_LEADER, Change, changed
 from jesenska.controller.plans.topics import epoch_check
 from jesenska.metadata import paths
 from jesenska.metadata.nodes import PartitionStateNode, TopicNode
@@ -358,6 +358,7 @@ class Leadership:
             self._context.set_offline(event.topic_partition, broker_id, is_offline=False)
         if event.isr != state.isr:
             taken = PartitionStateNode(state.leader, state.leader_epoch, event.isr, self._context.controller_epoch)
+            changed(Change.ISR, state, taken, self._context.live(name, number))
             operation = SetData(paths.partition_state(name, number), taken.encode(), known.version)
             try:
                 yield from write((*epoch_check(self._context), operation))

@@ -37,6 +37,7 @@ from jesenska.base.errors import (
 )
 from jesenska.base.identifiers import uuid_from_text, uuid_to_text
 from jesenska.controller.context import ControllerContext, TopicView
+from jesenska.controller.plans.partition_states import Change, changed
 from jesenska.metadata.nodes import PartitionStateNode
 
 BRANCH_OF = "jesenska.branch.of"
@@ -174,4 +175,5 @@ def _state(view: ControllerContext, topic: TopicView, number: int, epoch: int) -
             f"Partition {number} of topic '{topic.name}' has no leader, so it cannot be branched: start a broker "
             f"that has it."
         )
-    return PartitionStateNode(leader, epoch, (leader,), view.controller_epoch)
+    state = PartitionStateNode(leader, epoch, (leader,), view.controller_epoch)
+    return changed(Change.BRANCH, None, state, view.brokers)

@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 
 from jesenska.config.layers import BrokerConfig
 from jesenska.controller.context import ControllerContext, PartitionView, TopicView
+from jesenska.controller.plans.partition_states import Change, changed
 from jesenska.controller.plans.topics import TopicCreation
 from jesenska.metadata import paths
 from jesenska.metadata.nodes import PartitionStateNode, TopicNode
@@ -92,6 +93,7 @@ def plan_raised(view: ControllerContext, topic: TopicView, config: BrokerConfig)
         state = PartitionStateNode(
             known.state.leader, known.state.leader_epoch + 1, known.state.isr, view.controller_epoch
         )
+        changed(Change.MORE_REPLICAS, known.state, state, view.live(topic.name, number))
         partitions[number] = PartitionView(state, known.version + 1)
         operations.append(SetData(paths.partition_state(topic.name, number), state.encode(), known.version))
     if not operations:

@@ -1,14 +1,18 @@
 """Plans for elections: the writes to the tree after which every partition that can have a leader has one.
-`partition_states` decides who is elected."""
+`partition_states` has the table of elections by state, and decides who is elected."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Final
 
 from jesenska.controller.context import ControllerContext, PartitionView, TopicView
 from jesenska.controller.plans.partition_states import (
+    ELECTS,
     NO_LEADER,
-    PartitionState,
+    Change,
+    PartitionEvent,
+    changed,
     elect_after_crash,
     elect_after_loss,
     elect_before_stop,
@@ -21,6 +25,10 @@ from jesenska.metadata import paths
 from jesenska.metadata.nodes import PartitionStateNode
 from jesenska.metadata.tree_operations import Create, Operation, SetData
 
+#: The events whose elections are tried: the first that changes the partition counts.
+_CHANGED: Final = (PartitionEvent.BROKERS_CHANGED,)
+_CRASHED: Final = (PartitionEvent.BROKERS_CRASHED, PartitionEvent.BROKERS_CHANGED)
+
 
 def plan_elections(
     view: ControllerContext, topic: TopicView, *, crashed: Collection[int] = (), unclean: bool = False
@@ -28,7 +36,6 @@ def plan_elections(
     """The topic's partitions after the elections that are needed, and the operations for that. The live brokers are
     those of the view; brokers that `crashed` are up again, and may lack records. A stopping broker is elected only if
     no other can be. `unclean` is unclean.leader.election.enable."""
-    epoch = view.controller_epoch
     partitions: dict[int, PartitionView] = dict(topic.partitions)
     operations: list[Operation] = []
     for number, replicas in topic.node.replicas.items():
@@ -37,19 +44,43 @@ def plan_elections(
             paths.partition_state(topic.name, number),
             view.live(topic.name, number),
         )
-        if held is None:
-            partitions[number] = PartitionView(elect_first(replicas, live, epoch))
-            operations.append(Create(path, partitions[number].state.encode()))
+        written = None if held is None else held.state
+        elected = _elect(view, live, replicas, written, crashed, unclean=unclean)
+        if elected is None:
             continue
-        elected = elect_after_crash(replicas, held.state, live, crashed, epoch, unclean=unclean) if crashed else None
-        if elected is None and partition_state(held.state, live) is PartitionState.OFFLINE:
-            elected = _elect_after_loss(view, live, replicas, held.state, unclean=unclean)
-        elif elected is None:
-            elected = without_gone(held.state, live, epoch)
-        if elected is not None:
+        if held is None:
+            partitions[number] = PartitionView(elected)
+            operations.append(Create(path, elected.encode()))
+        else:
             partitions[number] = PartitionView(elected, held.version + 1)
             operations.append(SetData(path, elected.encode(), held.version))
     return partitions, operations
+
+
+def _elect(
+    view: ControllerContext,
+    live: Collection[int],
+    replicas: Sequence[int],
+    written: PartitionStateNode | None,
+    crashed: Collection[int],
+    *,
+    unclean: bool,
+) -> PartitionStateNode | None:
+    """The new state of a partition when brokers have come or gone; None if nothing changes."""
+    state, epoch = partition_state(written, live), view.controller_epoch
+    for event in _CRASHED if crashed else _CHANGED:
+        change = ELECTS[event][state]
+        if written is None:
+            elected: PartitionStateNode | None = elect_first(replicas, live, epoch)
+        elif change is Change.AFTER_CRASH:
+            elected = elect_after_crash(replicas, written, live, crashed, epoch, unclean=unclean)
+        elif change is Change.AFTER_LOSS:
+            elected = _elect_after_loss(view, live, replicas, written, unclean=unclean)
+        else:
+            elected = without_gone(written, live, epoch)
+        if elected is not None:
+            return changed(change, written, elected, live)
+    return None
 
 
 def _elect_after_loss(
@@ -83,7 +114,7 @@ def plan_stop(
             else None
         )
 
-    return _planned(topic, topic.partitions, elect)
+    return _planned(view, topic, topic.partitions, PartitionEvent.BROKER_STOPS, elect)
 
 
 def plan_preferred(
@@ -100,22 +131,28 @@ def plan_preferred(
             else elect_preferred(replicas, written, staying, view.controller_epoch)
         )
 
-    return _planned(topic, numbers, elect)
+    return _planned(view, topic, numbers, PartitionEvent.PREFERRED_WANTED, elect)
 
 
 def _planned(
-    topic: TopicView, numbers: Iterable[int], elect: Callable[[int, PartitionStateNode], PartitionStateNode | None]
+    view: ControllerContext,
+    topic: TopicView,
+    numbers: Iterable[int],
+    event: PartitionEvent,
+    elect: Callable[[int, PartitionStateNode], PartitionStateNode | None],
 ) -> tuple[dict[int, PartitionView], list[Operation]]:
     """The partitions that change, and the operations."""
-    changed: dict[int, PartitionView] = {}
+    partitions: dict[int, PartitionView] = {}
     operations: list[Operation] = []
     for number in numbers:
         held = topic.partitions.get(number)
         elected = elect(number, held.state) if held is not None and number in topic.node.replicas else None
         if held is not None and elected is not None:
-            changed[number] = PartitionView(elected, held.version + 1)
+            live = view.live(topic.name, number)
+            elected = changed(ELECTS[event][partition_state(held.state, live)], held.state, elected, live)
+            partitions[number] = PartitionView(elected, held.version + 1)
             operations.append(SetData(paths.partition_state(topic.name, number), elected.encode(), held.version))
-    return changed, operations
+    return partitions, operations
 
 
 def imbalanced(view: ControllerContext, topics: Iterable[TopicView], percentage: int) -> dict[str, list[int]]:

@@ -1,10 +1,29 @@
-"""The states of a partition as the controller sees them, and the elections of its leader. Plain functions over values;
-their results are written to the tree.
+"""The states of a partition as the controller sees them, the changes of its node in the tree, and the elections of its
+leader: one table of changes. Plain functions over values; their results are written to the tree.
 
-    state       means                                         becomes
-    NEW         replicas are assigned, nothing is written     ONLINE (`elect_first`)
-    ONLINE      a broker that is up leads it                  OFFLINE, when that broker goes
-    OFFLINE     no broker that is up leads it                 ONLINE (`elect_after_loss`), when a broker can
+    state     means
+    NEW       replicas are assigned, nothing is written
+    ONLINE    a broker that is up leads it
+    OFFLINE   no broker that is up leads it
+
+    state     change          becomes
+    NEW       FIRST           ONLINE, OFFLINE
+              BRANCH          ONLINE
+    ONLINE    AFTER_CRASH     ONLINE, OFFLINE
+              BEFORE_STOP     ONLINE
+              PREFERRED       ONLINE
+              WITHOUT_GONE    ONLINE
+              ISR             ONLINE
+              MORE_REPLICAS   ONLINE
+    OFFLINE   AFTER_LOSS      ONLINE, OFFLINE
+              AFTER_CRASH     ONLINE, OFFLINE
+              BEFORE_STOP     ONLINE
+              PREFERRED       ONLINE
+              MORE_REPLICAS   OFFLINE
+
+`BECOMES` has these rows. Code that changes a node passes it through `changed`, which refuses any other change.
+`ELECTS` has the change that an event asks for in each state. Without a change of its node, a partition is OFFLINE when
+its leader goes, and ONLINE again when that broker is back.
 
     election    the leader                                              the ISR then
     first       the first replica that is up                            every replica that is up: there are no records
@@ -30,7 +49,7 @@ orders are Apache Kafka's.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from enum import Enum
+from enum import IntEnum, auto
 from typing import Final
 
 from jesenska.metadata.nodes import PartitionStateNode
@@ -39,17 +58,88 @@ NO_LEADER: Final = -1
 FIRST_LEADER_EPOCH: Final = 0
 
 
-class PartitionState(Enum):
-    NEW = "new"
-    ONLINE = "online"
-    OFFLINE = "offline"
+class PartitionState(IntEnum):
+    """Integers: they are looked up for each partition when brokers come or go."""
+
+    NEW = auto()
+    ONLINE = auto()
+    OFFLINE = auto()
+
+
+class Change(IntEnum):
+    """The changes of a partition's node."""
+
+    #: Elections.
+    FIRST = auto()
+    AFTER_LOSS = auto()
+    AFTER_CRASH = auto()
+    BEFORE_STOP = auto()
+    PREFERRED = auto()
+    #: The leader stays; other members of the ISR have gone.
+    WITHOUT_GONE = auto()
+    #: The leader is that of the topic that it is a branch of.
+    BRANCH = auto()
+    #: The leader has proposed another ISR.
+    ISR = auto()
+    #: It gets more replicas. The leader stays, in a new epoch.
+    MORE_REPLICAS = auto()
+
+
+class PartitionEvent(IntEnum):
+    """The events after which elections may be needed."""
+
+    #: Brokers have come or gone, or can read other replicas than before.
+    BROKERS_CHANGED = auto()
+    #: Brokers that crashed are up again. Where nothing is to be elected for that, BROKERS_CHANGED counts.
+    BROKERS_CRASHED = auto()
+    BROKER_STOPS = auto()
+    #: The first replica is to lead.
+    PREFERRED_WANTED = auto()
+
+
+NEW: Final = PartitionState.NEW
+ONLINE: Final = PartitionState.ONLINE
+OFFLINE: Final = PartitionState.OFFLINE
+_NONE: Final[frozenset[PartitionState]] = frozenset()
+_EITHER: Final = frozenset({ONLINE, OFFLINE})
+
+#: The states after each change in each state; none where the change is not allowed.
+BECOMES: Final[dict[Change, dict[PartitionState, frozenset[PartitionState]]]] = {
+    Change.FIRST: {NEW: _EITHER, ONLINE: _NONE, OFFLINE: _NONE},
+    Change.AFTER_LOSS: {NEW: _NONE, ONLINE: _NONE, OFFLINE: _EITHER},
+    Change.AFTER_CRASH: {NEW: _NONE, ONLINE: _EITHER, OFFLINE: _EITHER},
+    Change.BEFORE_STOP: {NEW: _NONE, ONLINE: frozenset({ONLINE}), OFFLINE: frozenset({ONLINE})},
+    Change.PREFERRED: {NEW: _NONE, ONLINE: frozenset({ONLINE}), OFFLINE: frozenset({ONLINE})},
+    Change.WITHOUT_GONE: {NEW: _NONE, ONLINE: frozenset({ONLINE}), OFFLINE: _NONE},
+    Change.BRANCH: {NEW: frozenset({ONLINE}), ONLINE: _NONE, OFFLINE: _NONE},
+    Change.ISR: {NEW: _NONE, ONLINE: frozenset({ONLINE}), OFFLINE: _NONE},
+    Change.MORE_REPLICAS: {NEW: _NONE, ONLINE: frozenset({ONLINE}), OFFLINE: frozenset({OFFLINE})},
+}
+
+#: The change that an event asks for in each state; None for no change.
+ELECTS: Final[dict[PartitionEvent, dict[PartitionState, Change | None]]] = {
+    PartitionEvent.BROKERS_CHANGED: {NEW: Change.FIRST, ONLINE: Change.WITHOUT_GONE, OFFLINE: Change.AFTER_LOSS},
+    PartitionEvent.BROKERS_CRASHED: {NEW: Change.FIRST, ONLINE: Change.AFTER_CRASH, OFFLINE: Change.AFTER_CRASH},
+    PartitionEvent.BROKER_STOPS: {NEW: None, ONLINE: Change.BEFORE_STOP, OFFLINE: Change.BEFORE_STOP},
+    PartitionEvent.PREFERRED_WANTED: {NEW: None, ONLINE: Change.PREFERRED, OFFLINE: Change.PREFERRED},
+}
 
 
 def partition_state(written: PartitionStateNode | None, live: Collection[int]) -> PartitionState:
     """The state of a partition with this node in the tree while these brokers are up."""
     if written is None:
-        return PartitionState.NEW
-    return PartitionState.ONLINE if written.leader in live else PartitionState.OFFLINE
+        return NEW
+    return ONLINE if written.leader in live else OFFLINE
+
+
+def changed(
+    change: Change | None, before: PartitionStateNode | None, after: PartitionStateNode, live: Collection[int]
+) -> PartitionStateNode:
+    """The node `after` a change that the table allows; another one, or None, is a mistake of the controller."""
+    was, becomes = partition_state(before, live), partition_state(after, live)
+    if change is None or becomes not in BECOMES[change][was]:
+        raise AssertionError(f"a partition cannot go from {was.name} to {becomes.name} by {change!r}: {after}")
+    return after
 
 
 def elect_first(replicas: Sequence[int], live: Collection[int], controller_epoch: int) -> PartitionStateNode:

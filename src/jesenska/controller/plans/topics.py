@@ -40,7 +40,7 @@ from jesenska.config.settings.topic_settings import TOPIC_SETTINGS
 from jesenska.controller.context import ConfigView, ControllerContext, PartitionView, TopicView
 from jesenska.controller.plans.assignment import Assignment, assign_replicas
 from jesenska.controller.plans.branches import BRANCH_OF, source_of
-from jesenska.controller.plans.partition_states import elect_first
+from jesenska.controller.plans.partition_states import Change, changed, elect_first
 from jesenska.metadata import paths
 from jesenska.metadata.nodes import PartitionStateNode, TopicNode, encode_config
 from jesenska.metadata.tree_operations import Check, Create, Delete, Operation, SetData
@@ -123,9 +123,7 @@ def plan_creation(
         replicas, states, overrides = _of_source(view, request, overrides, broker_config, source_settings)
     else:
         replicas = _replicas_of(view, request, broker_config, start_index, shift)
-        states = {
-            number: elect_first(brokers, view.brokers, view.controller_epoch) for number, brokers in replicas.items()
-        }
+        states = _first_states(view, replicas)
     node = TopicNode(replicas, topic_id)
     operations: list[Operation] = [*epoch_check(view), _config_write(view, request.name, overrides)]
     operations.append(Create(paths.topic(request.name), node.encode()))
@@ -210,7 +208,7 @@ def plan_expansion(
             view.places(), added, replication_factor, start_index=start, shift=start, first_partition=len(existing)
         )
     node = TopicNode({**existing, **new}, topic.node.topic_id)
-    states = {number: elect_first(brokers, view.brokers, view.controller_epoch) for number, brokers in new.items()}
+    states = _first_states(view, new)
     operations = (
         *epoch_check(view),
         SetData(paths.topic(name), node.encode(), topic.version),
@@ -379,6 +377,15 @@ def _config_write(view: ControllerContext, name: str, overrides: Mapping[str, st
     known = view.configs.get(f"topics/{name}")
     path, data = paths.topic_config(name), encode_config(overrides)
     return Create(path, data) if known is None else SetData(path, data, known.version)
+
+
+def _first_states(view: ControllerContext, replicas: Mapping[int, tuple[int, ...]]) -> dict[int, PartitionStateNode]:
+    """The states of new partitions."""
+    live, epoch = view.brokers, view.controller_epoch
+    return {
+        number: changed(Change.FIRST, None, elect_first(brokers, live, epoch), live)
+        for number, brokers in replicas.items()
+    }
 
 
 def _partition_creates(name: str, states: Mapping[int, PartitionStateNode]) -> list[Operation]:

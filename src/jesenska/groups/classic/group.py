@@ -10,7 +10,7 @@ from collections import Counter
 from jesenska.base.errors import ErrorCode
 from jesenska.base.identifiers import TopicPartition
 from jesenska.coordination.shard import Now, Token
-from jesenska.groups.classic.states import ALLOWED_BEFORE, GroupState
+from jesenska.groups.classic.states import HAPPENS, LEADS_TO, GroupEvent, GroupState, Step
 from jesenska.groups.events import CommittedOffset, JoinedMember
 from jesenska.groups.records import GroupMetadataValue, GroupMetadataValueMember
 
@@ -141,10 +141,17 @@ class Group:
 
     # --- states ------------------------------------------------------------------------------------------------------
 
-    def move_to(self, state: GroupState, now: Now) -> None:
-        assert self.state in ALLOWED_BEFORE[state], f"group {self.group_id}: {self.state} to {state}"
-        self.state = state
-        self.state_since_ms = now.wall_ms
+    def take(self, event: GroupEvent, now: Now) -> Step:
+        """The step for the event. The group is in the state that the step leads to when this returns."""
+        step = HAPPENS[event][self.state]
+        assert isinstance(step, Step), f"group {self.group_id}: {event.name} is a request"
+        assert step is not Step.CANNOT_HAPPEN, f"group {self.group_id}: {event.name} in {self.state}"
+        if step in LEADS_TO:
+            self.state = LEADS_TO[step]
+            # A group that is brought back counts its time from the removal.
+            if step is not Step.BRING_BACK:
+                self.state_since_ms = now.wall_ms
+        return step
 
     def unstable(self) -> set[TopicPartition]:
         """Partitions whose offset may change soon, since a transaction that commits it is not decided."""
@@ -157,30 +164,22 @@ class Group:
             *self.pending_members.values(),
             *(member.deadline_ms for member in self.members.values() if not member.waits_for_us),
         ]
-        if self.state is GroupState.PREPARING_REBALANCE and self.rebalance_deadline_ms is not None:
+        if self.rebalance_deadline_ms is not None and HAPPENS[GroupEvent.REBALANCE_DUE][self.state] is not Step.NOTHING:
             due.append(self.rebalance_deadline_ms)
-        if self.state is GroupState.COMPLETING_REBALANCE and self.sync_deadline_ms is not None:
+        if self.sync_deadline_ms is not None and HAPPENS[GroupEvent.SYNC_DUE][self.state] is not Step.NOTHING:
             due.append(self.sync_deadline_ms)
         return min(due, default=None)
-
-    def is_in(self, *states: GroupState) -> bool:
-        return self.state in states
 
     def stored(self, value: GroupMetadataValue, now: Now) -> None:
         """The group's record is in the log. If it is of this generation, the members have their assignments from now
         on, and the group is STABLE. A record of an older generation, or of one that a rebalance is ending, is
         ignored."""
-        if value.generation != self.generation or self.state not in (
-            GroupState.COMPLETING_REBALANCE,
-            GroupState.STABLE,
-        ):
+        if value.generation != self.generation or self.take(GroupEvent.ASSIGNMENT_LOGGED, now) is Step.NOTHING:
             return
         for item in value.members:
             member = self.members.get(item.member_id)
             if member is not None:
                 member.assignment = bytes(item.assignment)
-        if self.state is GroupState.COMPLETING_REBALANCE:
-            self.move_to(GroupState.STABLE, now)
 
     # --- members -----------------------------------------------------------------------------------------------------
 

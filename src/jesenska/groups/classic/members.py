@@ -1,11 +1,12 @@
 """The members' side of the coordinator: joining, sharing, staying alive, leaving, expiring.
 
-    join       the member waits until a generation begins (`Step.REBALANCE`), or gets the answer of the current
-               generation
+    join       the member waits until a generation begins, or gets the answer of the current generation
     all joined generation + 1; all are answered, the leader with every member's metadata
     sync       the leader brings the assignment; when it is written all are answered
     heartbeat  a sign of life; says whether a rebalance is under way
     gone       a member that leaves or whose session is over makes the other members join again
+
+A method here looks up the row of its event in `states`, and carries out the step.
 
 A member that waits for our answer does not expire. Membership is not written until the leader's assignment is: a start
 from the log finds the last generation with an assignment.
@@ -19,7 +20,7 @@ from jesenska.base.errors import ErrorCode
 from jesenska.coordination.shard import Now
 from jesenska.groups.classic.group import Group, Member, fenced
 from jesenska.groups.classic.roster import Roster
-from jesenska.groups.classic.states import HAPPENS, GroupState, MemberGone, RebalanceDue, Step, SyncDue
+from jesenska.groups.classic.states import HAPPENS, GroupEvent, Step
 from jesenska.groups.events import (
     ErrorAnswer,
     Heartbeat,
@@ -83,24 +84,23 @@ class GroupMembers:
             if event.member_id:
                 return ErrorCode.UNKNOWN_MEMBER_ID
             return None if event.protocol_type and event.protocols else ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-        happens = HAPPENS[Join][group.state]
+        happens = HAPPENS[GroupEvent.JOIN][group.state]
         if isinstance(happens, ErrorCode):
             return happens
         replaces = group.static_members.get(event.group_instance_id or "")
-        if replaces is None and not self._has_room_for(group, event.member_id):
+        if replaces is None and not self._admits(group, happens, event.member_id):
             self._remove_member(group, event.member_id)
             return ErrorCode.GROUP_MAX_SIZE_REACHED
         if not group.supports(event.protocol_type, {name for name, _ in event.protocols}):
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         return None
 
-    def _has_room_for(self, group: Group, member_id: str) -> bool:
-        """True if the group has a place for the member. Ids that were given out and never used take no place. During a
-        rebalance the first members to join get a place, so that a group that is too large loses its last members."""
-        member = group.members.get(member_id)
-        if group.is_in(GroupState.EMPTY):
+    def _admits(self, group: Group, step: Step, member_id: str) -> bool:
+        """True if the group has a place for the member. Ids that were given out and never used take no place."""
+        if step is Step.ADMIT:
             return True
-        if group.is_in(GroupState.PREPARING_REBALANCE):
+        member = group.members.get(member_id)
+        if step is Step.ADMIT_FIRST_JOINED:
             return (
                 member is not None and member.awaiting_join is not None
             ) or group.joined_count < self._roster.settings.max_size
@@ -134,9 +134,11 @@ class GroupMembers:
             self._answer(event.token, JoinAnswer(error, event.member_id))
             return
         member = group.members[event.member_id]
-        repeats = HAPPENS[Join][group.state] is Step.REPEAT_OR_REBALANCE and member.protocols == event.protocols
-        # In a stable group the leader's join always leads to a new assignment.
-        if repeats and not (group.is_in(GroupState.STABLE) and group.leader_id == member.member_id):
+        step = HAPPENS[GroupEvent.MEMBER_AGAIN][group.state]
+        repeats = step is Step.REPEAT_OR_REBALANCE or (
+            step is Step.REPEAT_TO_FOLLOWER_OR_REBALANCE and group.leader_id != member.member_id
+        )
+        if repeats and member.protocols == event.protocols:
             self._answer(event.token, self._joined(group, member))
         else:
             self._update_and_rebalance(group, member, event, now)
@@ -157,13 +159,14 @@ class GroupMembers:
     def _replace_static(self, group: Group, member: Member, new_id: str, event: Join, now: Now) -> None:
         """A static member came back without its id: a client that still uses the old id is fenced."""
         self._drop_waiting(group, member, ErrorCode.FENCED_INSTANCE_ID)
-        old_selected = group.select_protocol() if group.is_in(GroupState.STABLE) else None
+        replaces = HAPPENS[GroupEvent.STATIC_MEMBER_BACK][group.state] is Step.REPLACE_OR_REBALANCE
+        old_selected = group.select_protocol() if replaces else None
         was_leader = group.leader_id == member.member_id
         old_id, old_protocols = member.member_id, member.protocols
         group.rename(member, new_id)
         self._refresh(group, member, event)
         self._touch(group, member, now)
-        if not group.is_in(GroupState.STABLE) or group.select_protocol() != old_selected:
+        if not replaces or group.select_protocol() != old_selected:
             self._wait_in_join(group, member, event, now)
             return
         answer = self._joined(group, member, skip_assignment=was_leader)
@@ -211,17 +214,18 @@ class GroupMembers:
             # The same member asks again on another connection: the older request can only be answered with an error.
             self._answer(member.awaiting_join, JoinAnswer(ErrorCode.UNKNOWN_MEMBER_ID, member.member_id))
         group.wait_in_join(member, event.token)
-        if HAPPENS[Join][group.state] is not Step.WAIT:
-            self._prepare_rebalance(group, now)
+        self._rebalance(group, GroupEvent.REBALANCE_NEEDED, now)
 
-    def _prepare_rebalance(self, group: Group, now: Now) -> None:
-        if group.is_in(GroupState.COMPLETING_REBALANCE):
+    def _rebalance(self, group: Group, event: GroupEvent, now: Now) -> None:
+        """Begins a rebalance if the event leads to one."""
+        step = group.take(event, now)
+        if step is Step.NOTHING:
+            return
+        if step is Step.CALL_AND_REFUSE_SYNCS:
             self._reset_sync(group, ErrorCode.REBALANCE_IN_PROGRESS, now)
-        was_empty = group.is_in(GroupState.EMPTY)
-        group.move_to(GroupState.PREPARING_REBALANCE, now)
         group.sync_deadline_ms = None
         timeout_ms = group.rebalance_timeout_ms
-        if was_empty and self._roster.settings.initial_rebalance_delay_ms > 0:
+        if step is Step.CALL_WITH_DELAY and self._roster.settings.initial_rebalance_delay_ms > 0:
             group.initial_deadline_ms = now.monotonic_ms + timeout_ms
             group.initial_delay_new_member = False
             group.rebalance_deadline_ms = min(
@@ -233,9 +237,8 @@ class GroupMembers:
         self._due(group, group.rebalance_deadline_ms)
 
     def _complete_join_if_ready(self, group: Group, now: Now) -> None:
-        if not group.is_in(GroupState.PREPARING_REBALANCE) or group.initial_deadline_ms is not None:
-            return
-        if group.everyone_has_joined:
+        step = HAPPENS[GroupEvent.JOINS_COUNTED][group.state]
+        if step is Step.COMPLETE_IF_ALL_HAVE_JOINED and group.initial_deadline_ms is None and group.everyone_has_joined:
             self._complete_join(group, now)
 
     def _complete_join(self, group: Group, now: Now) -> None:
@@ -253,7 +256,7 @@ class GroupMembers:
             return
         group.generation += 1
         group.protocol = group.select_protocol()
-        group.move_to(GroupState.COMPLETING_REBALANCE, now)
+        group.take(GroupEvent.GENERATION_BEGINS, now)
         group.sync_deadline_ms = now.monotonic_ms + group.rebalance_timeout_ms
         self._due(group, group.sync_deadline_ms)
         for member in group.members.values():
@@ -267,7 +270,7 @@ class GroupMembers:
         group.protocol = None
         group.leader_id = None
         group.pending_members.clear()
-        group.move_to(GroupState.EMPTY, now)
+        group.take(GroupEvent.NOBODY_JOINED, now)
         self._write(
             group.group_id, [GroupRecord(group.group_id, group.to_value({}, now))], EmptyGroupWrite(group.group_id)
         )
@@ -282,7 +285,7 @@ class GroupMembers:
             return
         member = group.members[event.member_id]
         self._touch(group, member, now)
-        if HAPPENS[Sync][group.state] is Step.TELL_ASSIGNMENT:
+        if HAPPENS[GroupEvent.SYNC][group.state] is Step.TELL_ASSIGNMENT:
             self._answer(
                 event.token, SyncAnswer(ErrorCode.NONE, group.protocol_type, group.protocol, member.assignment)
             )
@@ -305,7 +308,7 @@ class GroupMembers:
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         if event.protocol_name is not None and event.protocol_name != group.protocol:
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-        happens = HAPPENS[Sync][group.state]
+        happens = HAPPENS[GroupEvent.SYNC][group.state]
         return happens if isinstance(happens, ErrorCode) else ErrorCode.NONE
 
     def _store_assignment(self, group: Group, given: dict[str, bytes], now: Now) -> None:
@@ -337,7 +340,7 @@ class GroupMembers:
         error = fenced(group, event.member_id, event.group_instance_id, event.generation_id)
         if error is not ErrorCode.NONE:
             return error
-        happens = HAPPENS[Heartbeat][group.state]
+        happens = HAPPENS[GroupEvent.HEARTBEAT][group.state]
         if happens is Step.LIVE or happens is ErrorCode.REBALANCE_IN_PROGRESS:
             self._touch(group, group.members[event.member_id], now)
         return happens if isinstance(happens, ErrorCode) else ErrorCode.NONE
@@ -387,14 +390,8 @@ class GroupMembers:
 
     def _after_removal(self, group: Group, now: Now) -> None:
         """Members have gone: the remaining ones rebalance."""
-        if HAPPENS[MemberGone][group.state] is Step.REBALANCE:
-            self._prepare_rebalance(group, now)
-        if (
-            HAPPENS[MemberGone][group.state] is Step.COMPLETE_IF_ALL_HAVE_JOINED
-            and group.initial_deadline_ms is None
-            and group.everyone_has_joined
-        ):
-            self._complete_join(group, now)
+        self._rebalance(group, GroupEvent.MEMBER_GONE, now)
+        self._complete_join_if_ready(group, now)
 
     def resign(self) -> None:
         """Answers NOT_COORDINATOR to every waiting member."""
@@ -409,7 +406,11 @@ class GroupMembers:
         group = self._groups.get(operation.group_id)
         match operation:
             case AssignmentWrite():
-                if group is not None and group.generation == operation.generation and group.is_in(GroupState.STABLE):
+                if (
+                    group is not None
+                    and group.generation == operation.generation
+                    and HAPPENS[GroupEvent.ASSIGNMENT_WRITTEN][group.state] is Step.TELL_ASSIGNMENTS
+                ):
                     group.is_storing = False
                     self._tell_assignments(group, now)
             case ReplacementWrite() if in_time:
@@ -449,7 +450,7 @@ class GroupMembers:
         if group is None or group.generation != operation.generation or not group.is_storing:
             return
         self._reset_sync(group, error, now)
-        self._prepare_rebalance(group, now)
+        self._rebalance(group, GroupEvent.REBALANCE_NEEDED, now)
 
     def _take_back(self, operation: ReplacementWrite) -> None:
         """Gives the member its old id and protocols, unless it has been replaced again."""
@@ -464,9 +465,11 @@ class GroupMembers:
     def tick(self, group: Group, now: Now) -> None:
         """Carries out what is due in a group."""
         self._expire_members(group, now)
-        if HAPPENS[RebalanceDue][group.state] is Step.COMPLETE and _is_due(group.rebalance_deadline_ms, now):
+        is_called = HAPPENS[GroupEvent.REBALANCE_DUE][group.state] is Step.COMPLETE
+        waits_for_syncs = HAPPENS[GroupEvent.SYNC_DUE][group.state] is Step.DROP_SILENT
+        if is_called and _is_due(group.rebalance_deadline_ms, now):
             self._rebalance_due(group, now)
-        elif HAPPENS[SyncDue][group.state] is Step.DROP_SILENT and _is_due(group.sync_deadline_ms, now):
+        elif waits_for_syncs and _is_due(group.sync_deadline_ms, now):
             self._sync_due(group, now)
         self._due(group, group.next_deadline_ms())
 

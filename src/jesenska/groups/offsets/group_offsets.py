@@ -22,7 +22,7 @@ from jesenska.base.identifiers import TopicPartition
 from jesenska.coordination.shard import Now, Token
 from jesenska.groups.classic.group import Group, fenced
 from jesenska.groups.classic.roster import Roster
-from jesenska.groups.classic.states import HAPPENS, ExpiryDue, GroupState, Step
+from jesenska.groups.classic.states import HAPPENS, GroupEvent, Step
 from jesenska.groups.events import (
     CommitOffsets,
     CommittedOffset,
@@ -95,26 +95,28 @@ class GroupOffsets:
             if event.within is not None:
                 return ErrorCode.ILLEGAL_GENERATION
             return ErrorCode.GROUP_ID_NOT_FOUND if event.knows_missing_group else ErrorCode.ILLEGAL_GENERATION
-        happens = HAPPENS[CommitOffsets][group.state]
-        if group.is_in(GroupState.DEAD) and isinstance(happens, ErrorCode):
-            return happens
-        if event.generation_id < 0 and group.is_in(GroupState.EMPTY):
-            return ErrorCode.NONE
-        if event.generation_id >= 0 or event.member_id or event.group_instance_id is not None:
+        names_member = event.generation_id >= 0 or event.member_id or event.group_instance_id is not None
+        if event.within is not None:
+            happens = HAPPENS[GroupEvent.COMMIT_WITHIN][group.state]
+        elif names_member:
+            happens = HAPPENS[GroupEvent.COMMIT][group.state]
+        else:
+            asked = GroupEvent.COMMIT_OF_BRANCH if event.is_of_branches else GroupEvent.COMMIT_FROM_OUTSIDE
+            happens = HAPPENS[asked][group.state]
+        if happens is Step.WRITE_WITHOUT_GENERATION:
+            return ErrorCode.UNKNOWN_MEMBER_ID if event.generation_id >= 0 else ErrorCode.NONE
+        # A group that is being removed has no members that could be fenced.
+        if names_member and happens is not ErrorCode.COORDINATOR_NOT_AVAILABLE:
             error = fenced(group, event.member_id, event.group_instance_id, event.generation_id)
             if error is not ErrorCode.NONE:
                 return error
-        elif not group.is_in(GroupState.EMPTY) and event.within is None:
-            # A client that is not a member may not change the offsets of a group with members.
-            return _refuse_of_branches(group, event)
-        if event.within is not None:
-            # A transaction's offsets are fenced by its producer, so a rebalance does not refuse them.
-            return ErrorCode.NONE
+        if happens is Step.WRITE_UNREAD:
+            return _refuse_what_is_read(group, event)
         return happens if isinstance(happens, ErrorCode) else ErrorCode.NONE
 
     def delete_offsets(self, event: DeleteOffsets) -> None:
         group = self._groups.get(event.group_id)
-        happens = ErrorCode.GROUP_ID_NOT_FOUND if group is None else HAPPENS[DeleteOffsets][group.state]
+        happens = ErrorCode.GROUP_ID_NOT_FOUND if group is None else HAPPENS[GroupEvent.DELETE_OFFSETS][group.state]
         if group is None or isinstance(happens, ErrorCode):
             self._answer(event.token, PartitionsAnswer(ErrorCode.GROUP_ID_NOT_FOUND, {}))
             return
@@ -147,8 +149,8 @@ class GroupOffsets:
 
     def delete_group(self, event: DeleteGroup, now: Now) -> None:
         group = self._groups.get(event.group_id)
-        happens = ErrorCode.GROUP_ID_NOT_FOUND if group is None else HAPPENS[DeleteGroup][group.state]
-        if group is not None and group.pending_members and happens is Step.REMOVE:
+        happens = ErrorCode.GROUP_ID_NOT_FOUND if group is None else HAPPENS[GroupEvent.DELETE_GROUP][group.state]
+        if group is not None and group.pending_members and happens is Step.REMOVE_IF_UNUSED:
             happens = ErrorCode.NON_EMPTY_GROUP
         if group is None or isinstance(happens, ErrorCode):
             self._answer(
@@ -159,19 +161,20 @@ class GroupOffsets:
 
     def _remove_group(self, group: Group, now: Now, token: Token | None) -> None:
         """Removes a group with its offsets, also those on their way into the log."""
-        operation = RemovalWrite(token, group.group_id, group.state)
-        group.move_to(GroupState.DEAD, now)
+        group.take(GroupEvent.REMOVAL, now)
         keys = dict.fromkeys([*group.offsets, *(key for keys in group.pending_commits.values() for key in keys)])
-        self._write(group.group_id, [*_tombstones(group, keys), GroupRecord(group.group_id, None)], operation)
+        records = [*_tombstones(group, keys), GroupRecord(group.group_id, None)]
+        self._write(group.group_id, records, RemovalWrite(token, group.group_id))
 
     def expire(self, now: Now) -> None:
         """Removes expired offsets, and groups that keep nothing any more."""
         for group in list(self._groups.values()):
             if group.pending_commits:
                 continue
-            happens, old = HAPPENS[ExpiryDue][group.state], self._expired(group, now)
+            step = HAPPENS[GroupEvent.EXPIRY_DUE][group.state]
+            old = self._expired(group, now)
             if (
-                happens is Step.FORGET_AND_REMOVE
+                step is Step.FORGET_AND_REMOVE
                 and len(old) == len(group.offsets)
                 and not group.pending_members
                 and not group.open_offsets
@@ -183,7 +186,8 @@ class GroupOffsets:
     def _expired(self, group: Group, now: Now) -> list[TopicPartition]:
         """The expired offsets. Those of topics that a member subscribes to are kept, whatever expiry their commit
         asked for."""
-        subscribed = None if HAPPENS[ExpiryDue][group.state] is Step.NOTHING else subscribed_topics(group)
+        step = HAPPENS[GroupEvent.EXPIRY_DUE][group.state]
+        subscribed = None if step is Step.NOTHING else subscribed_topics(group)
         if subscribed is None:
             return []
         retention_ms = self._roster.settings.offsets_retention_ms
@@ -194,7 +198,7 @@ class GroupOffsets:
             if value.expire_timestamp_ms >= 0:
                 due_ms = value.expire_timestamp_ms
             else:
-                unused = group.is_in(GroupState.EMPTY) and group.protocol_type is not None
+                unused = step is Step.FORGET_AND_REMOVE and group.protocol_type is not None
                 due_ms = retention_ms + (
                     max(group.state_since_ms, value.commit_timestamp_ms) if unused else value.commit_timestamp_ms
                 )
@@ -215,12 +219,12 @@ class GroupOffsets:
         """The write takes too long, or this coordinator resigns."""
         self._answer(operation.token, _response(operation, error))
 
-    def failed(self, operation: OffsetWrite, error: ErrorCode, in_time: bool) -> None:
+    def failed(self, operation: OffsetWrite, error: ErrorCode, in_time: bool, now: Now) -> None:
         """The write failed: its records are not in the log."""
         if isinstance(operation, CommitWrite):
             self._is_no_longer_pending(operation)
         elif isinstance(operation, RemovalWrite) and (group := self._groups.get(operation.group_id)) is not None:
-            group.state = operation.state
+            group.take(GroupEvent.REMOVAL_FAILED, now)
         if in_time:
             self._answer(operation.token, _response(operation, error))
 
@@ -237,7 +241,7 @@ class GroupOffsets:
     ) -> dict[TopicPartition, CommittedOffset]:
         """The committed offsets of these partitions, or of all; those without an offset are left out."""
         group = self._groups.get(group_id)
-        if group is None or group.is_in(GroupState.DEAD):
+        if group is None or isinstance(HAPPENS[GroupEvent.READ][group.state], ErrorCode):
             return {}
         if partitions is None:
             return dict(group.offsets)
@@ -249,13 +253,9 @@ class GroupOffsets:
         return set() if group is None else group.unstable()
 
 
-def _refuse_of_branches(group: Group, event: CommitOffsets) -> ErrorCode:
+def _refuse_what_is_read(group: Group, event: CommitOffsets) -> ErrorCode:
     """NONE if a group with members may be given offsets of a branch of what it reads: it has no offsets there and no
     member subscribes to the branch. Else the error. The members do not notice."""
-    if not event.is_of_branches:
-        return ErrorCode.UNKNOWN_MEMBER_ID
-    if group.state is not GroupState.STABLE:
-        return ErrorCode.REBALANCE_IN_PROGRESS
     subscribed = subscribed_topics(group)
     pending = {key for keys in group.pending_commits.values() for key in keys}
     if subscribed is None or any(
@@ -296,7 +296,7 @@ def _offset_value(value: CommittedOffset) -> OffsetCommitValue:
 
 def subscribed_topics(group: Group) -> set[str] | None:
     """The topics that the members of a consumer group want; None if they are not known."""
-    if group.is_in(GroupState.EMPTY):
+    if HAPPENS[GroupEvent.SUBSCRIPTIONS][group.state] is Step.NO_TOPICS:
         return set()
     if group.protocol_type != "consumer":
         return None
