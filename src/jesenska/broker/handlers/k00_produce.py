@@ -173,6 +173,45 @@ class _Item:
             produce.written(self, outcome)
 
 
+class _Kinds:
+    """The kinds of the first batches of a request's partitions."""
+
+    __slots__ = ("_has_unreadable", "_unreadable_is_first", "has_transactional")
+
+    def __init__(self) -> None:
+        self.has_transactional = False
+        self._has_unreadable = False
+        #: No batch of a transaction comes before the first unreadable one.
+        self._unreadable_is_first = False
+
+    def add_all(self, topics: list[ProduceRequestTopic]) -> None:
+        for topic in topics:
+            for data in topic.partition_data:
+                self.add(data)
+
+    def add(self, data: ProduceRequestPartition) -> None:
+        records = data.records
+        if not isinstance(records, memoryview):
+            return
+        kind = _kind_of(records)
+        if kind == _OF_TRANSACTION:
+            self.has_transactional = True
+        elif kind == _UNREADABLE:
+            self._has_unreadable = True
+            if not self.has_transactional:
+                self._unreadable_is_first = True
+
+    def refusal(self, transactional_id: str | None) -> KafkaError | None:
+        """The error of the whole request; None if there is none."""
+        if self.has_transactional and not self._unreadable_is_first and transactional_id is None:
+            return TransactionalIdAuthorizationFailedError("a transactional batch came without a transactional id")
+        if self._has_unreadable:
+            return CorruptMessageError(
+                "a batch of the request has an unknown magic number, so that nothing of the request is taken"
+            )
+        return None
+
+
 class _Produce:
     """A request in work: its partitions, and how many of them wait for their write."""
 
@@ -185,32 +224,90 @@ class _Produce:
         "_response",
         "_returned",
         "_stop_waiting",
+        "_transactional_id",
         "_uses",
         "acks",
         "timeout_ms",
     )
 
-    def __init__(
-        self,
-        uses: ProduceFamily,
-        context: Context,
-        acks: int,
-        timeout_ms: int,
-        response: ProduceResponse,
-        items: list[_Item],
-    ) -> None:
+    def __init__(self, uses: ProduceFamily, context: Context, request: ProduceRequest) -> None:
         self._uses = uses
         self._context = context
-        self.acks = acks
-        self.timeout_ms = timeout_ms
-        self._response = response
-        self._items = items
+        self.acks = request.acks
+        self.timeout_ms = request.timeout_ms
+        self._transactional_id = request.transactional_id
+        self._response = ProduceResponse()
+        self._items: list[_Item] = []
         self._pending = 0
         self._failed: KafkaError | None = None
         #: The leaders that the answer names; None if there are none.
         self._moved: set[int] | None = None
         self._returned = False
         self._stop_waiting: Callable[[], None] | None = None
+
+    def read(
+        self, topics: list[ProduceRequestTopic], refusal: KafkaError | None, kinds: _Kinds, now_ms: int
+    ) -> list[_Item]:
+        """Finds the partitions and checks their records, as far as that is done at once; returns the partitions that
+        are left to the pool. `refusal` is the error of a request with invalid acks."""
+        pooled: list[_Item] = []
+        items, context, view = self._items, self._context, self._uses.view
+        version = context.version
+        budget = INLINE_DECOMPRESSED_MAX_BYTES
+        for wanted in topics:
+            topic = view.by_id.get(wanted.topic_id) if version >= _FIRST_WITH_IDS else view.topics.get(wanted.name)
+            answers = []
+            for data in wanted.partition_data:
+                item = _Item(data.index)
+                items.append(item)
+                answers.append(item.answer)
+                if refusal is not None:
+                    item.error = _without_acks(refusal, topic, data, version)
+                else:
+                    try:
+                        budget -= _prepare(item, topic, data, version, context.client_id, budget, now_ms)
+                    except KafkaError as error:
+                        item.error = error
+                if item.checked is not None and item.error is None:
+                    if item.checked[0].attributes & _TRANSACTIONAL:
+                        kinds.has_transactional = True
+                    continue
+                kinds.add(data)
+                if item.error is None:
+                    pooled.append(item)
+            self._response.responses.append(
+                ProduceResponseTopic(name=wanted.name, topic_id=wanted.topic_id, partition_responses=answers)
+            )
+        return pooled
+
+    def refuse(self, error: KafkaError) -> None:
+        """Refuses the whole request. Its answer tells nothing of the partitions' logs."""
+        for item in self._items:
+            item.error = error
+            item.partition = None
+
+    def check_in_pool(self, pooled: list[_Item]) -> None:
+        """Checks these partitions' records in the pool; then the request is verified and appended."""
+        for item in self._items:
+            if item.records is not None:
+                item.records = self._context.keep(item.records)
+        self._uses.pool.submit(partial(_check_all, pooled, self._context.version), self._checked)
+
+    def _checked(self) -> None:
+        if self._context.gone:
+            return
+        now_ms = self._uses.clock.now_ms()
+        transactional_id = self._transactional_id
+        self.finish(
+            self.append(now_ms) if transactional_id is None else self.verify(transactional_id, now_ms, is_kept=True)
+        )
+
+    def finish(self, outcome: Outcome) -> None:
+        """Sends an outcome that came after the handler's return. LATER sends nothing yet."""
+        if isinstance(outcome, ProduceResponse):
+            self._context.answer(outcome)
+        elif outcome is NO_ANSWER:
+            self._context.no_answer()
 
     def append(self, now_ms: int) -> Outcome:
         """Appends every partition whose records are good; the answer, or LATER if a write waits for a flush, or for
@@ -307,7 +404,7 @@ class _Produce:
                 )
                 self._refused(item)
         self._pending = 0
-        self._answer_later()
+        self.finish(self._answer())
 
     def _appended(self, item: _Item, result: AppendResult) -> None:
         answer = item.answer
@@ -326,14 +423,7 @@ class _Produce:
             if self._stop_waiting is not None:
                 self._stop_waiting()
                 self._stop_waiting = None
-            self._answer_later()
-
-    def _answer_later(self) -> None:
-        answer = self._answer()
-        if isinstance(answer, ProduceResponse):
-            self._context.answer(answer)
-        else:
-            self._context.no_answer()
+            self.finish(self._answer())
 
     def _answer(self) -> Outcome:
         failed = self._failed
@@ -425,11 +515,7 @@ class _Verified:
     def _append(self) -> None:
         if self._context.gone:
             return
-        outcome = self._produce.append(self._uses.clock.now_ms())
-        if isinstance(outcome, ProduceResponse):
-            self._context.answer(outcome)
-        elif outcome is NO_ANSWER:
-            self._context.no_answer()
+        self._produce.finish(self._produce.append(self._uses.clock.now_ms()))
 
 
 def _unverified(item: _Item, guards: Guards) -> KafkaError | None:
@@ -445,98 +531,24 @@ def _unverified(item: _Item, guards: Guards) -> KafkaError | None:
 
 @handles(ProduceRequest, ProduceFamily)
 def handle(uses: ProduceFamily, request: ProduceRequest, context: Context) -> Outcome:
-    version = context.version
-    pooled: list[_Item] = []
-    items: list[_Item] = []
-    response = ProduceResponse()
-    refusal = _refuse_all(request)
-    is_transactional = is_unreadable = unreadable_is_first = False
-    budget = INLINE_DECOMPRESSED_MAX_BYTES
     now_ms = uses.clock.now_ms()
     topics = request.topic_data
+    kinds = _Kinds()
     if len(topics) != 1 or len(topics[0].partition_data) != 1:
-        topics = _once_each(topics, version)
+        topics = _once_each(topics, context.version)
         if topics is not request.topic_data:
-            kinds = [
-                _kind_of(data.records)
-                for wanted in request.topic_data
-                for data in wanted.partition_data
-                if isinstance(data.records, memoryview)
-            ]
-            is_transactional, is_unreadable = _OF_TRANSACTION in kinds, _UNREADABLE in kinds
-            unreadable_is_first = (
-                is_transactional and is_unreadable and kinds.index(_UNREADABLE) < kinds.index(_OF_TRANSACTION)
-            )
-    for wanted in topics:
-        topic = (
-            uses.view.by_id.get(wanted.topic_id) if version >= _FIRST_WITH_IDS else uses.view.topics.get(wanted.name)
-        )
-        answers = []
-        for data in wanted.partition_data:
-            item = _Item(data.index)
-            items.append(item)
-            answers.append(item.answer)
-            if refusal is not None:
-                item.error = _without_acks(refusal, topic, data, version)
-            else:
-                try:
-                    budget -= _prepare(item, topic, data, version, context.client_id, budget, now_ms)
-                except KafkaError as error:
-                    item.error = error
-            if item.checked is not None and item.error is None:
-                if item.checked[0].attributes & _TRANSACTIONAL:
-                    is_transactional = True
-                continue
-            records = data.records
-            if isinstance(records, memoryview):
-                kind = _kind_of(records)
-                if kind == _OF_TRANSACTION:
-                    is_transactional = True
-                elif kind == _UNREADABLE:
-                    is_unreadable = True
-                    unreadable_is_first = unreadable_is_first or not is_transactional
-            if item.error is None:
-                pooled.append(item)
-        response.responses.append(
-            ProduceResponseTopic(name=wanted.name, topic_id=wanted.topic_id, partition_responses=answers)
-        )
-    if is_transactional and not unreadable_is_first and request.transactional_id is None:
-        _refuse(items, TransactionalIdAuthorizationFailedError("a transactional batch came without a transactional id"))
-        pooled = []
-    elif is_unreadable:
-        _refuse(
-            items,
-            CorruptMessageError(
-                "a batch of the request has an unknown magic number, so that nothing of the request is taken"
-            ),
-        )
-        pooled = []
-    produce = _Produce(uses, context, request.acks, request.timeout_ms, response, items)
-    if not pooled:
-        if is_transactional and request.transactional_id is not None:
-            return produce.verify(request.transactional_id, now_ms, is_kept=False)
-        return produce.append(now_ms)
-    transactional_id = request.transactional_id
-    for item in items:
-        if item.records is not None:
-            item.records = context.keep(item.records)
-
-    def finish() -> None:
-        if context.gone:
-            return
-        now_ms = uses.clock.now_ms()
-        outcome = (
-            produce.append(now_ms)
-            if transactional_id is None
-            else produce.verify(transactional_id, now_ms, is_kept=True)
-        )
-        if isinstance(outcome, ProduceResponse):
-            context.answer(outcome)
-        elif outcome is NO_ANSWER:
-            context.no_answer()
-
-    uses.pool.submit(lambda: _check_all(pooled, version), finish)
-    return LATER
+            kinds.add_all(request.topic_data)
+    produce = _Produce(uses, context, request)
+    pooled = produce.read(topics, _refuse_all(request), kinds, now_ms)
+    refusal = kinds.refusal(request.transactional_id)
+    if refusal is not None:
+        produce.refuse(refusal)
+    elif pooled:
+        produce.check_in_pool(pooled)
+        return LATER
+    if kinds.has_transactional and request.transactional_id is not None:
+        return produce.verify(request.transactional_id, now_ms, is_kept=False)
+    return produce.append(now_ms)
 
 
 def _refuse_all(request: ProduceRequest) -> KafkaError | None:
@@ -608,12 +620,6 @@ def _once_each(topics: list[ProduceRequestTopic], version: int) -> list[ProduceR
         ProduceRequestTopic(name=name, topic_id=topic_id, partition_data=list(partitions.values()))
         for (name, topic_id), partitions in found.items()
     ]
-
-
-def _refuse(items: list[_Item], error: KafkaError) -> None:
-    for item in items:
-        item.error = error
-        item.partition = None
 
 
 def _without_acks(refusal: KafkaError, topic: Topic | None, data: ProduceRequestPartition, version: int) -> KafkaError:
