@@ -82,7 +82,7 @@ from jesenska.base.limits import (
     INLINE_CHECK_MAX_BYTES,
     INLINE_DECOMPRESSED_MAX_BYTES,
 )
-from jesenska.broker.coordinators.transaction_verification import Guards, for_producers
+from jesenska.broker.coordinators.transaction_verification import Guards, must_be_verified
 from jesenska.broker.metadata_cache import Topic
 from jesenska.broker.requests.connection import LATER, NO_ANSWER, Context, Outcome
 from jesenska.broker.requests.families import ProduceFamily
@@ -201,9 +201,9 @@ class _Kinds:
             if not self.has_transactional:
                 self._unreadable_is_first = True
 
-    def refusal(self, transactional_id: str | None) -> KafkaError | None:
+    def refusal(self, request: ProduceRequest) -> KafkaError | None:
         """The error of the whole request; None if there is none."""
-        if self.has_transactional and not self._unreadable_is_first and transactional_id is None:
+        if self.has_transactional and not self._unreadable_is_first and request.transactional_id is None:
             return TransactionalIdAuthorizationFailedError("a transactional batch came without a transactional id")
         if self._has_unreadable:
             return CorruptMessageError(
@@ -224,7 +224,6 @@ class _Produce:
         "_response",
         "_returned",
         "_stop_waiting",
-        "_transactional_id",
         "_uses",
         "acks",
         "timeout_ms",
@@ -235,7 +234,6 @@ class _Produce:
         self._context = context
         self.acks = request.acks
         self.timeout_ms = request.timeout_ms
-        self._transactional_id = request.transactional_id
         self._response = ProduceResponse()
         self._items: list[_Item] = []
         self._pending = 0
@@ -286,18 +284,19 @@ class _Produce:
             item.error = error
             item.partition = None
 
-    def check_in_pool(self, pooled: list[_Item]) -> None:
+    def check_in_pool(self, pooled: list[_Item], transactional_id: str | None) -> None:
         """Checks these partitions' records in the pool; then the request is verified and appended."""
         for item in self._items:
             if item.records is not None:
                 item.records = self._context.keep(item.records)
-        self._uses.pool.submit(partial(_check_all, pooled, self._context.version), self._checked)
+        self._uses.pool.submit(
+            partial(_check_all, pooled, self._context.version), partial(self._checked, transactional_id)
+        )
 
-    def _checked(self) -> None:
+    def _checked(self, transactional_id: str | None) -> None:
         if self._context.gone:
             return
         now_ms = self._uses.clock.now_ms()
-        transactional_id = self._transactional_id
         self.finish(
             self.append(now_ms) if transactional_id is None else self.verify(transactional_id, now_ms, is_kept=True)
         )
@@ -368,15 +367,13 @@ class _Produce:
                 first = item.checked[0]
                 if first.attributes & _TRANSACTIONAL and first.producer_id >= 0:
                     assert item.partition is not None
+                    producer = Producer(first.producer_id, first.producer_epoch)
                     try:
-                        producers = item.partition.leader_log().producers
-                        producers.check_epoch(first.producer_id, first.producer_epoch)
+                        if must_be_verified(item.partition, producer):
+                            asked.setdefault(producer, []).append(item)
                     except KafkaError as error:
                         item.error = error
                         item.is_unverified = True
-                        continue
-                    if not producers.has_open_transaction(first.producer_id, first.producer_epoch):
-                        asked.setdefault(Producer(first.producer_id, first.producer_epoch), []).append(item)
         if not asked:
             return self.append(now_ms)
         if not is_kept:
@@ -486,7 +483,13 @@ class _Verified:
                 for item in items
                 if item.partition is not None and item.checked is not None
             }
-            guards = Guards(producer, sequences, self._uses.clock.now_ms, adds=adds)
+            guards = Guards(
+                producer,
+                sequences,
+                self._uses.clock.now_ms,
+                adds=adds,
+                knows_abortable=self._context.version >= _FIRST_WITH_ABORTABLE,
+            )
             for item in items:
                 item.guards = guards
             self._uses.verification.ask(transactional_id, guards, partial(self._answered, producer))
@@ -495,9 +498,7 @@ class _Verified:
         version = self._context.version
         for item in self._asked[producer]:
             assert item.partition is not None
-            error = for_producers(
-                results[item.partition.topic_partition], knows_abortable=version >= _FIRST_WITH_ABORTABLE
-            )
+            error = results[item.partition.topic_partition]
             if error is ErrorCode.NONE:
                 continue
             item.is_unverified = True
@@ -540,11 +541,11 @@ def handle(uses: ProduceFamily, request: ProduceRequest, context: Context) -> Ou
             kinds.add_all(request.topic_data)
     produce = _Produce(uses, context, request)
     pooled = produce.read(topics, _refuse_all(request), kinds, now_ms)
-    refusal = kinds.refusal(request.transactional_id)
+    refusal = kinds.refusal(request)
     if refusal is not None:
         produce.refuse(refusal)
     elif pooled:
-        produce.check_in_pool(pooled)
+        produce.check_in_pool(pooled, request.transactional_id)
         return LATER
     if kinds.has_transactional and request.transactional_id is not None:
         return produce.verify(request.transactional_id, now_ms, is_kept=False)

@@ -42,6 +42,7 @@ from jesenska.broker.metadata_cache import Topic
 from jesenska.broker.requests.connection import LATER, Context, Outcome
 from jesenska.broker.requests.families import LogFamily
 from jesenska.broker.requests.gate import handles
+from jesenska.broker.requests.merged_topics import merged_topics
 from jesenska.controller.plans.topics import duplicates
 from jesenska.log.partition.partition_log import PartitionLog
 from jesenska.log.partition.reading import lookup_by_time
@@ -81,15 +82,11 @@ def handle(uses: LogFamily, request: ListOffsetsRequest, context: Context) -> Ou
         else set()
     )
     refused: set[tuple[str, int]] = set()
-    by_name: dict[str, list[ListOffsetsResponsePartition]] = {}
     for topic in request.topics:
         known = uses.view.topics.get(topic.name)
-        answers = by_name.get(topic.name) if version else None
-        if answers is None:
-            answers = []
-            if topic.partitions or not version:
-                by_name[topic.name] = answers
-                response.topics.append(ListOffsetsResponseTopic(name=topic.name, partitions=answers))
+        answers: list[ListOffsetsResponsePartition] = []
+        if topic.partitions or not version:
+            response.topics.append(ListOffsetsResponseTopic(name=topic.name, partitions=answers))
         for asked in topic.partitions:
             answer = ListOffsetsResponsePartition(partition_index=asked.partition_index)
             key = (topic.name, asked.partition_index)
@@ -107,6 +104,8 @@ def handle(uses: LogFamily, request: ListOffsetsRequest, context: Context) -> Ou
             else:
                 if search is not None:
                     in_pool.append(search)
+    if version:
+        response.topics = merged_topics(response.topics)
     if not in_pool:
         return response
     _Searches(uses, request, context, response, in_pool).submit()
