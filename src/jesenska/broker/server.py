@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from jesenska.base.backoff import Backoff
 from jesenska.base.errors import ErrorCode, InvalidConfigError, JesenskaError, KafkaError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.broker.config_in_force import ConfigInForce
@@ -84,8 +85,8 @@ _POOL_THREADS = 2
 #: The longest pause before the controller is asked again to move leaderships.
 _STOP_PAUSE_SECONDS = 1.0
 _PROGRESS_SECONDS = 2.0
-#: The message about waiting for a controller is logged at growing intervals.
-_LONGEST_PROGRESS_SECONDS = 60.0
+#: The times between messages about waiting for a controller.
+_MESSAGES = Backoff(_PROGRESS_SECONDS, longest_seconds=60.0, is_first_at_once=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -380,7 +381,7 @@ class Broker:
     async def _wait_to_be_told(self, serving: Serving, on_progress: Callable[[str], None] | None) -> None:
         """Waits until a controller has sent this broker its replicas and the metadata of the cluster."""
         orders, controllership = serving.control.orders, serving.control.controllership
-        pause = silent = 0.0
+        messages, silent = 0, 0.0
         while True:
             try:
                 async with asyncio.timeout(_PROGRESS_SECONDS):
@@ -393,9 +394,9 @@ class Broker:
                 if controller_id not in (-1, self.broker_id):
                     self._accept(serving)
                 silent += _PROGRESS_SECONDS
-                if on_progress is not None and silent >= pause:
+                if on_progress is not None and silent >= _MESSAGES.seconds(messages + 1):
                     on_progress(self._waits_for(controller_id, serving.place.endpoints))
-                    pause, silent = min(max(2 * pause, _PROGRESS_SECONDS), _LONGEST_PROGRESS_SECONDS), 0.0
+                    messages, silent = messages + 1, 0.0
 
     def _waits_for(self, controller_id: int, endpoints: Sequence[Endpoint]) -> str:
         """A sentence about the controller it waits for, with the address that may be wrong."""

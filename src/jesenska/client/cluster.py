@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from jesenska import __version__
+from jesenska.base.backoff import Backoff
 from jesenska.base.clock import Clock, SystemClock, system_random
 from jesenska.base.errors import (
     ErrorCode,
@@ -31,7 +32,6 @@ from jesenska.base.errors import (
     error_name,
 )
 from jesenska.base.identifiers import NO_UUID, TopicPartition
-from jesenska.client.backoff import Backoff
 from jesenska.client.client_config import ClientConfig
 from jesenska.net.channel import Channel, open_channel
 from jesenska.net.connection import ReadBuffer
@@ -127,11 +127,11 @@ class Cluster:
         self.request_timeout_seconds = config.request_timeout_seconds
         self.retry_backoff_seconds = config.retry_backoff_seconds
         self.clock: Clock = clock or SystemClock()
-        self._chance = chance or system_random().random
+        chance = chance or system_random().random
         self._network = network
-        self._retry = Backoff(config.retry_backoff_seconds, config.retry_backoff_max_seconds)
-        self._reconnect = Backoff(config.reconnect_backoff_seconds, config.reconnect_backoff_max_seconds)
-        self._connect_timeout = Backoff(config.connect_timeout_seconds, config.connect_timeout_max_seconds)
+        self._retry = Backoff(config.retry_backoff_seconds, config.retry_backoff_max_seconds, chance)
+        self._reconnect = Backoff(config.reconnect_backoff_seconds, config.reconnect_backoff_max_seconds, chance)
+        self._connect_timeout = Backoff(config.connect_timeout_seconds, config.connect_timeout_max_seconds, chance)
         #: Failed attempts to connect in a row, and the time of the next allowed attempt, by address.
         self._failed: dict[tuple[str, int], tuple[int, float]] = {}
         #: The time of the first of these failures, and the time when the next warning is due, by address.
@@ -190,7 +190,7 @@ class Cluster:
                 self.client_id,
                 self._buffer,
                 software_version=__version__,
-                timeout_seconds=self._connect_timeout.seconds(failures + 1, self._chance()),
+                timeout_seconds=self._connect_timeout.seconds(failures + 1),
                 send_buffer_bytes=self.config.send_buffer_bytes,
                 receive_buffer_bytes=self.config.receive_buffer_bytes,
                 network=self._network,
@@ -199,7 +199,7 @@ class Cluster:
         except KafkaError:
             self._failed[host, port] = (
                 failures + 1,
-                self.clock.monotonic() + self._reconnect.seconds(failures + 1, self._chance()),
+                self.clock.monotonic() + self._reconnect.seconds(failures + 1),
             )
             self._tell_of_failures(host, port, failures + 1)
             raise
@@ -249,7 +249,7 @@ class Cluster:
 
     def retry_pause_seconds(self, failures: int) -> float:
         """Returns the pause before a request is sent again after this many failures in a row."""
-        return self._retry.seconds(failures, self._chance())
+        return self._retry.seconds(failures)
 
     async def any_channel(self) -> Channel:
         """Returns a connection to the first broker that answers, in this order: known brokers, then the bootstrap

@@ -8,16 +8,16 @@ effects out (`work`)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Final
+from collections.abc import Callable, Generator, Iterable, Sequence
+from typing import Any, Final, NamedTuple
 
 from jesenska.base.errors import InvalidRequestError
 from jesenska.config.layers import BrokerConfig
 from jesenska.controller.changes.change_machine import ChangeMachine, Work
 from jesenska.controller.changes.change_nodes import delete_old, node_number
-from jesenska.controller.changes.change_state import Asking, ChangeState, Steps, refusal, write
+from jesenska.controller.changes.change_state import Asking, ChangeState, Steps, write_plan
 from jesenska.controller.context import ControllerContext
-from jesenska.controller.effects import Children, Get, Read
+from jesenska.controller.effects import Children, Get, Read, Write
 from jesenska.controller.events import EVERYTHING, CreateAcls, DeleteAcls, Look, ReadAcls
 from jesenska.controller.plans.config_changes import ToldChanges
 from jesenska.metadata import paths
@@ -32,15 +32,11 @@ from jesenska.metadata.acl_nodes import (
 )
 from jesenska.metadata.nodes import NodeFormatError
 from jesenska.metadata.tree_operations import (
-    BadVersionError,
     Create,
     Delete,
-    MultiError,
-    NodeExistsError,
     NoNodeError,
     Operation,
     SetData,
-    TreeError,
 )
 from jesenska.security.acls import AclBinding, Acls, Entries, PatternType, ResourcePattern, ResourceType
 
@@ -167,24 +163,31 @@ class AclChanges(ChangeMachine):
         """Writes the edited entries of a pattern, and a change node, unless nothing changes."""
         if not can_be_named(pattern):
             raise InvalidRequestError(f"ACL binding contains invalid resource name: {pattern.name}")
-        path = acl_path(pattern)
-        for attempt in range(_ATTEMPTS_MAX):
-            (node,) = yield Read((Get(path),))
-            before = frozenset() if node is None else decode_acls(node[0])
-            after = edit(before)
-            if after == before:
-                break
-            tell = Create(change_prefix(pattern), encode_acl_change(pattern), sequential=True)
-            try:
-                results = yield from write((_written(path, node, after), tell))
-                self._told_changes.add(results[-1].path, self._shared.now_ms)
-                break
-            except (MultiError, TreeError) as error:
-                if attempt == _ATTEMPTS_MAX - 1 or not isinstance(
-                    refusal(error), BadVersionError | NodeExistsError | NoNodeError
-                ):
-                    raise
-        self._acls.put(pattern, after)
+        plan, results = yield from write_plan(
+            (yield from _planned(pattern, edit)), lambda _: _planned(pattern, edit), _ATTEMPTS_MAX
+        )
+        if results:
+            self._told_changes.add(results[-1].path, self._shared.now_ms)
+        self._acls.put(pattern, plan.entries)
+
+
+class _AclPlan(NamedTuple):
+    """The entries that a pattern is to have, and the operations for that: none if it has them."""
+
+    operations: tuple[Operation, ...]
+    entries: Entries
+
+
+def _planned(pattern: ResourcePattern, edit: Callable[[Entries], Entries]) -> Generator[Read | Write, Any, _AclPlan]:
+    """Reads a pattern's entries, and plans their edit."""
+    path = acl_path(pattern)
+    (node,) = yield Read((Get(path),))
+    before = frozenset() if node is None else decode_acls(node[0])
+    after = edit(before)
+    if after == before:
+        return _AclPlan((), after)
+    tell = Create(change_prefix(pattern), encode_acl_change(pattern), sequential=True)
+    return _AclPlan((_written(path, node, after), tell), after)
 
 
 def _written(path: str, node: tuple[bytes, int] | None, entries: Entries) -> Operation:

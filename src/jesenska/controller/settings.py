@@ -6,15 +6,16 @@ broker's for itself. A decider: events in, effects out (`work`)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from typing import Any
 
 from jesenska.config.layers import BrokerConfig, TopicConfig
 from jesenska.controller.changes.change_machine import ChangeMachine
 from jesenska.controller.changes.change_nodes import delete_old
-from jesenska.controller.changes.change_state import ChangeState, Steps, refusal, write
+from jesenska.controller.changes.change_state import ChangeState, Steps, write_plan
 from jesenska.controller.changes.config_looks import ENTITY_KINDS, ConfigLooks, config_in
 from jesenska.controller.context import ConfigView, ControllerContext
-from jesenska.controller.effects import Get, Read, SettingsChanged
+from jesenska.controller.effects import Get, Read, SettingsChanged, Write
 from jesenska.controller.events import (
     EVERYTHING,
     AlterBrokerSettings,
@@ -34,7 +35,6 @@ from jesenska.controller.plans.config_changes import (
 )
 from jesenska.metadata import paths
 from jesenska.metadata.nodes import NodeFormatError
-from jesenska.metadata.tree_operations import BadVersionError, MultiError, NodeExistsError, NoNodeError, TreeError
 
 #: How often a change is planned before it is given up.
 _ATTEMPTS_MAX = 5
@@ -117,17 +117,12 @@ class Settings(ChangeMachine):
         plan = make()
         if validate_only:
             return
-        for attempt in range(_ATTEMPTS_MAX):
-            try:
-                results = yield from write(plan.operations)
-                break
-            except (MultiError, TreeError) as error:
-                if attempt == _ATTEMPTS_MAX - 1 or not isinstance(
-                    refusal(error), BadVersionError | NodeExistsError | NoNodeError
-                ):
-                    raise
+
+        def make_again(plan: ConfigPlan) -> Generator[Read | Write, Any, ConfigPlan]:
             yield from self._looks.entities([plan.entity])
-            plan = make()
+            return make()
+
+        plan, results = yield from write_plan(plan, make_again, _ATTEMPTS_MAX)
         plan.apply(self._context)
         self._told_of(results[-1].path)
         self._act(plan.entity)

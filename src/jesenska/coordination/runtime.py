@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar
 
+from jesenska.base.backoff import Backoff
 from jesenska.base.clock import Clock
 from jesenska.base.errors import CoordinatorLoadInProgressError, KafkaError, NotCoordinatorError
 from jesenska.coordination.loader import Loader, Reading
@@ -39,7 +40,7 @@ from jesenska.replication.partition import Partition
 logger = logging.getLogger(__name__)
 
 #: The pause between two attempts at loading a partition whose log cannot be read; it doubles after each.
-_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.25, 30.0
+_BACKOFF = Backoff(first_seconds=0.25, longest_seconds=30.0)
 
 S = TypeVar("S", bound=Shard)
 
@@ -156,8 +157,9 @@ class Runtime(Generic[S]):
             self.resign(number)
 
     async def _load(self, hosted: _Hosted[S], log: PartitionLog) -> None:
-        begun, pause = self._clock.monotonic(), _FIRST_PAUSE_SECONDS
+        begun, failures = self._clock.monotonic(), 0
         while True:
+            pause = _BACKOFF.seconds(failures + 1)
             loader = Loader(
                 log,
                 self._reading,
@@ -186,7 +188,7 @@ class Runtime(Generic[S]):
             hosted.has_failed = True
             hosted.renew(self._tenant.new_shard(), self._tenant.timeout_ms)
             await asyncio.sleep(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+            failures += 1
         self._finish_loading(hosted)
         seconds = self._clock.monotonic() - begun
         logger.info(
