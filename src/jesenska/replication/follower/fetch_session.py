@@ -11,7 +11,9 @@ Only one request is pending at a time. A partition is never requested and forgot
 would take it for forgotten. Only a partition that now belongs to another topic is both, under the two topic ids.
 
 A session is over when the leader does not know it (any more), or when a connection ends: then the next request begins
-a new one."""
+a new one.
+
+A consumer's session is another class (`client.fetch_session`, which says why)."""
 
 from __future__ import annotations
 
