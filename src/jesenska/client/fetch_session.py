@@ -8,11 +8,11 @@ answered(id)        the broker has accepted it; id 0 means that it keeps no sess
 failed()            it is not known what the broker has accepted: the next request is a first one, and ends the old
                     session
 
-A follower's session is another class (`replication.follower.fetch_session`), since the two share only the counting of
-the epoch. A consumer gives all of its partitions to each plan: it has few, and the broker needs no topic ids from it. A
-follower has thousands, so it notes single changes, and the cost of a request depends on these alone; it names topics by
-their ids, and sends only some of the partitions that are new to the leader. After a failure a consumer names the old
-session, which the broker then ends; a follower begins one without a name.
+A follower's session is another class (`replication.follower.fetch_session`), since the two share only the count of
+the epoch. A consumer gives all of its partitions to each plan: it has few, and keeps no topic ids in its session. A
+follower has thousands, so it notes single changes, and the cost of a request depends on these alone; it keeps topics
+apart by their ids, and sends only some of the partitions that are new to the leader. After a failure a consumer names
+the old session, which the broker then ends; a follower begins one without a name.
 """
 
 from __future__ import annotations

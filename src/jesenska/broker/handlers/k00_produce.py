@@ -91,7 +91,18 @@ from jesenska.log.partition.leader_appends import AppendResult
 from jesenska.log.partition.partition_log import PartitionLog
 from jesenska.records.check import NEWEST_PRODUCE_VERSION, CheckRules, check_batches, check_within
 from jesenska.records.faults import RecordErrors
-from jesenska.records.header import ATTRIBUTES_OFFSET, LENGTH_OVERHEAD, MAGIC_OFFSET, MAGIC_V2, BatchHeader, Codec
+from jesenska.records.header import (
+    BATCH_LENGTH_OFFSET,
+    CODEC_MASK,
+    LEADER_EPOCH_OFFSET,
+    LENGTH_OVERHEAD,
+    LOW_ATTRIBUTES_OFFSET,
+    MAGIC_OFFSET,
+    MAGIC_V2,
+    TRANSACTIONAL_BIT,
+    BatchHeader,
+    Codec,
+)
 from jesenska.records.message_set import TakesLongerError, to_batch
 from jesenska.records.recompress import recompress
 from jesenska.replication.partition import ACKS_ALL, Partition
@@ -118,7 +129,6 @@ _FIRST_WITH_IDS = 13
 _FIRST_WITH_ABORTABLE = 11
 _FIRST_THAT_ADDS = 12
 _ADMIN_CLIENT = "__admin_client"
-_TRANSACTIONAL = 0x10
 #: The kinds of a request's first batches: plain, a transaction's records, an unknown format.
 _PLAIN, _OF_TRANSACTION, _UNREADABLE = 0, 1, 2
 #: Errors that Kafka answers without a message.
@@ -143,8 +153,6 @@ _ASK_AGAIN = (
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_COORDINATOR,
 )
-#: The low byte of a batch's two bytes of attributes.
-_LOW_ATTRIBUTES = ATTRIBUTES_OFFSET + 1
 _MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
@@ -267,7 +275,7 @@ class _Produce:
                     except KafkaError as error:
                         item.error = error
                 if item.checked is not None and item.error is None:
-                    if item.checked[0].attributes & _TRANSACTIONAL:
+                    if item.checked[0].attributes & TRANSACTIONAL_BIT:
                         kinds.has_transactional = True
                     continue
                 kinds.add(data)
@@ -365,7 +373,7 @@ class _Produce:
         for item in self._items:
             if item.error is None and item.checked is not None:
                 first = item.checked[0]
-                if first.attributes & _TRANSACTIONAL and first.producer_id >= 0:
+                if first.attributes & TRANSACTIONAL_BIT and first.producer_id >= 0:
                     assert item.partition is not None
                     producer = Producer(first.producer_id, first.producer_epoch)
                     try:
@@ -642,7 +650,7 @@ def _ill_formed(data: ProduceRequestPartition, version: int) -> KafkaError | Non
         return None
     if not _is_one_batch(records):
         return InvalidRecordError("a partition without one whole batch")
-    if version < _FIRST_WITH_ZSTD and records[_LOW_ATTRIBUTES] & 7 == Codec.ZSTD:
+    if version < _FIRST_WITH_ZSTD and records[LOW_ATTRIBUTES_OFFSET] & CODEC_MASK == Codec.ZSTD:
         return UnsupportedCompressionTypeError("zstd needs Produce 7 or later")
     return None
 
@@ -656,10 +664,13 @@ def _was_in_the_log(error: KafkaError, records: memoryview | None) -> bool:
 
 def _is_one_batch(records: memoryview) -> bool:
     return (
-        len(records) > _LOW_ATTRIBUTES
-        and records[MAGIC_OFFSET] == MAGIC_V2
-        and int.from_bytes(records[8:12], "big") + LENGTH_OVERHEAD == len(records)
+        len(records) > LOW_ATTRIBUTES_OFFSET and records[MAGIC_OFFSET] == MAGIC_V2 and _size_of(records) == len(records)
     )
+
+
+def _size_of(records: memoryview) -> int:
+    """The size of the first batch by its length field. A negative length counts as more than there can be."""
+    return int.from_bytes(records[BATCH_LENGTH_OFFSET:LEADER_EPOCH_OFFSET], "big") + LENGTH_OVERHEAD
 
 
 def _kind_of(records: memoryview) -> int:
@@ -670,9 +681,9 @@ def _kind_of(records: memoryview) -> int:
     magic = records[MAGIC_OFFSET]
     if magic != MAGIC_V2:
         return _UNREADABLE if magic > MAGIC_V2 else _PLAIN
-    if size <= _LOW_ATTRIBUTES or not records[_LOW_ATTRIBUTES] & _TRANSACTIONAL:
+    if size <= LOW_ATTRIBUTES_OFFSET or not records[LOW_ATTRIBUTES_OFFSET] & TRANSACTIONAL_BIT:
         return _PLAIN
-    return _OF_TRANSACTION if int.from_bytes(records[8:12], "big") + LENGTH_OVERHEAD <= size else _PLAIN
+    return _OF_TRANSACTION if _size_of(records) <= size else _PLAIN
 
 
 def _version_of_checks(version: int) -> int:
@@ -714,7 +725,7 @@ def _require_format(log: PartitionLog, header: BatchHeader) -> None:
             raise UnsupportedForMessageFormatError(
                 "idempotent producers need a topic with message.format.version 0.11.0 or later"
             )
-        if header.attributes & 7 == Codec.ZSTD:
+        if header.attributes & CODEC_MASK == Codec.ZSTD:
             raise UnsupportedCompressionTypeError("zstd needs a topic with message.format.version 0.11.0 or later")
 
 

@@ -42,7 +42,16 @@ from jesenska.records.batch import verify_crc
 from jesenska.records.codec import BatchScan, KeyOffsets
 from jesenska.records.decode import ControlMarker, read_marker, records_of
 from jesenska.records.encode import reseal_batch
-from jesenska.records.header import HEADER_SIZE, Attributes, BatchHeader, Buffer, read_header
+from jesenska.records.header import (
+    CODEC_MASK,
+    CONTROL_BIT,
+    DELETE_HORIZON_BIT,
+    HEADER_SIZE,
+    TRANSACTIONAL_BIT,
+    BatchHeader,
+    Buffer,
+    read_header,
+)
 
 _INT32_MAX = 2**31 - 1
 #: Bytes of an entry in the table of keys.
@@ -347,7 +356,7 @@ class Cleaning:
             header = self._whole_batch()
             if header is None:
                 return written
-            if header.attributes & (Attributes.CODEC_MASK | Attributes.TRANSACTIONAL | Attributes.CONTROL):
+            if header.attributes & (CODEC_MASK | TRANSACTIONAL_BIT | CONTROL_BIT):
                 batch = self._keep_control(header, cleaned.segment) if header.is_control else self._keep_special(header)
                 if batch is not None:
                     written += cleaned.put(batch)
@@ -371,7 +380,7 @@ class Cleaning:
             records, kept, _, _ = self._no_keys.keep_records(
                 self._body(header), header.record_count, header.base_offset, header.base_timestamp, False, horizon
             )
-            attributes = header.attributes | Attributes.DELETE_HORIZON
+            attributes = header.attributes | DELETE_HORIZON_BIT
             return reseal_batch(
                 bytearray(HEADER_SIZE) + records, header, attributes, kept, horizon, header.max_timestamp
             )
@@ -385,7 +394,7 @@ class Cleaning:
         return header.last_offset in self._producer_ends or header.last_offset == self._keys.latest_offset
 
     def _without_records(self, header: BatchHeader) -> Buffer:
-        attributes = header.attributes & ~(Attributes.CODEC_MASK | Attributes.DELETE_HORIZON)
+        attributes = header.attributes & ~(CODEC_MASK | DELETE_HORIZON_BIT)
         return reseal_batch(bytearray(HEADER_SIZE), header, attributes, 0, header.base_timestamp, header.max_timestamp)
 
     def _keep_special(self, header: BatchHeader) -> Buffer | None:
@@ -406,7 +415,7 @@ class Cleaning:
         if not kept:
             return self._without_records(header) if self._must_stay(header) else None
         if tombstones and not header.has_delete_horizon:
-            attributes |= Attributes.DELETE_HORIZON
+            attributes |= DELETE_HORIZON_BIT
             new_base = self._now_ms + self._config.delete_retention_ms
             records, kept, tombstones, max_timestamp = keys.keep_records(
                 body, header.record_count, header.base_offset, base, False, new_base

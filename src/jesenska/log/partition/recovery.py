@@ -76,6 +76,7 @@ from jesenska.records.header import (
     LENGTH_OVERHEAD,
     MAGIC_OFFSET,
     BatchHeader,
+    read_batch_length,
     read_header,
 )
 
@@ -210,7 +211,9 @@ def scan_batches(
 def _is_legacy_message(view: memoryview) -> bool:
     """True for a real message of format v0 or v1 (its own CRC fits): data that must not be changed, not a torn
     tail."""
-    length = int.from_bytes(view[8:12], "big", signed=True)
+    if len(view) < LENGTH_OVERHEAD:
+        return False
+    length = read_batch_length(view)
     end = LENGTH_OVERHEAD + length
     if length < MAGIC_OFFSET - LENGTH_OVERHEAD or end > len(view):
         return False

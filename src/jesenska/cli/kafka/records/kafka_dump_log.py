@@ -31,7 +31,7 @@ from jesenska.log.segments.producer_state import decode_snapshot
 from jesenska.log.segments.transaction_index import TransactionIndex
 from jesenska.records.batch import iter_headers, verify_crc
 from jesenska.records.decode import control_marker, decode_batch
-from jesenska.records.header import HEADER_SIZE, BatchHeader, Codec, TimestampType, read_header
+from jesenska.records.header import CODEC_MASK, HEADER_SIZE, BatchHeader, Codec, TimestampType, read_header
 from jesenska.records.record import Record
 
 _OFFSET_ENTRY = Struct(">ii")
@@ -488,7 +488,7 @@ def _largest_up_to(batches: Iterator[tuple[int, BatchHeader]], offset: int) -> i
 
 
 def _codec(header: BatchHeader) -> str:
-    number = header.attributes & 7
+    number = header.attributes & CODEC_MASK
     return Codec(number).name.lower() if number <= Codec.ZSTD else str(number)
 
 
