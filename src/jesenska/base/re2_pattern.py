@@ -369,8 +369,8 @@ class _Program:
                 ends.append(self._step(_SPLIT, None, tuple(starts)))
             elif what == "option":
                 # For an optional part: its start, above the step after it.
-                start, behind = ends.pop(), ends.pop()
-                ends.append(self._step(_SPLIT, None, (start, behind)))
+                start, following = ends.pop(), ends.pop()
+                ends.append(self._step(_SPLIT, None, (start, following)))
             elif what == "loop":
                 start = ends.pop()
                 assert isinstance(item, int)
@@ -379,8 +379,8 @@ class _Program:
             elif what == "copy end":
                 ends.append(ends[-1 - extra])
             elif what == "begin loop":
-                behind = ends.pop()
-                ends.append(self._step(_SPLIT, None, (behind,)))
+                following = ends.pop()
+                ends.append(self._step(_SPLIT, None, (following,)))
                 assert isinstance(item, _Node)
                 work.append(("loop", ends[-1], 0))
                 work.append(("build", item, 0))

@@ -237,9 +237,9 @@ class Broker:
         try:
             await self._start(on_progress)
         except (TreeError, JournalError, NodeFormatError) as error:
-            told = error.reason if isinstance(error, TreeError) and error.reason else str(error)
+            cause = error.reason if isinstance(error, TreeError) and error.reason else str(error)
             where = self.config.string("zookeeper.connect") or str(log_dirs_of(self.config)[0])
-            raise JesenskaError(f"The metadata in {where} cannot be written or read: {told}") from error
+            raise JesenskaError(f"The metadata in {where} cannot be written or read: {cause}") from error
 
     async def _start(self, on_progress: Callable[[str], None] | None) -> None:
         config, machine = self.config, self.machine
@@ -285,7 +285,7 @@ class Broker:
         await controlling.controllership.is_settled.wait()
         if not controlling.controllership.is_controller:
             self._accept(serving)
-        await self._wait_to_be_told(serving, on_progress)
+        await self._wait_for_replicas(serving, on_progress)
         await place.until_reached(controlling.features.begin)
         serving.coordinators.take_over()
         if home.is_shared:
@@ -378,14 +378,14 @@ class Broker:
             listener.start()
             logger.info("listener %s takes connections at port %d", listener.name, listener.port)
 
-    async def _wait_to_be_told(self, serving: Serving, on_progress: Callable[[str], None] | None) -> None:
+    async def _wait_for_replicas(self, serving: Serving, on_progress: Callable[[str], None] | None) -> None:
         """Waits until a controller has sent this broker its replicas and the metadata of the cluster."""
         orders, controllership = serving.control.orders, serving.control.controllership
         messages, silent = 0, 0.0
         while True:
             try:
                 async with asyncio.timeout(_PROGRESS_SECONDS):
-                    await orders.is_told.wait()
+                    await orders.has_replicas.wait()
                 return
             except TimeoutError:
                 if orders.knows_cluster and not controllership.is_controller:

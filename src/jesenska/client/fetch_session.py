@@ -46,21 +46,21 @@ class FetchPlan(NamedTuple):
 class FetchSessionHandler:
     """The session with one broker: its id, the epoch of the next request, and the partitions that the broker has."""
 
-    __slots__ = ("_epoch", "_session_id", "_told")
+    __slots__ = ("_epoch", "_sent", "_session_id")
 
     def __init__(self) -> None:
         self._session_id = _NO_SESSION
         self._epoch = _FIRST_EPOCH
         #: The partitions of the session, as the broker has them.
-        self._told: dict[TopicPartition, Asked] = {}
+        self._sent: dict[TopicPartition, Asked] = {}
 
     def plan(self, wanted: Mapping[TopicPartition, Asked]) -> FetchPlan:
         """Returns the next request, for these partitions. The caller then calls `answered` or `failed`."""
-        told, self._told = self._told, dict(wanted)
+        sent, self._sent = self._sent, dict(wanted)
         if self._epoch == _FIRST_EPOCH:
             return FetchPlan(self._session_id, _FIRST_EPOCH, dict(wanted), [])
-        moved = {key: asked for key, asked in wanted.items() if told.get(key) != asked}
-        return FetchPlan(self._session_id, self._epoch, moved, [key for key in told if key not in wanted])
+        moved = {key: asked for key, asked in wanted.items() if sent.get(key) != asked}
+        return FetchPlan(self._session_id, self._epoch, moved, [key for key in sent if key not in wanted])
 
     def answered(self, session_id: int) -> None:
         """Notes an answer without an error, with this session id."""

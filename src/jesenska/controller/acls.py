@@ -19,7 +19,7 @@ from jesenska.controller.changes.change_state import Asking, ChangeState, Steps,
 from jesenska.controller.context import ControllerContext
 from jesenska.controller.effects import Children, Get, Read, Write
 from jesenska.controller.events import EVERYTHING, CreateAcls, DeleteAcls, Look, ReadAcls
-from jesenska.controller.plans.config_changes import ToldChanges
+from jesenska.controller.plans.config_changes import ChangeNodes
 from jesenska.metadata import paths
 from jesenska.metadata.acl_nodes import (
     acl_path,
@@ -55,14 +55,14 @@ class AclChanges(ChangeMachine):
         self._shared = shared = ChangeState(broker_id, ControllerContext(), config)
         self._acls = acls
         self._last_change = dict.fromkeys(_CHANGES, -1)
-        self._told_changes = ToldChanges()
+        self._change_nodes = ChangeNodes()
         super().__init__(
             shared, {ReadAcls: self._start, CreateAcls: self._create, DeleteAcls: self._delete, Look: self._look}
         )
 
-    def _told(self, event: Work, error: Exception) -> Exception:
+    def _error_for_client(self, event: Work, error: Exception) -> Exception:
         """A start tries again while the tree is out of reach: it gets the tree's own errors."""
-        return error if isinstance(event, ReadAcls) else super()._told(event, error)
+        return error if isinstance(event, ReadAcls) else super()._error_for_client(event, error)
 
     # --- the content of the tree -------------------------------------------------------------------------------------
 
@@ -106,7 +106,7 @@ class AclChanges(ChangeMachine):
         at = [f"{directory}/{name}" for _, name in new]
         patterns: dict[ResourcePattern, None] = {}
         for path, node in zip(at, (yield Read(tuple(map(Get, at)))), strict=True):
-            self._told_changes.add(path, self._shared.now_ms)
+            self._change_nodes.add(path, self._shared.now_ms)
             if node is None:
                 continue
             try:
@@ -139,7 +139,7 @@ class AclChanges(ChangeMachine):
             except Exception as error:
                 errors[pattern] = self._for_clients(error)
         self._shared.answer(event.token, [errors[binding.pattern] for binding in event.bindings])
-        yield from delete_old(self._shared, self._told_changes, paths.ACL_CHANGES)
+        yield from delete_old(self._shared, self._change_nodes, paths.ACL_CHANGES)
 
     def _delete(self, event: DeleteAcls) -> Steps:
         chosen: dict[AclBinding, int] = {}
@@ -157,7 +157,7 @@ class AclChanges(ChangeMachine):
             for binding in bindings:
                 results[chosen[binding]].append((binding, failure))
         self._shared.answer(event.token, results)
-        yield from delete_old(self._shared, self._told_changes, paths.ACL_CHANGES)
+        yield from delete_old(self._shared, self._change_nodes, paths.ACL_CHANGES)
 
     def _change(self, pattern: ResourcePattern, edit: Callable[[Entries], Entries]) -> Steps:
         """Writes the edited entries of a pattern, and a change node, unless nothing changes."""
@@ -167,7 +167,7 @@ class AclChanges(ChangeMachine):
             (yield from _planned(pattern, edit)), lambda _: _planned(pattern, edit), _ATTEMPTS_MAX
         )
         if results:
-            self._told_changes.add(results[-1].path, self._shared.now_ms)
+            self._change_nodes.add(results[-1].path, self._shared.now_ms)
         self._acls.put(pattern, plan.entries)
 
 

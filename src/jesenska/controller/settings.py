@@ -25,8 +25,8 @@ from jesenska.controller.events import (
     TopicsNew,
 )
 from jesenska.controller.plans.config_changes import (
+    ChangeNodes,
     ConfigPlan,
-    ToldChanges,
     plan_broker_config,
     plan_broker_config_replaced,
     plan_topic_config,
@@ -50,8 +50,8 @@ class Settings(ChangeMachine):
         self._context = context = ControllerContext(configs=dict(configs))
         self._shared = shared = ChangeState(broker_id, context, config)
         self._is_topic = is_topic
-        self._told_changes = ToldChanges()
-        self._looks = ConfigLooks(shared, self._found, self._told_of, (*ENTITY_KINDS, "users"))
+        self._change_nodes = ChangeNodes()
+        self._looks = ConfigLooks(shared, self._found, self._remember, (*ENTITY_KINDS, "users"))
         super().__init__(
             shared,
             {
@@ -124,9 +124,9 @@ class Settings(ChangeMachine):
 
         plan, results = yield from write_plan(plan, make_again, _ATTEMPTS_MAX)
         plan.apply(self._context)
-        self._told_of(results[-1].path)
+        self._remember(results[-1].path)
         self._act(plan.entity)
-        yield from delete_old(self._shared, self._told_changes, paths.CONFIG_CHANGES)
+        yield from delete_old(self._shared, self._change_nodes, paths.CONFIG_CHANGES)
 
     # --- the content of the tree -------------------------------------------------------------------------------------
 
@@ -164,9 +164,9 @@ class Settings(ChangeMachine):
         for setting, reason in self._shared.topic_config(name).refused:
             self._shared.say("error", f"topic {name}: {setting} in the tree has no effect: {reason}")
 
-    def _told_of(self, path: str) -> None:
+    def _remember(self, path: str) -> None:
         """Remembers a new node under /config/changes, which is deleted when it is old."""
-        self._told_changes.add(path, self._shared.now_ms)
+        self._change_nodes.add(path, self._shared.now_ms)
 
     def _act(self, entity: str) -> None:
         if entity.startswith("brokers/"):

@@ -90,9 +90,9 @@ class ChangeMachine:
             if token is None:
                 self._shared_state.say("error", f"{type(event).__name__}: not done: {error}")
             else:
-                self._shared_state.answer(token, error=self._told(event, error))
+                self._shared_state.answer(token, error=self._error_for_client(event, error))
 
-    def _told(self, event: Work, error: Exception) -> Exception:
+    def _error_for_client(self, event: Work, error: Exception) -> Exception:
         """The error that the client gets."""
         return self._for_clients(error)
 

@@ -109,11 +109,11 @@ class ControllerState(ChangeState):
         self, topics: Iterable[TopicPartitions] = (), gone: Sequence[TopicPartitions] = (), but: Collection[int] = ()
     ) -> None:
         """Sends UpdateMetadata about these topics to every broker that is up, except the brokers `but`."""
-        told = tuple(topics)
-        if told or gone:
+        named = tuple(topics)
+        if named or gone:
             for broker_id in self.context.brokers:
                 if broker_id not in but:
-                    self.put(UpdateMetadata(broker_id, told, tuple(gone)))
+                    self.put(UpdateMetadata(broker_id, named, tuple(gone)))
 
     def tell_first(self, comers: Iterable[int]) -> tuple[TopicPartitions, ...]:
         """Sends all topics to brokers that have come, before they lead anything; returns them. They may know topics

@@ -19,20 +19,20 @@ ENTITY_KINDS: Final = ("topics", "brokers")
 
 class ConfigLooks:
     """The looks of one machine, at entities of these kinds. `found` is called with changed settings of
-    `topics/<name>`, `brokers/<id>` or `users/<name>`, `told` with the path of each node under /config/changes."""
+    `topics/<name>`, `brokers/<id>` or `users/<name>`, `remember` with the path of each node under /config/changes."""
 
     def __init__(
         self,
         shared: ChangeState,
         found: Callable[[str, ConfigView], Steps],
-        told: Callable[[str], None],
+        remember: Callable[[str], None],
         kinds: Sequence[str] = ENTITY_KINDS,
     ) -> None:
         self._kinds = tuple(kinds)
         self._shared = shared
         self._context = shared.context
         self._found = found
-        self._told = told
+        self._remember = remember
         self._last_change = -1
 
     def everything(self) -> Steps:
@@ -55,7 +55,7 @@ class ConfigLooks:
         nodes = yield Read(tuple(Get(path) for _, path in new))
         changed: dict[str, None] = {}
         for (_, path), node in zip(new, nodes, strict=True):
-            self._told(path)
+            self._remember(path)
             if node is None:
                 continue
             try:

@@ -31,7 +31,7 @@ from typing import NamedTuple
 
 from jesenska.base.errors import CorruptMessageError
 from jesenska.log.compaction.cleaned_transactions import CleanedTransactions
-from jesenska.log.compaction.cleaning_plan import SegmentFacts
+from jesenska.log.compaction.cleaning_plan import CleanerSegment
 from jesenska.log.disk.files import FileLayer
 from jesenska.log.log_config import LogConfig
 from jesenska.log.partition.recovery import CLEANED_SUFFIX, SWAP_SUFFIX
@@ -164,7 +164,7 @@ class Cleaning:
     def __init__(
         self,
         directory: Path,
-        groups: Sequence[Sequence[SegmentFacts]],
+        groups: Sequence[Sequence[CleanerSegment]],
         first_dirty: int,
         config: LogConfig,
         files: FileLayer,
@@ -291,7 +291,7 @@ class Cleaning:
         verify_crc(self._buffer, self._at, header)
         return read_marker(self._buffer[self._at : self._at + header.size_bytes])
 
-    def _copy(self, group: Sequence[SegmentFacts]) -> Iterator[int | Replacement]:
+    def _copy(self, group: Sequence[CleanerSegment]) -> Iterator[int | Replacement]:
         segment = LogSegment(
             self._directory,
             group[0].base_offset,
@@ -427,7 +427,7 @@ class Cleaning:
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
-    def _pieces(self, facts: SegmentFacts) -> Iterator[int]:
+    def _pieces(self, facts: CleanerSegment) -> Iterator[int]:
         """Reads a segment's file: at each step the buffer holds, from `_at` to `_held`, batches to be handled. Yields
         the number of bytes read. Whole batches must be handled before the next step."""
         path = self._path(facts)
@@ -455,7 +455,7 @@ class Cleaning:
         finally:
             self._files.close(descriptor)
 
-    def _path(self, facts: SegmentFacts) -> Path:
+    def _path(self, facts: CleanerSegment) -> Path:
         return self._directory / file_name(facts.base_offset, LOG_SUFFIX)
 
     def _wanted_bytes(self, available: int) -> int:

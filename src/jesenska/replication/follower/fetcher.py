@@ -230,8 +230,8 @@ class Fetcher:
     def _was_asked(self, topic_partition: TopicPartition, followed: _Followed) -> bool:
         """True if an answer to the last request is about the partition as it is followed now, and its present log
         end."""
-        told = self._session.told(topic_partition)
-        return told is not None and (told.topic_id, told.leader_epoch, told.offset) == (
+        sent = self._session.sent(topic_partition)
+        return sent is not None and (sent.topic_id, sent.leader_epoch, sent.offset) == (
             followed.topic_id,
             followed.leader_epoch,
             followed.position.end_offset,

@@ -126,7 +126,7 @@ class _Dump:
         self._decoder = decoder
         self._json = options.output == "json"
         self._clock = SystemClock()
-        self._told_at = self._clock.monotonic()
+        self._printed_at = self._clock.monotonic()
 
     def run(self) -> bool:
         kinds: dict[str, Callable[[Data], bool]] = {
@@ -161,8 +161,8 @@ class _Dump:
 
     def _progress(self, position: int, size: int) -> None:
         now = self._clock.monotonic()
-        if now - self._told_at >= QUIET_SECONDS:
-            self._told_at = now
+        if now - self._printed_at >= QUIET_SECONDS:
+            self._printed_at = now
             print(f"{self._path.name}: {100 * position // size} % read", file=sys.stderr, flush=True)
 
     # --- .log --------------------------------------------------------------------------------------------------------

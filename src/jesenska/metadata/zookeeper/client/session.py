@@ -405,10 +405,10 @@ class ClientSession:
             kind = EventType(event.type)
         except ValueError:
             return  # an event of the connection's state, which is known here
-        told = WatchEvent(kind, event.path)
-        for callback in self.watches.take(told):
+        watch_event = WatchEvent(kind, event.path)
+        for callback in self.watches.take(watch_event):
             try:
-                callback(told)
+                callback(watch_event)
             except Exception as error:
                 # A faulty callback must not keep other callbacks or answers back.
                 asyncio.get_running_loop().call_exception_handler(
