@@ -5,7 +5,8 @@
 
 Both brokers run at the same time and the rows alternate between them. In a row several producers send as fast as they
 may under `producer_byte_rate`, all together 10 MB/s. After the first windows the rate is measured, as a part of the
-quota, over three times eleven seconds: a client sends in a burst what its windows allow, and then waits for the next. Meanwhile a bystander, another client id, sends a record every 20 ms: its p99 alone, and beside the others.
+quota, over three times eleven seconds: a client sends in a burst what its windows allow, and then waits for the next.
+Meanwhile a bystander, another client id, sends a record every 20 ms: its p99 alone, and beside the others.
 
 The last row sends the same requests one after the other to both: the greatest difference of `throttle_time_ms`."""
 

@@ -48,6 +48,6 @@ def is_passing(error: OSError) -> bool:
     return error.errno in _FULL | _NO_DESCRIPTORS
 
 
-def told(error: OSError) -> str:
+def cause_of(error: OSError) -> str:
     """The cause, as text in brackets or after a colon."""
     return error.strerror or str(error)

@@ -62,11 +62,11 @@ class MetadataCache:
     def offline_replicas(self, partition: Partition, broker_id: int) -> list[int]:
         """The replicas of a partition that cannot be read, as far as `broker_id`, the owner of this view, knows: their
         brokers are gone, the controller says so, or it has no log of its own replica."""
-        told = self._offline.get(partition.topic_partition, ())
+        unread = self._offline.get(partition.topic_partition, ())
         return [
             number
             for number in partition.replicas
-            if number not in self.brokers or number in told or (number == broker_id and not partition.has_log)
+            if number not in self.brokers or number in unread or (number == broker_id and not partition.has_log)
         ]
 
     def endpoints_for(self, listener_name: str) -> Iterator[tuple[BrokerNode, str, int]]:

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from jesenska.base.backoff import Backoff
 from jesenska.base.errors import ErrorCode, InvalidConfigError, JesenskaError, KafkaError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.broker.config_in_force import ConfigInForce
@@ -85,8 +86,8 @@ _POOL_THREADS = 2
 #: The longest pause before the controller is asked again to move leaderships.
 _STOP_PAUSE_SECONDS = 1.0
 _PROGRESS_SECONDS = 2.0
-#: The message about waiting for a controller is logged at growing intervals.
-_LONGEST_PROGRESS_SECONDS = 60.0
+#: The times between messages about waiting for a controller.
+_MESSAGES = Backoff(_PROGRESS_SECONDS, longest_seconds=60.0, is_first_at_once=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,9 +239,9 @@ class Broker:
         try:
             await self._start(on_progress)
         except (TreeError, JournalError, NodeFormatError) as error:
-            told = error.reason if isinstance(error, TreeError) and error.reason else str(error)
+            cause = error.reason if isinstance(error, TreeError) and error.reason else str(error)
             where = self.config.string("zookeeper.connect") or str(log_dirs_of(self.config)[0])
-            raise JesenskaError(f"The metadata in {where} cannot be written or read: {told}") from error
+            raise JesenskaError(f"The metadata in {where} cannot be written or read: {cause}") from error
 
     async def _start(self, on_progress: Callable[[str], None] | None) -> None:
         config, machine = self.config, self.machine
@@ -286,7 +287,7 @@ class Broker:
         await controlling.controllership.is_settled.wait()
         if not controlling.controllership.is_controller:
             self._accept(serving)
-        await self._wait_to_be_told(serving, on_progress)
+        await self._wait_for_replicas(serving, on_progress)
         await place.until_reached(controlling.features.begin)
         serving.coordinators.take_over()
         if home.is_shared:
@@ -384,14 +385,14 @@ class Broker:
             listener.start()
             logger.info("listener %s takes connections at port %d", listener.name, listener.port)
 
-    async def _wait_to_be_told(self, serving: Serving, on_progress: Callable[[str], None] | None) -> None:
+    async def _wait_for_replicas(self, serving: Serving, on_progress: Callable[[str], None] | None) -> None:
         """Waits until a controller has sent this broker its replicas and the metadata of the cluster."""
         orders, controllership = serving.control.orders, serving.control.controllership
-        pause = silent = 0.0
+        messages, silent = 0, 0.0
         while True:
             try:
                 async with asyncio.timeout(_PROGRESS_SECONDS):
-                    await orders.is_told.wait()
+                    await orders.has_replicas.wait()
                 return
             except TimeoutError:
                 if orders.knows_cluster and not controllership.is_controller:
@@ -400,9 +401,9 @@ class Broker:
                 if controller_id not in (-1, self.broker_id):
                     self._accept(serving)
                 silent += _PROGRESS_SECONDS
-                if on_progress is not None and silent >= pause:
+                if on_progress is not None and silent >= _MESSAGES.seconds(messages + 1):
                     on_progress(self._waits_for(controller_id, serving.place.endpoints))
-                    pause, silent = min(max(2 * pause, _PROGRESS_SECONDS), _LONGEST_PROGRESS_SECONDS), 0.0
+                    messages, silent = messages + 1, 0.0
 
     def _waits_for(self, controller_id: int, endpoints: Sequence[Endpoint]) -> str:
         """A sentence about the controller it waits for, with the address that may be wrong."""

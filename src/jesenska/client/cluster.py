@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from jesenska import __version__
+from jesenska.base.backoff import Backoff
 from jesenska.base.clock import Clock, SystemClock, system_random
 from jesenska.base.errors import (
     ErrorCode,
@@ -31,7 +32,6 @@ from jesenska.base.errors import (
     error_name,
 )
 from jesenska.base.identifiers import NO_UUID, TopicPartition
-from jesenska.client.backoff import Backoff
 from jesenska.client.client_config import ClientConfig
 from jesenska.net.channel import Channel, open_channel
 from jesenska.net.connection import ReadBuffer
@@ -103,7 +103,7 @@ def parse_bootstrap(text: str | Sequence[str]) -> list[tuple[str, int]]:
 #: The fields of a controller's answer that may hold the result of each topic.
 _ANSWERED_IN = ("topics", "responses", "results")
 #: Time for which other brokers are preferred to one that reported a leader that had been replaced.
-_BEHIND_SECONDS = 5.0
+_OUTDATED_SECONDS = 5.0
 #: First reliable version of Metadata for leader epochs: brokers before 2.4 may report outdated ones.
 _RELIABLE_EPOCHS = 9
 
@@ -127,11 +127,11 @@ class Cluster:
         self.request_timeout_seconds = config.request_timeout_seconds
         self.retry_backoff_seconds = config.retry_backoff_seconds
         self.clock: Clock = clock or SystemClock()
-        self._chance = chance or system_random().random
+        chance = chance or system_random().random
         self._network = network
-        self._retry = Backoff(config.retry_backoff_seconds, config.retry_backoff_max_seconds)
-        self._reconnect = Backoff(config.reconnect_backoff_seconds, config.reconnect_backoff_max_seconds)
-        self._connect_timeout = Backoff(config.connect_timeout_seconds, config.connect_timeout_max_seconds)
+        self._retry = Backoff(config.retry_backoff_seconds, config.retry_backoff_max_seconds, chance)
+        self._reconnect = Backoff(config.reconnect_backoff_seconds, config.reconnect_backoff_max_seconds, chance)
+        self._connect_timeout = Backoff(config.connect_timeout_seconds, config.connect_timeout_max_seconds, chance)
         #: Failed attempts to connect in a row, and the time of the next allowed attempt, by address.
         self._failed: dict[tuple[str, int], tuple[int, float]] = {}
         #: The time of the first of these failures, and the time when the next warning is due, by address.
@@ -153,8 +153,8 @@ class Cluster:
         self._newest: dict[str, tuple[uuid.UUID, dict[int, PartitionInfo]]] = {}
         #: The broker that reported each topic; and the brokers that reported replaced leaders, with the time until
         #: which other brokers are preferred.
-        self._told_by: dict[str, tuple[str, int]] = {}
-        self._behind_until: dict[tuple[str, int], float] = {}
+        self._sources: dict[str, tuple[str, int]] = {}
+        self._outdated_until: dict[tuple[str, int], float] = {}
         self._topics_at: dict[str, float] = {}
         self._topics_used_at: dict[str, float] = {}
         #: The last reported number of partitions of each topic; kept as long as `_newest`.
@@ -190,7 +190,7 @@ class Cluster:
                 self.client_id,
                 self._buffer,
                 software_version=__version__,
-                timeout_seconds=self._connect_timeout.seconds(failures + 1, self._chance()),
+                timeout_seconds=self._connect_timeout.seconds(failures + 1),
                 send_buffer_bytes=self.config.send_buffer_bytes,
                 receive_buffer_bytes=self.config.receive_buffer_bytes,
                 network=self._network,
@@ -199,7 +199,7 @@ class Cluster:
         except KafkaError:
             self._failed[host, port] = (
                 failures + 1,
-                self.clock.monotonic() + self._reconnect.seconds(failures + 1, self._chance()),
+                self.clock.monotonic() + self._reconnect.seconds(failures + 1),
             )
             self._tell_of_failures(host, port, failures + 1)
             raise
@@ -249,21 +249,21 @@ class Cluster:
 
     def retry_pause_seconds(self, failures: int) -> float:
         """Returns the pause before a request is sent again after this many failures in a row."""
-        return self._retry.seconds(failures, self._chance())
+        return self._retry.seconds(failures)
 
     async def any_channel(self) -> Channel:
         """Returns a connection to the first broker that answers, in this order: known brokers, then the bootstrap
         list. Brokers that reported replaced leaders come last."""
         now = self.clock.monotonic()
         for address, channel in self._channels.items():
-            if not address[2] and not channel.closed and not self._is_behind(address[:2], now):
+            if not address[2] and not channel.closed and not self._is_outdated(address[:2], now):
                 self._used_at[address] = now
                 return channel
         addresses = list(dict.fromkeys([*((node.host, node.port) for node in self.nodes.values()), *self.bootstrap]))
         # Addresses without a pause before the next attempt come first.
         not_before = {address: self._failed.get(address, (0, 0.0))[1] for address in addresses}
         addresses.sort(
-            key=lambda address: (not_before[address] > now, self._is_behind(address, now), not_before[address])
+            key=lambda address: (not_before[address] > now, self._is_outdated(address, now), not_before[address])
         )
         failure: KafkaError | None = None
         for host, port in addresses:
@@ -274,8 +274,8 @@ class Cluster:
         assert failure is not None
         raise failure
 
-    def _is_behind(self, address: tuple[str, int], now: float) -> bool:
-        return self._behind_until.get(address, now) > now
+    def _is_outdated(self, address: tuple[str, int], now: float) -> bool:
+        return self._outdated_until.get(address, now) > now
 
     async def channel_of(self, broker_id: int, purpose: str = "") -> Channel:
         """Returns a connection to one broker; NetworkException if it is not known or does not answer. A broker answers
@@ -369,7 +369,7 @@ class Cluster:
         )
         answer, channel = await self._ask(self.any_channel, request, MetadataResponse, None)
         has_epochs = channel.version_for(MetadataRequest) >= _RELIABLE_EPOCHS
-        told_by, is_behind = (channel.host, channel.port), False
+        source, is_outdated = (channel.host, channel.port), False
         self.nodes = {item.node_id: Node(item.node_id, item.host, item.port, item.rack) for item in answer.brokers}
         self.controller_id = answer.controller_id
         self.cluster_id = answer.cluster_id
@@ -378,7 +378,7 @@ class Cluster:
         if wanted is None:
             self._topics.clear()
             there = {topic.name for topic in answer.topics}
-            for gone in self._told_by.keys() - there:
+            for gone in self._sources.keys() - there:
                 self._drop(gone)
         for topic in answer.topics:
             name = topic.name or ""
@@ -390,7 +390,7 @@ class Cluster:
                 continue
             partitions = []
             for item in sorted(topic.partitions, key=lambda item: item.partition_index):
-                told = PartitionInfo(
+                answered = PartitionInfo(
                     TopicPartition(name, item.partition_index),
                     item.leader_id,
                     item.leader_epoch if has_epochs else NO_LEADER_EPOCH,
@@ -399,17 +399,17 @@ class Cluster:
                     item.error_code,
                     topic.topic_id,
                 )
-                partitions.append(self._newer(told))
-                is_behind = is_behind or partitions[-1] is not told
+                partitions.append(self._newer(answered))
+                is_outdated = is_outdated or partitions[-1] is not answered
             self._topics[name] = TopicInfo(name, topic.topic_id, topic.is_internal, tuple(partitions))
             self._partition_counts[name] = len(partitions)
             self._topics_at[name] = now
-            self._told_by[name] = told_by
+            self._sources[name] = source
             self._topics_used_at.setdefault(name, now)
-        if is_behind:
-            self._behind_until[told_by] = now + _BEHIND_SECONDS
+        if is_outdated:
+            self._outdated_until[source] = now + _OUTDATED_SECONDS
         elif answer.topics:
-            self._behind_until.pop(told_by, None)
+            self._outdated_until.pop(source, None)
         if self._metadata_idle_seconds is not None:
             for name in [
                 name for name in self._topics if now - self._topics_used_at[name] >= self._metadata_idle_seconds
@@ -421,34 +421,34 @@ class Cluster:
         """Forgets everything about a topic that was deleted or is not used."""
         self._topics.pop(name, None)
         self._newest.pop(name, None)
-        self._told_by.pop(name, None)
+        self._sources.pop(name, None)
         self._topics_at.pop(name, None)
         self._topics_used_at.pop(name, None)
         self._partition_counts.pop(name, None)
 
-    def _newer(self, told: PartitionInfo) -> PartitionInfo:
+    def _newer(self, answered: PartitionInfo) -> PartitionInfo:
         """Returns the reported partition, or the known one if that has a newer leader epoch: a broker that was cut off
         reports the leader before (KIP-320). If topics have no ids, a lower epoch may be that of a new topic, so it is
         accepted."""
-        (name, number), topic_id = told.topic_partition, told.topic_id
+        (name, number), topic_id = answered.topic_partition, answered.topic_id
         known_id, partitions = self._newest.get(name, (topic_id, {}))
         if topic_id != known_id or topic_id == NO_UUID:
             partitions = {}
         self._newest[name] = topic_id, partitions
-        if told.leader_epoch < 0:
-            return told
+        if answered.leader_epoch < 0:
+            return answered
         known = partitions.get(number)
-        if known is None or told.leader_epoch >= known.leader_epoch:
-            partitions[number] = known = told
+        if known is None or answered.leader_epoch >= known.leader_epoch:
+            partitions[number] = known = answered
         return known
 
     def doubt(self, topic: str) -> None:
         """Notes that the known leaders of the topic were replaced: the next look-up asks again, and asks another
         broker if there is one."""
         self.forget_topic(topic)
-        told_by = self._told_by.get(topic)
-        if told_by is not None:
-            self._behind_until[told_by] = self.clock.monotonic() + _BEHIND_SECONDS
+        source = self._sources.get(topic)
+        if source is not None:
+            self._outdated_until[source] = self.clock.monotonic() + _OUTDATED_SECONDS
 
     async def topics(self) -> dict[str, TopicInfo]:
         """Returns all topics; requests them now."""

@@ -7,6 +7,12 @@ answered(id)        the broker has accepted it; id 0 means that it keeps no sess
                     one again
 failed()            it is not known what the broker has accepted: the next request is a first one, and ends the old
                     session
+
+A follower's session is another class (`replication.follower.fetch_session`), since the two share only the count of
+the epoch. A consumer gives all of its partitions to each plan: it has few, and keeps no topic ids in its session. A
+follower has thousands, so it notes single changes, and the cost of a request depends on these alone; it keeps topics
+apart by their ids, and sends only some of the partitions that are new to the leader. After a failure a consumer names
+the old session, which the broker then ends; a follower begins one without a name.
 """
 
 from __future__ import annotations
@@ -38,21 +44,23 @@ class FetchPlan(NamedTuple):
 
 
 class FetchSessionHandler:
-    __slots__ = ("_epoch", "_session_id", "_told")
+    """The session with one broker: its id, the epoch of the next request, and the partitions that the broker has."""
+
+    __slots__ = ("_epoch", "_sent", "_session_id")
 
     def __init__(self) -> None:
         self._session_id = _NO_SESSION
         self._epoch = _FIRST_EPOCH
         #: The partitions of the session, as the broker has them.
-        self._told: dict[TopicPartition, Asked] = {}
+        self._sent: dict[TopicPartition, Asked] = {}
 
     def plan(self, wanted: Mapping[TopicPartition, Asked]) -> FetchPlan:
         """Returns the next request, for these partitions. The caller then calls `answered` or `failed`."""
-        told, self._told = self._told, dict(wanted)
+        sent, self._sent = self._sent, dict(wanted)
         if self._epoch == _FIRST_EPOCH:
             return FetchPlan(self._session_id, _FIRST_EPOCH, dict(wanted), [])
-        moved = {key: asked for key, asked in wanted.items() if told.get(key) != asked}
-        return FetchPlan(self._session_id, self._epoch, moved, [key for key in told if key not in wanted])
+        moved = {key: asked for key, asked in wanted.items() if sent.get(key) != asked}
+        return FetchPlan(self._session_id, self._epoch, moved, [key for key in sent if key not in wanted])
 
     def answered(self, session_id: int) -> None:
         """Notes an answer without an error, with this session id."""

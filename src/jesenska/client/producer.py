@@ -684,7 +684,7 @@ class Producer:
             queue.next_sequence = (queue.next_sequence - batch.record_count) % _SEQUENCES
         queue.queue.extendleft(reversed(parts))
         # A caller that waits for the batch waits for both parts.
-        parts[1].future.add_done_callback(partial(_told, batch))
+        parts[1].future.add_done_callback(partial(_set_answered, batch))
         queue.busy = False
         self._mark_ready(queue)
 
@@ -740,7 +740,7 @@ def _tell_records(topic_partition: TopicPartition, batch: _Batch, of_batch: asyn
             future.set_result(RecordMetadata(topic_partition.topic, topic_partition.partition, offset, append_time_ms))
 
 
-def _told(batch: _Batch, of_last_part: asyncio.Future[tuple[int, int]]) -> None:
+def _set_answered(batch: _Batch, of_last_part: asyncio.Future[tuple[int, int]]) -> None:
     """Marks a split batch as answered when its last part is answered."""
     if not batch.future.done():
         batch.future.set_result((-1, -1))

@@ -8,18 +8,18 @@ effects out (`work`)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Final
+from collections.abc import Callable, Generator, Iterable, Sequence
+from typing import Any, Final, NamedTuple
 
 from jesenska.base.errors import InvalidRequestError
 from jesenska.config.layers import BrokerConfig
 from jesenska.controller.changes.change_machine import ChangeMachine, Work
 from jesenska.controller.changes.change_nodes import delete_old, node_number
-from jesenska.controller.changes.change_state import Asking, ChangeState, Steps, refusal, write
+from jesenska.controller.changes.change_state import Asking, ChangeState, Steps, write_plan
 from jesenska.controller.context import ControllerContext
-from jesenska.controller.effects import Children, Get, Read
+from jesenska.controller.effects import Children, Get, Read, Write
 from jesenska.controller.events import EVERYTHING, CreateAcls, DeleteAcls, Look, ReadAcls
-from jesenska.controller.plans.config_changes import ToldChanges
+from jesenska.controller.plans.config_changes import ChangeNodes
 from jesenska.metadata import paths
 from jesenska.metadata.acl_nodes import (
     acl_path,
@@ -32,15 +32,11 @@ from jesenska.metadata.acl_nodes import (
 )
 from jesenska.metadata.nodes import NodeFormatError
 from jesenska.metadata.tree_operations import (
-    BadVersionError,
     Create,
     Delete,
-    MultiError,
-    NodeExistsError,
     NoNodeError,
     Operation,
     SetData,
-    TreeError,
 )
 from jesenska.security.acls import AclBinding, Acls, Entries, PatternType, ResourcePattern, ResourceType
 
@@ -59,14 +55,14 @@ class AclChanges(ChangeMachine):
         self._shared = shared = ChangeState(broker_id, ControllerContext(), config)
         self._acls = acls
         self._last_change = dict.fromkeys(_CHANGES, -1)
-        self._told_changes = ToldChanges()
+        self._change_nodes = ChangeNodes()
         super().__init__(
             shared, {ReadAcls: self._start, CreateAcls: self._create, DeleteAcls: self._delete, Look: self._look}
         )
 
-    def _told(self, event: Work, error: Exception) -> Exception:
+    def _error_for_client(self, event: Work, error: Exception) -> Exception:
         """A start tries again while the tree is out of reach: it gets the tree's own errors."""
-        return error if isinstance(event, ReadAcls) else super()._told(event, error)
+        return error if isinstance(event, ReadAcls) else super()._error_for_client(event, error)
 
     # --- the content of the tree -------------------------------------------------------------------------------------
 
@@ -110,7 +106,7 @@ class AclChanges(ChangeMachine):
         at = [f"{directory}/{name}" for _, name in new]
         patterns: dict[ResourcePattern, None] = {}
         for path, node in zip(at, (yield Read(tuple(map(Get, at)))), strict=True):
-            self._told_changes.add(path, self._shared.now_ms)
+            self._change_nodes.add(path, self._shared.now_ms)
             if node is None:
                 continue
             try:
@@ -143,7 +139,7 @@ class AclChanges(ChangeMachine):
             except Exception as error:
                 errors[pattern] = self._for_clients(error)
         self._shared.answer(event.token, [errors[binding.pattern] for binding in event.bindings])
-        yield from delete_old(self._shared, self._told_changes, paths.ACL_CHANGES)
+        yield from delete_old(self._shared, self._change_nodes, paths.ACL_CHANGES)
 
     def _delete(self, event: DeleteAcls) -> Steps:
         chosen: dict[AclBinding, int] = {}
@@ -161,30 +157,37 @@ class AclChanges(ChangeMachine):
             for binding in bindings:
                 results[chosen[binding]].append((binding, failure))
         self._shared.answer(event.token, results)
-        yield from delete_old(self._shared, self._told_changes, paths.ACL_CHANGES)
+        yield from delete_old(self._shared, self._change_nodes, paths.ACL_CHANGES)
 
     def _change(self, pattern: ResourcePattern, edit: Callable[[Entries], Entries]) -> Steps:
         """Writes the edited entries of a pattern, and a change node, unless nothing changes."""
         if not can_be_named(pattern):
             raise InvalidRequestError(f"ACL binding contains invalid resource name: {pattern.name}")
-        path = acl_path(pattern)
-        for attempt in range(_ATTEMPTS_MAX):
-            (node,) = yield Read((Get(path),))
-            before = frozenset() if node is None else decode_acls(node[0])
-            after = edit(before)
-            if after == before:
-                break
-            tell = Create(change_prefix(pattern), encode_acl_change(pattern), sequential=True)
-            try:
-                results = yield from write((_written(path, node, after), tell))
-                self._told_changes.add(results[-1].path, self._shared.now_ms)
-                break
-            except (MultiError, TreeError) as error:
-                if attempt == _ATTEMPTS_MAX - 1 or not isinstance(
-                    refusal(error), BadVersionError | NodeExistsError | NoNodeError
-                ):
-                    raise
-        self._acls.put(pattern, after)
+        plan, results = yield from write_plan(
+            (yield from _planned(pattern, edit)), lambda _: _planned(pattern, edit), _ATTEMPTS_MAX
+        )
+        if results:
+            self._change_nodes.add(results[-1].path, self._shared.now_ms)
+        self._acls.put(pattern, plan.entries)
+
+
+class _AclPlan(NamedTuple):
+    """The entries that a pattern is to have, and the operations for that: none if it has them."""
+
+    operations: tuple[Operation, ...]
+    entries: Entries
+
+
+def _planned(pattern: ResourcePattern, edit: Callable[[Entries], Entries]) -> Generator[Read | Write, Any, _AclPlan]:
+    """Reads a pattern's entries, and plans their edit."""
+    path = acl_path(pattern)
+    (node,) = yield Read((Get(path),))
+    before = frozenset() if node is None else decode_acls(node[0])
+    after = edit(before)
+    if after == before:
+        return _AclPlan((), after)
+    tell = Create(change_prefix(pattern), encode_acl_change(pattern), sequential=True)
+    return _AclPlan((_written(path, node, after), tell), after)
 
 
 def _written(path: str, node: tuple[bytes, int] | None, entries: Entries) -> Operation:

@@ -97,6 +97,6 @@ class Controller(ChangeMachine):
         """A topic's settings in force."""
         return self._shared.topic_config(name)
 
-    def _told(self, event: Work, error: Exception) -> Exception:
+    def _error_for_client(self, event: Work, error: Exception) -> Exception:
         # The runtime of the controller gets the tree's own error for these.
-        return error if isinstance(event, (Started, BrokerCame)) else super()._told(event, error)
+        return error if isinstance(event, (Started, BrokerCame)) else super()._error_for_client(event, error)

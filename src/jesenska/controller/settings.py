@@ -6,15 +6,16 @@ broker's for itself. A decider: events in, effects out (`work`)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from typing import Any
 
 from jesenska.config.layers import BrokerConfig, TopicConfig
 from jesenska.controller.changes.change_machine import ChangeMachine
 from jesenska.controller.changes.change_nodes import delete_old
-from jesenska.controller.changes.change_state import ChangeState, Steps, refusal, write
+from jesenska.controller.changes.change_state import ChangeState, Steps, refusal, write, write_plan
 from jesenska.controller.changes.config_looks import ConfigLooks, config_in
 from jesenska.controller.context import ConfigView, ControllerContext
-from jesenska.controller.effects import Get, Read, SettingsChanged
+from jesenska.controller.effects import Get, Read, SettingsChanged, Write
 from jesenska.controller.events import (
     EVERYTHING,
     AlterBrokerSettings,
@@ -24,8 +25,8 @@ from jesenska.controller.events import (
     TopicsNew,
 )
 from jesenska.controller.plans.config_changes import (
+    ChangeNodes,
     ConfigPlan,
-    ToldChanges,
     plan_broker_config,
     plan_broker_config_replaced,
     plan_client_config,
@@ -35,11 +36,9 @@ from jesenska.controller.plans.config_changes import (
 from jesenska.metadata import paths
 from jesenska.metadata.nodes import NodeFormatError
 from jesenska.metadata.tree_operations import (
-    BadVersionError,
     Create,
     MultiError,
     NodeExistsError,
-    NoNodeError,
     TreeError,
 )
 
@@ -57,8 +56,8 @@ class Settings(ChangeMachine):
         self._context = context = ControllerContext(configs=dict(configs))
         self._shared = shared = ChangeState(broker_id, context, config)
         self._is_topic = is_topic
-        self._told_changes = ToldChanges()
-        self._looks = ConfigLooks(shared, self._found, self._told_of, (*paths.ENTITY_KINDS, *paths.CLIENT_KINDS))
+        self._change_nodes = ChangeNodes()
+        self._looks = ConfigLooks(shared, self._found, self._remember, (*paths.ENTITY_KINDS, *paths.CLIENT_KINDS))
         super().__init__(
             shared,
             {
@@ -146,21 +145,16 @@ class Settings(ChangeMachine):
         plan = make()
         if validate_only:
             return
-        for attempt in range(_ATTEMPTS_MAX):
-            try:
-                results = yield from write(plan.operations)
-                break
-            except (MultiError, TreeError) as error:
-                if attempt == _ATTEMPTS_MAX - 1 or not isinstance(
-                    refusal(error), BadVersionError | NodeExistsError | NoNodeError
-                ):
-                    raise
+
+        def make_again(plan: ConfigPlan) -> Generator[Read | Write, Any, ConfigPlan]:
             yield from self._looks.entities([plan.entity])
-            plan = make()
+            return make()
+
+        plan, results = yield from write_plan(plan, make_again, _ATTEMPTS_MAX)
         plan.apply(self._context)
-        self._told_of(results[-1].path)
+        self._remember(results[-1].path)
         self._act(plan.entity)
-        yield from delete_old(self._shared, self._told_changes, paths.CONFIG_CHANGES)
+        yield from delete_old(self._shared, self._change_nodes, paths.CONFIG_CHANGES)
 
     # --- the content of the tree -------------------------------------------------------------------------------------
 
@@ -198,9 +192,9 @@ class Settings(ChangeMachine):
         for setting, reason in self._shared.topic_config(name).refused:
             self._shared.say("error", f"topic {name}: {setting} in the tree has no effect: {reason}")
 
-    def _told_of(self, path: str) -> None:
+    def _remember(self, path: str) -> None:
         """Remembers a new node under /config/changes, which is deleted when it is old."""
-        self._told_changes.add(path, self._shared.now_ms)
+        self._change_nodes.add(path, self._shared.now_ms)
 
     def _act(self, entity: str) -> None:
         if entity.startswith("brokers/"):

@@ -34,7 +34,7 @@ _LOAD_BYTES = 4 * 1024 * 1024
 _LOAD_KEYS = 2000
 _LOAD_RECORDS = 200
 #: Damaged batches that are reported one by one; the rest is counted.
-_TOLD_MAX = 10
+_LOGGED_MAX = 10
 _DAMAGE = (CorruptMessageError, InvalidRecordError, UnsupportedForMessageFormatError)
 
 
@@ -101,9 +101,9 @@ class Loader:
                 )
             offset = moved
         topic_partition = log.topic_partition
-        if self._damaged > _TOLD_MAX:
+        if self._damaged > _LOGGED_MAX:
             logger.error(
-                "%s: %d places are damaged, the first %d are told above", topic_partition, self._damaged, _TOLD_MAX
+                "%s: %d places are damaged, the first %d are told above", topic_partition, self._damaged, _LOGGED_MAX
             )
         for number, (record, of, counts) in enumerate(self._loading.left_open()):
             self._replay_open(record, of, counts)
@@ -174,5 +174,5 @@ class Loader:
 
     def _tell_damage(self, what: str) -> None:
         self._damaged += 1
-        if self._damaged <= _TOLD_MAX:
+        if self._damaged <= _LOGGED_MAX:
             logger.error("%s: %s. %s", self._log.topic_partition, what, self._lost)

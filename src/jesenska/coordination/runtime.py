@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar
 
+from jesenska.base.backoff import Backoff
 from jesenska.base.clock import Clock
 from jesenska.base.errors import CoordinatorLoadInProgressError, KafkaError, NotCoordinatorError
 from jesenska.coordination.loader import Loader, Reading
@@ -39,7 +40,7 @@ from jesenska.replication.partition import Partition
 logger = logging.getLogger(__name__)
 
 #: The pause between two attempts at loading a partition whose log cannot be read; it doubles after each.
-_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.25, 30.0
+_BACKOFF = Backoff(first_seconds=0.25, longest_seconds=30.0)
 
 S = TypeVar("S", bound=Shard)
 
@@ -73,6 +74,7 @@ class _Hosted(Generic[S]):
 
     __slots__ = (
         "epoch",
+        "events",
         "gone",
         "has_failed",
         "last_token",
@@ -85,7 +87,6 @@ class _Hosted(Generic[S]):
         "shard",
         "timer",
         "timer_ms",
-        "told",
     )
 
     def __init__(self, number: int, shard: S, partition: Partition, timeout_ms: int) -> None:
@@ -98,7 +99,7 @@ class _Hosted(Generic[S]):
         self.has_failed = False
         self.gone = False
         #: Events for every shard that came before it was ready.
-        self.told: list[Any] = []
+        self.events: list[Any] = []
         self.replies: dict[Token, Reply] = {}
         self.last_token = 0
         self.loading: asyncio.Task[None] | None = None
@@ -123,8 +124,8 @@ class Runtime(Generic[S]):
 
     # --- coming and going --------------------------------------------------------------------------------------------
 
-    def lead(self, number: int, partition: Partition, told: Iterable[Any] = ()) -> None:
-        """Starts the shard of a partition that this broker leads. `told` are events for the new shard, as for `tell`.
+    def lead(self, number: int, partition: Partition, events: Iterable[Any] = ()) -> None:
+        """Starts the shard of a partition that this broker leads. `events` are for the new shard, as in `tell`.
         A shard that is here already goes on in the partition's epoch."""
         hosted = self._hosted.get(number)
         if hosted is not None:
@@ -132,7 +133,7 @@ class Runtime(Generic[S]):
             return
         log = partition.leader_log()
         hosted = self._hosted[number] = _Hosted(number, self._tenant.new_shard(), partition, self._tenant.timeout_ms)
-        hosted.told += told
+        hosted.events += events
         if log.log_end_offset == log.log_start_offset:
             self._finish_loading(hosted)
         else:
@@ -156,8 +157,9 @@ class Runtime(Generic[S]):
             self.resign(number)
 
     async def _load(self, hosted: _Hosted[S], log: PartitionLog) -> None:
-        begun, pause = self._clock.monotonic(), _FIRST_PAUSE_SECONDS
+        begun, failures = self._clock.monotonic(), 0
         while True:
+            pause = _BACKOFF.seconds(failures + 1)
             loader = Loader(
                 log,
                 self._reading,
@@ -186,7 +188,7 @@ class Runtime(Generic[S]):
             hosted.has_failed = True
             hosted.renew(self._tenant.new_shard(), self._tenant.timeout_ms)
             await asyncio.sleep(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+            failures += 1
         self._finish_loading(hosted)
         seconds = self._clock.monotonic() - begun
         logger.info(
@@ -207,8 +209,8 @@ class Runtime(Generic[S]):
         hosted.shard.finish_replay(self._now())
         hosted.ready = True
         hosted.loading = None
-        told, hosted.told = hosted.told, []
-        for event in told:
+        events, hosted.events = hosted.events, []
+        for event in events:
             self._handle(hosted, event)
         self._schedule(hosted)
 
@@ -260,7 +262,7 @@ class Runtime(Generic[S]):
             if hosted.ready:
                 self._handle(hosted, event)
             else:
-                hosted.told.append(event)
+                hosted.events.append(event)
 
     # --- events ------------------------------------------------------------------------------------------------------
 

@@ -32,7 +32,14 @@ from jesenska.log.disk.files import FileLayer
 from jesenska.log.partition.recovery import CLEANED_SUFFIX
 from jesenska.log.segments.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX
 from jesenska.records.encode import reencode_batch
-from jesenska.records.header import LENGTH_OVERHEAD, MAGIC_OFFSET, MAGIC_V2, Attributes, read_header
+from jesenska.records.header import (
+    LENGTH_OVERHEAD,
+    LOG_APPEND_TIME_BIT,
+    MAGIC_OFFSET,
+    MAGIC_V2,
+    read_batch_length,
+    read_header,
+)
 from jesenska.records.message_set import decode_message_set, whole_messages
 from jesenska.records.record import Record
 
@@ -94,7 +101,7 @@ def _frame(file: BinaryIO, position: int) -> tuple[int, int] | None:
     """Returns the size and magic of the batch or message at a position; None at the end of the file."""
     file.seek(position)
     head = file.read(MAGIC_OFFSET + 1)
-    return (int.from_bytes(head[8:12], "big", signed=True), head[MAGIC_OFFSET]) if len(head) > MAGIC_OFFSET else None
+    return (read_batch_length(head), head[MAGIC_OFFSET]) if len(head) > MAGIC_OFFSET else None
 
 
 def _last_indexed(index: Path) -> int:
@@ -230,7 +237,7 @@ def _batch(records: list[Record], attributes: int) -> bytearray:
     kept = attributes & _CODEC_MASK
     append_time = None
     if attributes & _APPEND_TIME_BIT:
-        kept |= Attributes.LOG_APPEND_TIME
+        kept |= LOG_APPEND_TIME_BIT
         append_time = records[0].timestamp_ms
     first, last = records[0].offset, records[-1].offset
     return reencode_batch(records, first, last - first, kept, append_time)

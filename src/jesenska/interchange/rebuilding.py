@@ -108,7 +108,7 @@ def _nodes_of_cluster(
     """Returns the nodes that do not belong to a topic: those of the backup, with ids and epochs that are not in any
     log."""
     brokers = {item.broker_id for item in inventories}
-    nodes = {} if backup is None else {path: node for path, node in backup.items() if not _is_built_anew(path)}
+    nodes = {} if backup is None else {path: node for path, node in backup.items() if not _is_rebuilt(path)}
     for path in paths.PERSISTENT_PATHS:
         nodes.setdefault(path, Node(None))
     nodes[paths.CLUSTER_ID] = Node(encode_cluster_id(cluster_id))
@@ -218,7 +218,7 @@ def _cluster_of(inventories: Sequence[Inventory], backup: Mapping[str, Node] | N
     return clusters[0]
 
 
-def _is_built_anew(path: str) -> bool:
+def _is_rebuilt(path: str) -> bool:
     """True for topics and their states, and for nodes that describe only the current moment."""
     return is_left_out(path) or path.startswith((paths.TOPICS + "/", paths.DELETE_TOPICS + "/"))
 

@@ -192,7 +192,7 @@ def _drop_others(
 ) -> dict[str, TopicNode]:
     """Changes the nodes so that this broker has the only replicas; returns the remaining topics."""
     left: dict[str, TopicNode] = {}
-    behind: list[str] = []
+    out_of_sync: list[str] = []
     empty: list[str] = []
     gone: list[str] = []
     for name, topic in topics.items():
@@ -213,7 +213,7 @@ def _drop_others(
             except NodeFormatError as error:
                 raise _unreadable("the tree", path, error) from error
             if partition in mine and broker_id not in state.isr:
-                behind.append(f"{name}-{partition}")
+                out_of_sync.append(f"{name}-{partition}")
             alone_state = PartitionStateNode(broker_id, state.leader_epoch + 1, (broker_id,), state.controller_epoch)
             nodes[path] = Node(alone_state.encode(), node.version + 1)
         left[name] = alone
@@ -223,8 +223,8 @@ def _drop_others(
         notes.append(f"Left out, since this broker has no partition of them: {_some(gone)}.")
     if empty:
         notes.append(f"Empty here, since only other brokers have them: {_some(empty)}.")
-    if behind:
-        notes.append(f"Not in sync here, so the newest records may be missing: {_some(behind)}.")
+    if out_of_sync:
+        notes.append(f"Not in sync here, so the newest records may be missing: {_some(out_of_sync)}.")
     return left
 
 

@@ -591,11 +591,11 @@ class LogDirectories:
             path = mark_deleted(log)
         except OSError as error:
             self._undeleted[topic_partition] = log
-            told = (
+            text = (
                 f"{log.directory} cannot be renamed for deletion: {error.strerror}. Mend that, and delete the topic "
                 f"again."
             )
-            raise KafkaStorageError(told) from error
+            raise KafkaStorageError(text) from error
         self._doomed.add(self._elapsed_ms(now_ms) + log.config.file_delete_delay_ms, [path])
 
     def sync_names(self) -> None:

@@ -21,6 +21,8 @@ logger = logging.getLogger(__name__)
 
 
 class SegmentFacts(NamedTuple):
+    """The facts about a segment by which retention chooses what to delete."""
+
     base_offset: int
     #: Base offset of the next segment, or the log end offset.
     end_offset: int

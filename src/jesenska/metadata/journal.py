@@ -63,11 +63,11 @@ CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL);
 
 
 class _Statement(NamedTuple):
-    """SQL over rows of values: `before`, the placeholders of each row, `behind`."""
+    """SQL over rows of values: `before`, the placeholders of each row, `after`."""
 
     before: str
     row: str
-    behind: str
+    after: str
 
 
 _DELETE = _Statement("DELETE FROM nodes WHERE path IN (", "?", ")")
@@ -100,7 +100,7 @@ _PREPARED_STATEMENTS = 512
 
 @cache
 def _sql(statement: _Statement, rows: int) -> str:
-    return statement.before + ",".join([statement.row] * rows) + statement.behind
+    return statement.before + ",".join([statement.row] * rows) + statement.after
 
 
 class _Effect:

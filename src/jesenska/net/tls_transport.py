@@ -26,7 +26,7 @@ from typing import Any
 
 from jesenska.base.limits import TLS_HANDSHAKE_SECONDS, TLS_HANDSHAKE_STEPS_PER_TURN
 from jesenska.base.regions import FileRegion
-from jesenska.net.transport import Piece, Transport, TransportFor, TruncatedError, is_gone, nobody, nobody_broken
+from jesenska.net.transport import Piece, Transport, TransportFor, TruncatedError, ignore, ignore_reason, is_gone
 
 #: Bytes that are encrypted together.
 _PIECE_MAX_BYTES = 256 * 1024
@@ -307,7 +307,7 @@ class TlsTransport(Transport):
         self._queue.clear()
         self.unsent_bytes = self._wire_plain_bytes = 0
         self._wire = memoryview(b"")
-        self._on_drained, self._on_broken, self._on_secured = nobody, nobody_broken, None
+        self._on_drained, self._on_broken, self._on_secured = ignore, ignore_reason, None
         self.sock.close()
 
     def _say_goodbye(self) -> None:

@@ -240,7 +240,7 @@ class PlainTransport(Transport):
                 piece.release()
         self._queue.clear()
         self.unsent_bytes = 0
-        self._on_drained, self._on_broken = nobody, nobody_broken
+        self._on_drained, self._on_broken = ignore, ignore_reason
         self.sock.close()
 
 
@@ -255,11 +255,11 @@ def is_gone(sock: socket.socket) -> bool:
         return True
 
 
-def nobody() -> None:
+def ignore() -> None:
     """Replaces `on_drained` once a transport is closed."""
 
 
-def nobody_broken(reason: str) -> None:
+def ignore_reason(reason: str) -> None:
     """Replaces `on_broken` once a transport is closed."""
 
 

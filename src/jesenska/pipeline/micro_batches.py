@@ -137,8 +137,8 @@ class MicroBatch:
 
     def _where_to_go_on(self) -> str:
         """Part of a sentence: the offsets at which a query goes on after this micro-batch."""
-        is_told = self.ends.startswith("{") and "\n" not in self.ends
-        return f"; one that goes on where the other has ended begins at startingOffsets={self.ends}" if is_told else ""
+        has_ends = self.ends.startswith("{") and "\n" not in self.ends
+        return f"; one that goes on where the other has ended begins at startingOffsets={self.ends}" if has_ends else ""
 
 
 def _kept(ends: str) -> str:

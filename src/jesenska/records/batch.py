@@ -21,6 +21,7 @@ from jesenska.records.header import (
     HEADER_SIZE,
     LEADER_EPOCH_OFFSET,
     LENGTH_OVERHEAD,
+    LOW_ATTRIBUTES_OFFSET,
     MAGIC_V2,
     NO_LEADER_EPOCH,
     NO_PRODUCER_EPOCH,
@@ -29,7 +30,7 @@ from jesenska.records.header import (
     NO_TIMESTAMP,
     PRODUCER_ID_OFFSET,
     SMALLEST_LENGTH,
-    Attributes,
+    TRANSACTIONAL_BIT,
     BatchHeader,
     Buffer,
     Codec,
@@ -46,7 +47,6 @@ __all__ = [
     "NO_PRODUCER_ID",
     "NO_SEQUENCE",
     "NO_TIMESTAMP",
-    "Attributes",
     "BatchHeader",
     "Buffer",
     "Codec",
@@ -129,5 +129,5 @@ def stamp_producer(
     end = position + read_header(buffer, position).size_bytes
     _PRODUCER.pack_into(buffer, position + PRODUCER_ID_OFFSET, producer_id, producer_epoch, base_sequence)
     if is_transactional:
-        buffer[position + ATTRIBUTES_OFFSET + 1] |= Attributes.TRANSACTIONAL
+        buffer[position + LOW_ATTRIBUTES_OFFSET] |= TRANSACTIONAL_BIT
     _CRC.pack_into(buffer, position + CRC_OFFSET, codec.crc32c(buffer, position + ATTRIBUTES_OFFSET, end))

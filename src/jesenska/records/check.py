@@ -31,7 +31,7 @@ from typing import NamedTuple
 from jesenska.base.limits import DECOMPRESSED_BATCH_MAX_BYTES
 from jesenska.records import codec
 from jesenska.records.compression import decompress_pieces
-from jesenska.records.header import HEADER_SIZE, BatchHeader, Codec
+from jesenska.records.header import CODEC_MASK, HEADER_SIZE, BatchHeader, Codec
 
 NEWEST_PRODUCE_VERSION = 13
 _INT64_MIN = -(1 << 63)
@@ -55,7 +55,7 @@ class CheckRules(NamedTuple):
 
     def wants_other_codec(self, header: BatchHeader) -> bool:
         """True for a batch that must be compressed again with another codec."""
-        return self.codec >= 0 and header.attributes & 7 != self.codec
+        return self.codec >= 0 and header.attributes & CODEC_MASK != self.codec
 
 
 class MovingRules:
@@ -112,7 +112,7 @@ def check_within(
         rules.earliest_timestamp_ms,
         rules.latest_timestamp_ms,
     )
-    if not header.attributes & 7:
+    if not header.attributes & CODEC_MASK:
         return [header], 0
     walker = codec.Walker(
         header.record_count,
@@ -127,7 +127,7 @@ def check_within(
     made = 0
     with memoryview(buffer) as view:
         for piece in decompress_pieces(
-            Codec(header.attributes & 7), view[HEADER_SIZE : header.size_bytes], rules.decompressed_max_bytes
+            Codec(header.attributes & CODEC_MASK), view[HEADER_SIZE : header.size_bytes], rules.decompressed_max_bytes
         ):
             made += len(piece)
             if made > budget_bytes:

@@ -21,7 +21,7 @@ from jesenska.base.limits import DECOMPRESSED_BATCH_MAX_BYTES
 from jesenska.records import codec as records_codec
 from jesenska.records.batch import iter_headers, read_header, verify_crc
 from jesenska.records.compression import decompress
-from jesenska.records.header import HEADER_SIZE, BatchHeader, Buffer, Codec
+from jesenska.records.header import CODEC_MASK, HEADER_SIZE, BatchHeader, Buffer, Codec
 from jesenska.records.record import Record
 
 _MARKER_KEY = Struct(">hh")
@@ -47,7 +47,7 @@ def records_of(
     """Returns the bytes of the batch's records, decompressed if they are compressed. InvalidRecordError as in
     `decompress`."""
     body = memoryview(buffer)[position + HEADER_SIZE : position + header.size_bytes]
-    number = header.attributes & 7
+    number = header.attributes & CODEC_MASK
     if not number:
         return body
     if number > Codec.ZSTD:

@@ -13,17 +13,20 @@ from jesenska.records import codec as records_codec
 from jesenska.records.compression import compress
 from jesenska.records.header import (
     ATTRIBUTES_OFFSET,
+    CODEC_MASK,
+    CONTROL_BIT,
     CRC_OFFSET,
     HEADER,
     HEADER_SIZE,
     LENGTH_OVERHEAD,
+    LOG_APPEND_TIME_BIT,
     MAGIC_V2,
     NO_LEADER_EPOCH,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     NO_SEQUENCE,
     NO_TIMESTAMP,
-    Attributes,
+    TRANSACTIONAL_BIT,
     BatchHeader,
     Buffer,
     Codec,
@@ -41,11 +44,11 @@ def attributes_of(codec: Codec, is_transactional: bool, is_control: bool, log_ap
     """Returns the attributes field for these properties."""
     attributes = int(codec)
     if log_append_time:
-        attributes |= Attributes.LOG_APPEND_TIME
+        attributes |= LOG_APPEND_TIME_BIT
     if is_transactional:
-        attributes |= Attributes.TRANSACTIONAL
+        attributes |= TRANSACTIONAL_BIT
     if is_control:
-        attributes |= Attributes.CONTROL
+        attributes |= CONTROL_BIT
     return int(attributes)
 
 
@@ -66,7 +69,7 @@ def seal_batch(
 ) -> bytearray:
     """Compresses the records after the 61 bytes left free in `batch` and writes the header with its CRC; returns the
     finished batch, `batch` itself if nothing was compressed."""
-    codec = Codec(attributes & Attributes.CODEC_MASK)
+    codec = Codec(attributes & CODEC_MASK)
     if codec:
         with memoryview(batch) as view:
             packed = compress(codec, view[HEADER_SIZE:], level)
@@ -188,7 +191,7 @@ def reencode_batch(
         count += 1
     return seal_batch(
         batch,
-        attributes if count else attributes & ~Attributes.CODEC_MASK,
+        attributes if count else attributes & ~CODEC_MASK,
         count,
         NO_TIMESTAMP if base_timestamp is None else base_timestamp,
         largest if max_timestamp is None else max_timestamp,

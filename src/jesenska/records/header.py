@@ -33,44 +33,54 @@ Left out: the records (check.py, record.py).
 
 from __future__ import annotations
 
-from enum import IntEnum, IntFlag
+from enum import IntEnum
 from struct import Struct
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from jesenska.base.errors import CorruptMessageError, UnsupportedForMessageFormatError
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
-BASE_OFFSET = 0
-BATCH_LENGTH_OFFSET = 8
-LEADER_EPOCH_OFFSET = 12
-MAGIC_OFFSET = 16
-CRC_OFFSET = 17
-ATTRIBUTES_OFFSET = 21
-LAST_OFFSET_DELTA_OFFSET = 23
-BASE_TIMESTAMP_OFFSET = 27
-MAX_TIMESTAMP_OFFSET = 35
-PRODUCER_ID_OFFSET = 43
-PRODUCER_EPOCH_OFFSET = 51
-BASE_SEQUENCE_OFFSET = 53
-RECORD_COUNT_OFFSET = 57
+BASE_OFFSET: Final = 0
+BATCH_LENGTH_OFFSET: Final = 8
+LEADER_EPOCH_OFFSET: Final = 12
+MAGIC_OFFSET: Final = 16
+CRC_OFFSET: Final = 17
+ATTRIBUTES_OFFSET: Final = 21
+LAST_OFFSET_DELTA_OFFSET: Final = 23
+BASE_TIMESTAMP_OFFSET: Final = 27
+MAX_TIMESTAMP_OFFSET: Final = 35
+PRODUCER_ID_OFFSET: Final = 43
+PRODUCER_EPOCH_OFFSET: Final = 51
+BASE_SEQUENCE_OFFSET: Final = 53
+RECORD_COUNT_OFFSET: Final = 57
+#: The low byte of the attributes, with all bits that have a meaning.
+LOW_ATTRIBUTES_OFFSET: Final = 22
 #: Bytes of the header; the records begin here.
-HEADER_SIZE = 61
+HEADER_SIZE: Final = 61
 #: Bytes of base_offset and batch_length, which `batch_length` does not count.
-LENGTH_OVERHEAD = 12
+LENGTH_OVERHEAD: Final = 12
 #: Bytes up to and including the magic, the least that is needed to recognise a batch.
-FRAME_SIZE = 17
+FRAME_SIZE: Final = 17
 #: The smallest value of the length field in any format (an empty message of v0).
-SMALLEST_LENGTH = 14
+SMALLEST_LENGTH: Final = 14
 
-NO_TIMESTAMP = -1
-NO_PRODUCER_ID = -1
-NO_PRODUCER_EPOCH = -1
-NO_SEQUENCE = -1
-NO_LEADER_EPOCH = -1
-MAGIC_V2 = 2
+NO_TIMESTAMP: Final = -1
+NO_PRODUCER_ID: Final = -1
+NO_PRODUCER_EPOCH: Final = -1
+NO_SEQUENCE: Final = -1
+NO_LEADER_EPOCH: Final = -1
+MAGIC_V2: Final = 2
+
+#: The bits of the attributes.
+CODEC_MASK: Final = 0x07
+LOG_APPEND_TIME_BIT: Final = 0x08
+TRANSACTIONAL_BIT: Final = 0x10
+CONTROL_BIT: Final = 0x20
+DELETE_HORIZON_BIT: Final = 0x40
 
 HEADER = Struct(">qiibIhiqqqhii")
+_INT32 = Struct(">i")
 _SEQUENCES = 1 << 31
 
 
@@ -80,14 +90,6 @@ class Codec(IntEnum):
     SNAPPY = 2
     LZ4 = 3
     ZSTD = 4
-
-
-class Attributes(IntFlag):
-    CODEC_MASK = 0x07
-    LOG_APPEND_TIME = 0x08
-    TRANSACTIONAL = 0x10
-    CONTROL = 0x20
-    DELETE_HORIZON = 0x40
 
 
 class TimestampType(IntEnum):
@@ -128,31 +130,31 @@ class BatchHeader(NamedTuple):
     @property
     def codec(self) -> Codec:
         """The codec; ValueError for the three numbers that no codec has. `check_batches` refuses such batches."""
-        return Codec(self.attributes & 0x07)
+        return Codec(self.attributes & CODEC_MASK)
 
     @property
     def is_compressed(self) -> bool:
-        return self.attributes & 0x07 != 0
+        return self.attributes & CODEC_MASK != 0
 
     @property
     def is_transactional(self) -> bool:
-        return self.attributes & 0x10 != 0
+        return self.attributes & TRANSACTIONAL_BIT != 0
 
     @property
     def is_control(self) -> bool:
-        return self.attributes & 0x20 != 0
+        return self.attributes & CONTROL_BIT != 0
 
     @property
     def has_log_append_time(self) -> bool:
-        return self.attributes & 0x08 != 0
+        return self.attributes & LOG_APPEND_TIME_BIT != 0
 
     @property
     def has_delete_horizon(self) -> bool:
-        return self.attributes & 0x40 != 0
+        return self.attributes & DELETE_HORIZON_BIT != 0
 
     @property
     def timestamp_type(self) -> TimestampType:
-        return TimestampType.LOG_APPEND_TIME if self.attributes & 0x08 else TimestampType.CREATE_TIME
+        return TimestampType.LOG_APPEND_TIME if self.attributes & LOG_APPEND_TIME_BIT else TimestampType.CREATE_TIME
 
     @property
     def records_timestamp(self) -> int:
@@ -185,6 +187,18 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     if header.magic != MAGIC_V2:
         refuse_other_magic(header.magic)
     return header
+
+
+def read_batch_length(buffer: Buffer, position: int = 0) -> int:
+    """Returns the `batch_length` of the batch, or the size field of the message, at `position`."""
+    length: int = _INT32.unpack_from(buffer, position + BATCH_LENGTH_OFFSET)[0]
+    return length
+
+
+def read_record_count(buffer: Buffer, position: int = 0) -> int:
+    """Returns the `record_count` of the batch at `position`."""
+    count: int = _INT32.unpack_from(buffer, position + RECORD_COUNT_OFFSET)[0]
+    return count
 
 
 def refuse_other_magic(magic: int) -> None:

@@ -40,9 +40,11 @@ from jesenska.records.decode import records_of
 from jesenska.records.encode import seal_batch
 from jesenska.records.faults import Fault, Rejection, raise_fault, raise_rejections
 from jesenska.records.header import (
+    CODEC_MASK,
     FRAME_SIZE,
     HEADER_SIZE,
     LENGTH_OVERHEAD,
+    LOG_APPEND_TIME_BIT,
     MAGIC_OFFSET,
     SMALLEST_LENGTH,
     BatchHeader,
@@ -86,7 +88,7 @@ def to_batch(messages: Buffer, rules: CheckRules, budget_bytes: int | None = Non
     codec = Codec.NONE
     inside, max_message_bytes = messages, rules.max_message_bytes
     append_timestamp: int | None = None
-    if outer.attributes & 7:
+    if outer.attributes & CODEC_MASK:
         if next(shallow, None) is not None:
             raise_fault(Fault.SECOND_MESSAGE)
         if outer.size_bytes > max_message_bytes:
@@ -94,7 +96,7 @@ def to_batch(messages: Buffer, rules: CheckRules, budget_bytes: int | None = Non
         codec = codec_of(outer.attributes)
         if budget_bytes is not None and codec is Codec.GZIP:
             raise TakesLongerError
-        if outer.attributes & 8:
+        if outer.attributes & LOG_APPEND_TIME_BIT:
             # Kafka accepts this from a client, unless the topic itself has log append time.
             if rules.log_append_time:
                 raise_rejections([(0, Rejection.TIMESTAMP_TYPE)], 1)
@@ -126,7 +128,7 @@ def to_batch(messages: Buffer, rules: CheckRules, budget_bytes: int | None = Non
 
 def codec_of(attributes: int) -> Codec:
     """Returns the codec of a message. zstd is refused, as in Kafka."""
-    number = attributes & 7
+    number = attributes & CODEC_MASK
     if number == Codec.ZSTD:
         raise InvalidRecordError("zstd is not allowed in messages of format 0 and 1")
     if number > Codec.ZSTD:
@@ -189,7 +191,7 @@ def _put(
     """Puts one batch after the messages, which end at `end`; returns their new end."""
     if header.is_control or not header.record_count:
         return end
-    codec = Codec(header.attributes & 7)
+    codec = Codec(header.attributes & CODEC_MASK)
     if codec is Codec.ZSTD:
         raise UnsupportedCompressionTypeError("messages of format 0 and 1 do not know zstd")
     append_timestamp = header.max_timestamp if header.has_log_append_time else -1
@@ -244,17 +246,17 @@ def decode_message_set(messages: Buffer, limit: int = DECOMPRESSED_BATCH_MAX_BYT
     """Returns the records of a message set as consumers of that format see them. Errors as in `to_batch`."""
     records: list[Record] = []
     for outer in messages_of(messages):
-        if not outer.attributes & 7:
+        if not outer.attributes & CODEC_MASK:
             records.append(_record(outer.offset, outer.timestamp_ms, outer.attributes, outer.key, outer.value))
             continue
         inner = list(messages_of(unpack(outer.value, codec_of(outer.attributes), outer.magic, limit)))
         shift = outer.offset - inner[-1].offset if outer.magic and inner else 0
         for message in inner:
-            timestamp = outer.timestamp_ms if outer.attributes & 8 else message.timestamp_ms
+            timestamp = outer.timestamp_ms if outer.attributes & LOG_APPEND_TIME_BIT else message.timestamp_ms
             records.append(_record(message.offset + shift, timestamp, outer.attributes, message.key, message.value))
     return records
 
 
 def _record(offset: int, timestamp: int, attributes: int, key: memoryview | None, value: memoryview | None) -> Record:
-    kind = TimestampType.LOG_APPEND_TIME if attributes & 8 else TimestampType.CREATE_TIME
+    kind = TimestampType.LOG_APPEND_TIME if attributes & LOG_APPEND_TIME_BIT else TimestampType.CREATE_TIME
     return Record(offset, timestamp, kind, None if key is None else bytes(key), None if value is None else bytes(value))

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from jesenska.records.compression import decompress
 from jesenska.records.encode import reseal_batch
-from jesenska.records.header import HEADER_SIZE, Attributes, BatchHeader, Buffer, Codec, read_header
+from jesenska.records.header import CODEC_MASK, HEADER_SIZE, BatchHeader, Buffer, Codec, read_header
 
 
 def recompress(batch: Buffer, target: Codec, level: int | None, limit: int) -> tuple[bytearray, BatchHeader]:
@@ -17,7 +17,7 @@ def recompress(batch: Buffer, target: Codec, level: int | None, limit: int) -> t
         body = view[HEADER_SIZE : header.size_bytes]
         made += decompress(header.codec, body, limit) if header.is_compressed else body
         body.release()
-    attributes = header.attributes & ~Attributes.CODEC_MASK | target
+    attributes = header.attributes & ~CODEC_MASK | target
     made = reseal_batch(
         made, header, attributes, header.record_count, header.base_timestamp, header.max_timestamp, level=level
     )

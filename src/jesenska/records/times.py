@@ -10,7 +10,7 @@ from jesenska.base.errors import InvalidRecordError
 from jesenska.base.limits import DECOMPRESSED_BATCH_MAX_BYTES
 from jesenska.records import codec
 from jesenska.records.compression import decompress_pieces
-from jesenska.records.header import HEADER_SIZE, BatchHeader, Buffer, Codec
+from jesenska.records.header import CODEC_MASK, HEADER_SIZE, BatchHeader, Buffer, Codec
 
 _INT64_MIN = -(1 << 63)
 
@@ -27,7 +27,7 @@ def first_at_or_after(
             if header.max_timestamp >= timestamp_ms
             else None
         )
-    number = header.attributes & 7
+    number = header.attributes & CODEC_MASK
     if number > Codec.ZSTD:
         raise InvalidRecordError(f"no codec has the number {number}")
     from_delta = max(0, from_offset - header.base_offset)

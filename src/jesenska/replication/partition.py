@@ -193,7 +193,7 @@ class Partition:
         self._advance(log)
         if log.has_queued_appends:
             # Records that this broker got as a follower reach its own followers after they are written.
-            log.behind_queue(self.changed)
+            log.after_queue(self.changed)
 
     def assign(self, assigned: Sequence[int]) -> None:
         """Changes the brokers that are to hold replicas."""

@@ -92,7 +92,7 @@ class Follower:
 
 
 #: Shared by all partitions without followers; never changed.
-_NOBODY: dict[int, Follower] = {}
+_NO_FOLLOWERS: dict[int, Follower] = {}
 
 
 class Replicas:
@@ -142,7 +142,7 @@ class Replicas:
         self.isr: tuple[int, ...] = ()
         #: The ISR that this leader has requested from the controller; None without a pending request.
         self.proposed_isr: tuple[int, ...] | None = None
-        self._followers = _NOBODY
+        self._followers = _NO_FOLLOWERS
         #: The log end offset when this broker began to lead; None while it has no log.
         self._epoch_start_offset: int | None = None
         #: The log end offset at the last look at it.
@@ -184,7 +184,7 @@ class Replicas:
         self._is_synced = False
         if begins or not self.leads:
             self._epoch_start_offset = log_end_offset if begins else None
-            self._followers, self.has_candidates = _NOBODY, False
+            self._followers, self.has_candidates = _NO_FOLLOWERS, False
         self._know_followers(now_ms)
         return begins
 
@@ -227,7 +227,7 @@ class Replicas:
         """Records that there is no leader any more: the topic is being deleted."""
         self.leader, self.leads = NO_LEADER, False
         self.proposed_isr, self._is_synced = None, False
-        self._followers, self.has_candidates = _NOBODY, False
+        self._followers, self.has_candidates = _NO_FOLLOWERS, False
         self._count()
 
     def _know_followers(self, now_ms: int) -> None:
@@ -238,7 +238,7 @@ class Replicas:
             made = {
                 number: known.get(number) or Follower(now_ms if number in self.isr else _UNKNOWN) for number in wanted
             }
-            self._followers = made or _NOBODY
+            self._followers = made or _NO_FOLLOWERS
         self._count()
 
     def _count(self) -> None:

@@ -101,17 +101,17 @@ class Template:
     def _listen(self) -> None:
         with self._control.makefile("rb") as answers:
             for line in answers:
-                told = json.loads(line)
+                message = json.loads(line)
                 with self._has_started:
-                    if "process" in told:
-                        self._started.append(told["process"])
+                    if "process" in message:
+                        self._started.append(message["process"])
                         self._has_started.notify_all()
                         continue
-                    process = self._running.pop(told["ended"], None)
+                    process = self._running.pop(message["ended"], None)
                     if process is None:
-                        self._early[told["ended"]] = told["code"]
+                        self._early[message["ended"]] = message["code"]
                 if process is not None:
-                    process.ended(told["code"])
+                    process.ended(message["code"])
         with self._has_started:
             self._started.append(-1)
             self._has_started.notify_all()

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from jesenska.base.backoff import Backoff
 from jesenska.base.errors import CoordinatorLoadInProgressError, ErrorCode
 from jesenska.base.identifiers import TopicPartition
 from jesenska.base.regions import FileRegion
@@ -162,7 +163,7 @@ def test_a_log_that_cannot_be_read_is_tried_again_and_hides_no_other_group(
         async with running(tmp_path) as broker:
             await loaded(broker)
             await broker.control.controller.expand(OFFSETS_TOPIC, 2, None)
-        monkeypatch.setattr(runtime, "_FIRST_PAUSE_SECONDS", 0.01)
+        monkeypatch.setattr(runtime, "_BACKOFF", Backoff(0.01, 30.0))
         monkeypatch.setattr(SharedParts, "read_region", failing)
         async with running(tmp_path) as broker:
             (empty,) = await ready(broker, 1)

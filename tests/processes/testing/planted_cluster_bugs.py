@@ -118,8 +118,8 @@ def metadata_of_anybody_are_taken() -> None:
         async with self._turn:
             await self._replicas.update_metadata(metadata, orderer.controller_id)
         self.knows_cluster = True
-        if self._told_epoch >= 0:
-            self.is_told.set()
+        if self._replicas_epoch >= 0:
+            self.has_replicas.set()
 
     OrderReceiver.update_metadata = update_metadata  # type: ignore[method-assign]
 
@@ -225,7 +225,7 @@ def too_few_in_sync_sync_nothing() -> None:
 
 def the_ghost_topic() -> None:
     """A broker that missed a topic's deletion keeps the topic."""
-    TopicsGone.told = lambda self, orderer, metadata, known: () if metadata.is_all else metadata.gone  # type: ignore[method-assign]
+    TopicsGone.gone_after = lambda self, orderer, metadata, known: () if metadata.is_all else metadata.gone  # type: ignore[method-assign]
 
 
 def an_empty_disk_leads() -> None:

@@ -26,7 +26,7 @@ def test_nodes_that_told_of_changes_go_when_they_are_old(tmp_path: Path, monkeyp
                 )
             store = broker.place.store
             assert len((await store.children(paths.CONFIG_CHANGES))[0]) == 3
-            monkeypatch.setattr(config_changes, "TOLD_FOR_MS", 0)
+            monkeypatch.setattr(config_changes, "CHANGE_EXPIRATION_MS", 0)
             await broker.control.controller.alter_topic("t", {"retention.ms": "2000"}, validate_only=False)
             assert (await store.children(paths.CONFIG_CHANGES))[0] == []
         finally:

@@ -335,7 +335,7 @@ class _Client(RuleBasedStateMachine):
         self.session = self.sessions.create([(TOPIC, NO_UUID, part) for part in made], False, False, 0)
         assert self.session is not None
         for part, answer in found:
-            self.session.told(part, answer)
+            self.session.note_answer(part, answer)
         self.epoch = 1
         self.moved, self.to_forget, self.known = set(), set(), {}
         self._apply([answer for _, answer in found])

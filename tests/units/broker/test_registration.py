@@ -96,10 +96,10 @@ async def test_a_crash_stands_in_the_node_until_a_controller_has_dealt_with_it()
     await tree.expire(store.session_id)
     await broker.candidate.until(lambda: broker.registration.broker_epoch > first)
     assert (await broker.node()).crashed
-    await broker.registration.told(first)  # by a controller that knows the registration of before
+    await broker.registration.got_replicas(first)  # by a controller that knows the registration of before
     assert (await broker.node()).crashed
     epoch = broker.registration.broker_epoch
-    await broker.registration.told(epoch)
+    await broker.registration.got_replicas(epoch)
     assert not (await broker.node()).crashed
     assert broker.registration.broker_epoch == epoch
     stat = await store.exists(paths.broker(3))

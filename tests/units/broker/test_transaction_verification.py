@@ -32,7 +32,7 @@ class Led:
     def __init__(self) -> None:
         self.topic_partition = PARTITION
         self.producers = ProducerState()
-        self.guards = Guards(PRODUCER, {cast(Partition, self): 0}, lambda: 0, adds=True)
+        self.guards = Guards(PRODUCER, {cast(Partition, self): 0}, lambda: 0, adds=True, knows_abortable=True)
 
     def leader_log(self) -> Any:
         return self

@@ -17,11 +17,11 @@ from jesenska.base.errors import (
 from jesenska.config.layers import BrokerConfig
 from jesenska.controller.context import ConfigView, ControllerContext, TopicView
 from jesenska.controller.plans.config_changes import (
-    TOLD_FOR_MS,
+    CHANGE_EXPIRATION_MS,
+    ChangeNodes,
     ConfigOp,
     ConfigPlan,
     OpType,
-    ToldChanges,
     plan_broker_config,
     plan_broker_config_replaced,
     plan_topic_config,
@@ -327,10 +327,10 @@ def test_what_is_set_already_and_was_not_touched_does_not_stand_in_the_way() -> 
 
 
 def test_what_told_of_a_change_goes_after_a_quarter_of_an_hour() -> None:
-    told = ToldChanges()
+    told = ChangeNodes()
     told.add("/config/changes/config_change_0000000000", 1000)
     told.add("/config/changes/config_change_0000000001", 2000)
-    assert told.due(1000 + TOLD_FOR_MS - 1) == ()
-    assert told.due(1000 + TOLD_FOR_MS) == (Delete("/config/changes/config_change_0000000000"),)
-    assert told.due(1000 + TOLD_FOR_MS) == ()
+    assert told.due(1000 + CHANGE_EXPIRATION_MS - 1) == ()
+    assert told.due(1000 + CHANGE_EXPIRATION_MS) == (Delete("/config/changes/config_change_0000000000"),)
+    assert told.due(1000 + CHANGE_EXPIRATION_MS) == ()
     assert told.due(2**60) == (Delete("/config/changes/config_change_0000000001"),)

@@ -23,42 +23,42 @@ def _told(*names: str, gone: tuple[str, ...] = (), is_all: bool = False) -> Meta
 
 def test_what_no_part_of_all_topics_has_named_is_gone() -> None:
     gone = TopicsGone()
-    assert gone.told(ORDERER, _told("a", is_all=True), ["a", "b", "ghost"]) == ()
-    assert gone.told(ORDERER, _told("b", is_all=True), ["a", "b", "ghost"]) == (), "there may be more parts"
-    assert gone.told(ORDERER, _told(), ["a", "b", "ghost"]) == ("ghost",)
-    assert gone.told(ORDERER, _told(), ["a", "b", "later"]) == (), "only parts of all say what is gone"
+    assert gone.gone_after(ORDERER, _told("a", is_all=True), ["a", "b", "ghost"]) == ()
+    assert gone.gone_after(ORDERER, _told("b", is_all=True), ["a", "b", "ghost"]) == (), "there may be more parts"
+    assert gone.gone_after(ORDERER, _told(), ["a", "b", "ghost"]) == ("ghost",)
+    assert gone.gone_after(ORDERER, _told(), ["a", "b", "later"]) == (), "only parts of all say what is gone"
 
 
 def test_a_topic_that_is_told_behind_the_last_part_is_there() -> None:
     gone = TopicsGone()
-    gone.told(ORDERER, _told("a", is_all=True), ["a"])
-    assert gone.told(ORDERER, _told("new"), ["a", "new"]) == ()
+    gone.gone_after(ORDERER, _told("a", is_all=True), ["a"])
+    assert gone.gone_after(ORDERER, _told("new"), ["a", "new"]) == ()
 
 
 def test_where_there_is_no_topic_all_are_gone() -> None:
     gone = TopicsGone()
-    gone.told(ORDERER, _told(is_all=True), ["ghost"])
-    assert gone.told(ORDERER, _told(gone=("other",)), ["ghost", "other"]) == ("other", "ghost")
+    gone.gone_after(ORDERER, _told(is_all=True), ["ghost"])
+    assert gone.gone_after(ORDERER, _told(gone=("other",)), ["ghost", "other"]) == ("other", "ghost")
 
 
 def test_a_part_that_is_sent_again_changes_nothing() -> None:
     gone = TopicsGone()
     for _ in range(2):
-        gone.told(ORDERER, _told("a", is_all=True), ["a", "b", "ghost"])
-    gone.told(ORDERER, _told("b", is_all=True), ["a", "b", "ghost"])
-    assert gone.told(ORDERER, _told(), ["a", "b", "ghost"]) == ("ghost",)
+        gone.gone_after(ORDERER, _told("a", is_all=True), ["a", "b", "ghost"])
+    gone.gone_after(ORDERER, _told("b", is_all=True), ["a", "b", "ghost"])
+    assert gone.gone_after(ORDERER, _told(), ["a", "b", "ghost"]) == ("ghost",)
 
 
 def test_parts_of_another_controller_or_for_another_registration_do_not_count() -> None:
     for other in (Orderer(2, 6, 70), Orderer(1, 5, 71)):
         gone = TopicsGone()
-        gone.told(ORDERER, _told("a", is_all=True), ["a", "b"])
-        assert gone.told(other, _told(), ["a", "b"]) == (), "the others were not told"
-        gone.told(other, _told("b", is_all=True), ["a", "b"])
-        assert gone.told(other, _told(), ["a", "b"]) == ("a",)
+        gone.gone_after(ORDERER, _told("a", is_all=True), ["a", "b"])
+        assert gone.gone_after(other, _told(), ["a", "b"]) == (), "the others were not told"
+        gone.gone_after(other, _told("b", is_all=True), ["a", "b"])
+        assert gone.gone_after(other, _told(), ["a", "b"]) == ("a",)
 
 
 def test_what_is_told_of_other_topics_hides_none() -> None:
     gone = TopicsGone()
-    assert gone.told(ORDERER, _told("a"), ["a", "b"]) == ()
-    assert gone.told(ORDERER, _told("a", gone=("b",)), ["a", "b"]) == ("b",)
+    assert gone.gone_after(ORDERER, _told("a"), ["a", "b"]) == ()
+    assert gone.gone_after(ORDERER, _told("a", gone=("b",)), ["a", "b"]) == ("b",)

@@ -124,7 +124,7 @@ class FakeBroker:
                     self.given_up.add(TopicPartition(order.topic, number))
             return StopReplicaDone(order.number, self.broker_id)
         metadata = Metadata(order.topics, tuple(part.topic.name for part in order.gone), {}, {}, order.is_first)
-        for name in self.gone.told(orderer, metadata, list(self.shown)):
+        for name in self.gone.gone_after(orderer, metadata, list(self.shown)):
             self.shown.pop(name, None)
         for topic, numbers in order.topics:
             shown = self.shown.setdefault(topic.name, {})

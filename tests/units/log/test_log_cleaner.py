@@ -14,7 +14,7 @@ import pytest
 from jesenska.base.errors import KafkaError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.log.compaction.cleaned_transactions import CleanedTransactions
-from jesenska.log.compaction.cleaning_plan import SegmentFacts, cleanable_part, first_dirty_offset, groups, is_due
+from jesenska.log.compaction.cleaning_plan import CleanerSegment, cleanable_part, first_dirty_offset, groups, is_due
 from jesenska.log.compaction.log_cleaner import CleanerSettings, CleanerSurroundings
 from jesenska.log.disk.background import DirectoryWriter, InlineBackground
 from jesenska.log.disk.checkpoints import CLEANER_OFFSETS, OffsetCheckpoint
@@ -599,9 +599,9 @@ def test_the_names_are_synced_before_it_is_written_down_what_is_clean(tmp_path: 
 # --- what is decided ----------------------------------------------------------------------------------------
 
 
-def facts(*sizes: int, first: int = 0) -> list[SegmentFacts]:
+def facts(*sizes: int, first: int = 0) -> list[CleanerSegment]:
     return [
-        SegmentFacts(first + 10 * index, first + 10 * index + 10, size, START_MS + index, START_MS + index)
+        CleanerSegment(first + 10 * index, first + 10 * index + 10, size, START_MS + index, START_MS + index)
         for index, size in enumerate(sizes)
     ]
 
@@ -639,7 +639,7 @@ def test_a_record_may_be_as_old_as_max_compaction_lag_and_no_older(
     first_ms: int, now_ms: int, is_overdue: bool
 ) -> None:
     """A segment without a timestamp, which has 0, is never overdue."""
-    segment = SegmentFacts(0, 10, 100, START_MS, first_ms)
+    segment = CleanerSegment(0, 10, 100, START_MS, first_ms)
     config = replace(CONFIG, max_compaction_lag_ms=1000)
     assert cleanable_part([segment], config, first_dirty=0, stable_end=10, now_ms=now_ms).is_overdue is is_overdue
     assert not cleanable_part([segment], CONFIG, first_dirty=0, stable_end=10, now_ms=now_ms).is_overdue
@@ -693,5 +693,5 @@ def test_segments_become_one_as_long_as_they_fit() -> None:
     assert sizes == [[400, 500], [200], [900, 0, 0], [1001], [10]]
     few_entries = replace(CONFIG, segment_index_bytes=24, index_interval_bytes=100)
     assert [len(group) for group in groups(facts(50, 50, 50), few_entries)] == [2, 1]
-    far = [SegmentFacts(0, 2**31 - 1, 1), SegmentFacts(2**31 - 1, 2**31, 1), SegmentFacts(2**31, 2**31 + 5, 1)]
+    far = [CleanerSegment(0, 2**31 - 1, 1), CleanerSegment(2**31 - 1, 2**31, 1), CleanerSegment(2**31, 2**31 + 5, 1)]
     assert [len(group) for group in groups(far, CONFIG)] == [2, 1]

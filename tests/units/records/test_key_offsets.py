@@ -14,7 +14,16 @@ from jesenska.base.errors import CorruptMessageError, InvalidRecordError
 from jesenska.records import codec
 from jesenska.records.decode import decode_batches
 from jesenska.records.encode import reencode_batch
-from jesenska.records.header import HEADER_SIZE, Attributes, Codec, TimestampType, read_header
+from jesenska.records.header import (
+    CONTROL_BIT,
+    DELETE_HORIZON_BIT,
+    HEADER_SIZE,
+    LOG_APPEND_TIME_BIT,
+    TRANSACTIONAL_BIT,
+    Codec,
+    TimestampType,
+    read_header,
+)
 from jesenska.records.record import Record
 from tests.units.records.twins import BUILT, COMPILED, using
 
@@ -58,7 +67,7 @@ def made_batches(draw: st.DrawFn) -> list[Made]:
             offset += 1
         last_offset = max(offset - 1, base)
         horizon = draw(st.sampled_from([None, None, PASSED_MS, COMING_MS]))
-        log_append_time = Attributes.LOG_APPEND_TIME if draw(st.booleans()) else 0
+        log_append_time = LOG_APPEND_TIME_BIT if draw(st.booleans()) else 0
         batches.append(
             Made(tuple(records), last_offset, int(log_append_time), horizon, draw(st.sampled_from([-1, 4, 5])))
         )
@@ -68,7 +77,7 @@ def made_batches(draw: st.DrawFn) -> list[Made]:
 
 def bytes_of(made: Made) -> bytearray:
     base = made.records[0].offset if made.records else made.last_offset
-    horizon = Attributes.DELETE_HORIZON if made.horizon_ms is not None else 0
+    horizon = DELETE_HORIZON_BIT if made.horizon_ms is not None else 0
     return reencode_batch(
         made.records,
         base,
@@ -196,7 +205,7 @@ def test_a_batch_of_which_all_stays_is_copied_byte_for_byte(twin: str) -> None:
 
 
 @pytest.mark.parametrize("twin", BUILT)
-@pytest.mark.parametrize("attributes", [int(Codec.LZ4), int(Attributes.TRANSACTIONAL), int(Attributes.CONTROL)])
+@pytest.mark.parametrize("attributes", [int(Codec.LZ4), int(TRANSACTIONAL_BIT), int(CONTROL_BIT)])
 def test_compressed_and_transactional_batches_are_the_callers(twin: str, attributes: int) -> None:
     plain = reencode_batch([record_of(4, 9, b"k", b"v", ())], 4, 0, 0)
     special = reencode_batch([record_of(5, 9, b"k", b"v", ())], 5, 0, attributes)

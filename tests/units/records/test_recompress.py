@@ -8,7 +8,7 @@ from jesenska.base.errors import InvalidRecordError
 from jesenska.records import codec as records_codec
 from jesenska.records.decode import decode_batches
 from jesenska.records.encode import encode_batch
-from jesenska.records.header import ATTRIBUTES_OFFSET, Attributes, Codec
+from jesenska.records.header import ATTRIBUTES_OFFSET, CODEC_MASK, Codec
 from jesenska.records.recompress import recompress
 
 RECORDS = [(5, b"key", b"value" * 40, (("h", b"1"),)), (9, None, None, ())]
@@ -26,7 +26,7 @@ def test_records_and_header_stay(source: Codec, target: Codec) -> None:
     assert header.crc == records_codec.crc32c(made, ATTRIBUTES_OFFSET, len(made))
     before = next(iter([recompress(batch, source, None, 10_000)[1]]))
     assert header._replace(batch_length=0, crc=0, attributes=0) == before._replace(batch_length=0, crc=0, attributes=0)
-    assert header.attributes & ~Attributes.CODEC_MASK == before.attributes & ~Attributes.CODEC_MASK
+    assert header.attributes & ~CODEC_MASK == before.attributes & ~CODEC_MASK
     assert list(decode_batches(made)) == list(decode_batches(batch))
 
 

@@ -224,7 +224,7 @@ async def test_what_could_not_be_told_is_told_later() -> None:
     scene, partition = await Scene.made(), Leading()
     partition.catches_up(FIRST)
     scene.changes.propose(partition)
-    while not scene.changes._untold:
+    while not scene.changes._unreported:
         await asyncio.sleep(0)
     scene.store.lost_there = 3
     await scene.settle()

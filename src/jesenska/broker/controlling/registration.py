@@ -1,12 +1,13 @@
 """A broker's registration in the tree: its node under /brokers/ids, while its session lives, and with it its part in
 the election of a controller.
 
-    free      no other broker has this broker's addresses, nor its id if its directories are new: checked before
-              anything is written. Nodes of an earlier session are waited for, as long as such a session may live
-    join      registered, once its logs are recovered; with the same wait. Then it takes part in the election
-    renew     the same with another session, without a wait: another broker that has the place meanwhile keeps it, and
-              it is tried again
-    told      a controller has sent this broker its replicas: its crash is dealt with, and is removed from its node
+    free            no other broker has this broker's addresses, nor its id if its directories are new: checked before
+                    anything is written. Nodes of an earlier session are waited for, as long as such a session may live
+    join            registered, once its logs are recovered; with the same wait. Then it takes part in the election
+    renew           the same with another session, without a wait: another broker that has the place meanwhile keeps
+                    it, and it is tried again
+    got_replicas    a controller has sent this broker its replicas: its crash is dealt with, and is removed from its
+                    node
 
 Each registration has a number, the broker's epoch (KIP-380): a controller's orders for an earlier one are refused."""
 
@@ -59,7 +60,7 @@ class Registration:
         self._candidacy = candidacy
         self._orders = orders
         self._begin = begin
-        orders.on_told(self.told)
+        orders.on_replicas(self.got_replicas)
         store.on_state(self._entered)
 
     @property
@@ -94,7 +95,7 @@ class Registration:
         self._orders.broker_epoch = broker_epoch
         self._candidacy.session_began()
 
-    async def told(self, broker_epoch: int) -> None:
+    async def got_replicas(self, broker_epoch: int) -> None:
         """A controller has sent this registration its replicas."""
         if not self._node.crashed or broker_epoch != self.broker_epoch:
             return

@@ -85,7 +85,7 @@ class CoordinatedTopic(Generic[S]):
     def take_over(self, topic: Topic | None = None) -> None:
         """Runs a shard for every partition of the topic that is led here, and for no other."""
         topic = topic or self._core.view.topics.get(self.topic_name)
-        told = list(self._told_to_new())
+        events = list(self._events_for_new())
         if topic is None:
             return
         if self._partition_count is None:
@@ -93,7 +93,7 @@ class CoordinatedTopic(Generic[S]):
         for partition in topic.partitions[: self._partition_count]:
             number = partition.topic_partition.partition
             if partition.is_served:
-                self._runtime.lead(number, partition, told)
+                self._runtime.lead(number, partition, events)
             else:
                 self._resign(number)
 
@@ -106,7 +106,7 @@ class CoordinatedTopic(Generic[S]):
     def _resign(self, number: int) -> None:
         self._runtime.resign(number)
 
-    def _told_to_new(self) -> Iterable[Any]:
+    def _events_for_new(self) -> Iterable[Any]:
         """Events for the shards of the first take-over."""
         return ()
 

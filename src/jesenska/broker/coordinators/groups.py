@@ -85,7 +85,7 @@ class Groups(CoordinatedTopic[GroupCoordinator]):
 
         self._runtime.submit(number, partial(EndOffsets, marker=marker), reply)
 
-    def _told_to_new(self) -> Iterable[TopicDeleted]:
+    def _events_for_new(self) -> Iterable[TopicDeleted]:
         deleted, self._deleted_early = self._deleted_early, None
         return [TopicDeleted(name) for name in deleted or ()]
 

@@ -274,9 +274,9 @@ class _Peer(PeerTask):
             found = by_producer.get(item.producer_id)
             if found is None:
                 continue
-            for told in item.topics:
-                for result in told.partitions:
-                    key = TopicPartition(told.name, result.partition_index)
+            for topic_result in item.topics:
+                for result in topic_result.partitions:
+                    key = TopicPartition(topic_result.name, result.partition_index)
                     if key in taken[found]:
                         taken[found].discard(key)
                         self._markers.answered(found, key, result.error_code)

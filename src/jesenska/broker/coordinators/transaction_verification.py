@@ -54,15 +54,22 @@ class Guards:
     """The notes in the logs of some partitions for the next transaction of a producer
     (`ProducerState.begin_verification`). The constructor makes them."""
 
-    __slots__ = ("_noted", "_now_ms", "_sequences", "adds", "producer")
+    __slots__ = ("_noted", "_now_ms", "_sequences", "adds", "knows_abortable", "producer")
 
     def __init__(
-        self, producer: Producer, sequences: Mapping[Partition, int], now_ms: Callable[[], int], *, adds: bool
+        self,
+        producer: Producer,
+        sequences: Mapping[Partition, int],
+        now_ms: Callable[[], int],
+        *,
+        adds: bool,
+        knows_abortable: bool,
     ) -> None:
         """`sequences`: the first sequence to be written to each partition, -1 for none. `adds`: the coordinator is to
-        add the partitions."""
+        add the partitions. `knows_abortable`: the producer knows TRANSACTION_ABORTABLE."""
         self.producer = producer
         self.adds = adds
+        self.knows_abortable = knows_abortable
         self._sequences = sequences
         self._now_ms = now_ms
         self._noted: dict[Partition, Verification] = {}
@@ -128,32 +135,17 @@ class TransactionVerification:
         await asyncio.gather(*(peer.close() for peer in self._peers.values()))
 
     def ask(self, transactional_id: str, guards: Guards, done: Done) -> None:
-        """Calls `done`, perhaps at once, with an error for each partition of `guards`. If partitions are added the
-        guards are taken again with each further question."""
-        question = _Question(transactional_id, guards.producer, guards.partitions, guards.adds, done)
-        if not guards.adds:
-            self._ask(question)
-            return
-        config = self._core.config
-        pause_seconds = config.integer("add.partitions.to.txn.retry.backoff.ms") / 1000
-        ends = self._loop.time() + config.integer("add.partitions.to.txn.retry.backoff.max.ms") / 1000
+        """Calls `done`, perhaps at once, with the producer's error for each partition of `guards`. If partitions are
+        added the guards are taken again with each further question."""
+        pause_seconds = ends = 0.0
+        if guards.adds:
+            config = self._core.config
+            pause_seconds = config.integer("add.partitions.to.txn.retry.backoff.ms") / 1000
+            ends = self._loop.time() + config.integer("add.partitions.to.txn.retry.backoff.max.ms") / 1000
+        _Verified(self.put, self._loop, transactional_id, guards, done, pause_seconds, ends).ask()
 
-        def ask_again() -> None:
-            guards.take()
-            self._ask(repeated)
-
-        def answered(results: Results) -> None:
-            if ErrorCode.NONE in results.values() and not guards.hold():
-                results = dict.fromkeys(results, ErrorCode.CONCURRENT_TRANSACTIONS)
-            if ErrorCode.CONCURRENT_TRANSACTIONS in results.values() and self._loop.time() + pause_seconds <= ends:
-                self._loop.call_later(pause_seconds, ask_again)
-            else:
-                done(results)
-
-        repeated = question._replace(done=answered)
-        self._ask(repeated)
-
-    def _ask(self, question: _Question) -> None:
+    def put(self, question: _Question) -> None:
+        """Asks one question."""
         leader = self._transactions.leader_for(question.transactional_id)
         if leader == self._core.broker_id:
             self._ask_here(question)
@@ -182,6 +174,48 @@ class TransactionVerification:
             )
         except KafkaError as error:
             question.answer(error.code)
+
+
+class _Verified:
+    """The guards of one producer whose coordinator is asked, and is asked again if it has to add the partitions."""
+
+    __slots__ = ("_done", "_ends", "_guards", "_loop", "_pause_seconds", "_put", "_question")
+
+    def __init__(
+        self,
+        put: Callable[[_Question], None],
+        loop: asyncio.AbstractEventLoop,
+        transactional_id: str,
+        guards: Guards,
+        done: Done,
+        pause_seconds: float,
+        ends: float,
+    ) -> None:
+        self._put = put
+        self._guards = guards
+        self._done = done
+        self._pause_seconds = pause_seconds
+        self._ends = ends
+        self._loop = loop
+        self._question = _Question(transactional_id, guards.producer, guards.partitions, guards.adds, self._answered)
+
+    def ask(self) -> None:
+        self._put(self._question)
+
+    def _ask_again(self) -> None:
+        self._guards.take()
+        self.ask()
+
+    def _answered(self, results: Results) -> None:
+        guards = self._guards
+        if guards.adds:
+            if ErrorCode.NONE in results.values() and not guards.hold():
+                results = dict.fromkeys(results, ErrorCode.CONCURRENT_TRANSACTIONS)
+            is_concurrent = ErrorCode.CONCURRENT_TRANSACTIONS in results.values()
+            if is_concurrent and self._loop.time() + self._pause_seconds <= self._ends:
+                self._loop.call_later(self._pause_seconds, self._ask_again)
+                return
+        self._done({key: _for_producer(error, guards.knows_abortable) for key, error in results.items()})
 
 
 class _Peer(PeerTask):
@@ -267,7 +301,15 @@ class _Peer(PeerTask):
         }
 
 
-def for_producers(error: ErrorCode, *, knows_abortable: bool) -> ErrorCode:
+def must_be_verified(partition: Partition, producer: Producer) -> bool:
+    """True if no transaction of the producer is open in the partition, so that its coordinator is asked before the
+    first batch is written. KafkaError if the producer's epoch is old, or this broker does not lead the partition."""
+    producers = partition.leader_log().producers
+    producers.check_epoch(*producer)
+    return not producers.has_open_transaction(*producer)
+
+
+def _for_producer(error: ErrorCode, knows_abortable: bool) -> ErrorCode:
     """The error for a writing producer from an answer of the coordinator."""
     if error is ErrorCode.PRODUCER_FENCED:
         return ErrorCode.INVALID_PRODUCER_EPOCH

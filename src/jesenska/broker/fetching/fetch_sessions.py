@@ -269,7 +269,7 @@ class FetchSession:
 
     # --- answers -----------------------------------------------------------------------------------------------------
 
-    def told(self, part: SessionPartition, answer: FetchResponsePartition) -> None:
+    def note_answer(self, part: SessionPartition, answer: FetchResponsePartition) -> None:
         """Records a partition's answer: the offsets that the client knows then, and if it becomes idle."""
         if answer.error_code:
             part.high_watermark = _UNKNOWN  # so that the partition is in the answer again when the error has gone
@@ -297,7 +297,7 @@ class FetchSession:
             or answer.log_start_offset != part.log_start_offset
             or answer.preferred_read_replica != _NO_REPLICA
         )
-        self.told(part, answer)
+        self.note_answer(part, answer)
         if answer.records:
             part.order = self._next_order
             self._next_order += 1

@@ -568,7 +568,7 @@ class FullFetch(Fetch):
             return NO_SESSION
         answers = (answer for answered in self._responses for answer in answered.partitions)
         for (name, topic_id, wanted), answer in zip(parts, answers, strict=True):
-            session.told(session.held(name, topic_id, wanted.index), answer)
+            session.note_answer(session.held(name, topic_id, wanted.index), answer)
         return session.session_id
 
 

@@ -42,7 +42,7 @@ from jesenska.wire.messages.k01_fetch import (
 _FIRST_WITH_IDS = 13
 _NO_EPOCH = -1
 #: The high watermark of a partition that must be in the next answer of its session.
-_NOT_TOLD = -1
+_NOT_SENT = -1
 
 
 def replica_of(request: FetchRequest) -> int:
@@ -207,7 +207,7 @@ class FollowerFetch(SessionFetch):
             if self._hurries and wanted.high_watermark < answer.high_watermark:
                 ends = True
             if diverging is not None:
-                wanted.high_watermark = _NOT_TOLD
+                wanted.high_watermark = _NOT_SENT
                 answer.diverging_epoch = FetchResponseDivergingEpoch(epoch=diverging[0], end_offset=diverging[1])
                 ends = True
             total += size_bytes

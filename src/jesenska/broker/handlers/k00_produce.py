@@ -82,7 +82,7 @@ from jesenska.base.limits import (
     INLINE_CHECK_MAX_BYTES,
     INLINE_DECOMPRESSED_MAX_BYTES,
 )
-from jesenska.broker.coordinators.transaction_verification import Guards, for_producers
+from jesenska.broker.coordinators.transaction_verification import Guards, must_be_verified
 from jesenska.broker.metadata_cache import Topic
 from jesenska.broker.requests.connection import LATER, NO_ANSWER, Context, Outcome
 from jesenska.broker.requests.families import ProduceFamily
@@ -91,7 +91,18 @@ from jesenska.log.partition.leader_appends import AppendResult
 from jesenska.log.partition.partition_log import PartitionLog
 from jesenska.records.check import NEWEST_PRODUCE_VERSION, CheckRules, check_batches, check_within
 from jesenska.records.faults import RecordErrors
-from jesenska.records.header import ATTRIBUTES_OFFSET, LENGTH_OVERHEAD, MAGIC_OFFSET, MAGIC_V2, BatchHeader, Codec
+from jesenska.records.header import (
+    BATCH_LENGTH_OFFSET,
+    CODEC_MASK,
+    LEADER_EPOCH_OFFSET,
+    LENGTH_OVERHEAD,
+    LOW_ATTRIBUTES_OFFSET,
+    MAGIC_OFFSET,
+    MAGIC_V2,
+    TRANSACTIONAL_BIT,
+    BatchHeader,
+    Codec,
+)
 from jesenska.records.message_set import TakesLongerError, to_batch
 from jesenska.records.recompress import recompress
 from jesenska.replication.partition import ACKS_ALL, Partition
@@ -118,7 +129,6 @@ _FIRST_WITH_IDS = 13
 _FIRST_WITH_ABORTABLE = 11
 _FIRST_THAT_ADDS = 12
 _ADMIN_CLIENT = "__admin_client"
-_TRANSACTIONAL = 0x10
 #: The kinds of a request's first batches: plain, a transaction's records, an unknown format.
 _PLAIN, _OF_TRANSACTION, _UNREADABLE = 0, 1, 2
 #: Errors that Kafka answers without a message.
@@ -143,8 +153,6 @@ _ASK_AGAIN = (
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_COORDINATOR,
 )
-#: The low byte of a batch's two bytes of attributes.
-_LOW_ATTRIBUTES = ATTRIBUTES_OFFSET + 1
 _MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
@@ -173,6 +181,45 @@ class _Item:
             produce.written(self, outcome)
 
 
+class _Kinds:
+    """The kinds of the first batches of a request's partitions."""
+
+    __slots__ = ("_has_unreadable", "_unreadable_is_first", "has_transactional")
+
+    def __init__(self) -> None:
+        self.has_transactional = False
+        self._has_unreadable = False
+        #: No batch of a transaction comes before the first unreadable one.
+        self._unreadable_is_first = False
+
+    def add_all(self, topics: list[ProduceRequestTopic]) -> None:
+        for topic in topics:
+            for data in topic.partition_data:
+                self.add(data)
+
+    def add(self, data: ProduceRequestPartition) -> None:
+        records = data.records
+        if not isinstance(records, memoryview):
+            return
+        kind = _kind_of(records)
+        if kind == _OF_TRANSACTION:
+            self.has_transactional = True
+        elif kind == _UNREADABLE:
+            self._has_unreadable = True
+            if not self.has_transactional:
+                self._unreadable_is_first = True
+
+    def refusal(self, request: ProduceRequest) -> KafkaError | None:
+        """The error of the whole request; None if there is none."""
+        if self.has_transactional and not self._unreadable_is_first and request.transactional_id is None:
+            return TransactionalIdAuthorizationFailedError("a transactional batch came without a transactional id")
+        if self._has_unreadable:
+            return CorruptMessageError(
+                "a batch of the request has an unknown magic number, so that nothing of the request is taken"
+            )
+        return None
+
+
 class _Produce:
     """A request in work: its partitions, and how many of them wait for their write."""
 
@@ -190,27 +237,84 @@ class _Produce:
         "timeout_ms",
     )
 
-    def __init__(
-        self,
-        uses: ProduceFamily,
-        context: Context,
-        acks: int,
-        timeout_ms: int,
-        response: ProduceResponse,
-        items: list[_Item],
-    ) -> None:
+    def __init__(self, uses: ProduceFamily, context: Context, request: ProduceRequest) -> None:
         self._uses = uses
         self._context = context
-        self.acks = acks
-        self.timeout_ms = timeout_ms
-        self._response = response
-        self._items = items
+        self.acks = request.acks
+        self.timeout_ms = request.timeout_ms
+        self._response = ProduceResponse()
+        self._items: list[_Item] = []
         self._pending = 0
         self._failed: KafkaError | None = None
         #: The leaders that the answer names; None if there are none.
         self._moved: set[int] | None = None
         self._returned = False
         self._stop_waiting: Callable[[], None] | None = None
+
+    def read(
+        self, topics: list[ProduceRequestTopic], refusal: KafkaError | None, kinds: _Kinds, now_ms: int
+    ) -> list[_Item]:
+        """Finds the partitions and checks their records, as far as that is done at once; returns the partitions that
+        are left to the pool. `refusal` is the error of a request with invalid acks."""
+        pooled: list[_Item] = []
+        items, context, view = self._items, self._context, self._uses.view
+        version = context.version
+        budget = INLINE_DECOMPRESSED_MAX_BYTES
+        for wanted in topics:
+            topic = view.by_id.get(wanted.topic_id) if version >= _FIRST_WITH_IDS else view.topics.get(wanted.name)
+            answers = []
+            for data in wanted.partition_data:
+                item = _Item(data.index)
+                items.append(item)
+                answers.append(item.answer)
+                if refusal is not None:
+                    item.error = _without_acks(refusal, topic, data, version)
+                else:
+                    try:
+                        budget -= _prepare(item, topic, data, version, context.client_id, budget, now_ms)
+                    except KafkaError as error:
+                        item.error = error
+                if item.checked is not None and item.error is None:
+                    if item.checked[0].attributes & TRANSACTIONAL_BIT:
+                        kinds.has_transactional = True
+                    continue
+                kinds.add(data)
+                if item.error is None:
+                    pooled.append(item)
+            self._response.responses.append(
+                ProduceResponseTopic(name=wanted.name, topic_id=wanted.topic_id, partition_responses=answers)
+            )
+        return pooled
+
+    def refuse(self, error: KafkaError) -> None:
+        """Refuses the whole request. Its answer tells nothing of the partitions' logs."""
+        for item in self._items:
+            item.error = error
+            item.partition = None
+
+    def check_in_pool(self, pooled: list[_Item], transactional_id: str | None) -> None:
+        """Checks these partitions' records in the pool; then the request is verified and appended."""
+        for item in self._items:
+            if item.records is not None:
+                item.records = self._context.keep(item.records)
+        self._uses.pool.submit(
+            partial(_check_all, pooled, self._context.version), partial(self._checked, transactional_id)
+        )
+
+    def _checked(self, transactional_id: str | None) -> None:
+        if self._context.gone:
+            return
+        now_ms = self._uses.clock.now_ms()
+        self.finish(
+            self.append(now_ms) if transactional_id is None else self.verify(transactional_id, now_ms, is_kept=True)
+        )
+
+    def finish(self, outcome: Outcome) -> None:
+        """Sends an outcome that came after the handler's return. LATER sends nothing yet."""
+        if isinstance(outcome, ProduceResponse):
+            self._context.answer(outcome)
+        elif outcome is NO_ANSWER:
+            self._context.no_answer()
 
     def append(self, now_ms: int) -> Outcome:
         """Appends every partition whose records are good; the answer, or LATER if a write waits for a flush, or for
@@ -269,17 +373,15 @@ class _Produce:
         for item in self._items:
             if item.error is None and item.checked is not None:
                 first = item.checked[0]
-                if first.attributes & _TRANSACTIONAL and first.producer_id >= 0:
+                if first.attributes & TRANSACTIONAL_BIT and first.producer_id >= 0:
                     assert item.partition is not None
+                    producer = Producer(first.producer_id, first.producer_epoch)
                     try:
-                        producers = item.partition.leader_log().producers
-                        producers.check_epoch(first.producer_id, first.producer_epoch)
+                        if must_be_verified(item.partition, producer):
+                            asked.setdefault(producer, []).append(item)
                     except KafkaError as error:
                         item.error = error
                         item.is_unverified = True
-                        continue
-                    if not producers.has_open_transaction(first.producer_id, first.producer_epoch):
-                        asked.setdefault(Producer(first.producer_id, first.producer_epoch), []).append(item)
         if not asked:
             return self.append(now_ms)
         if not is_kept:
@@ -307,7 +409,7 @@ class _Produce:
                 )
                 self._refused(item)
         self._pending = 0
-        self._answer_later()
+        self.finish(self._answer())
 
     def _appended(self, item: _Item, result: AppendResult) -> None:
         answer = item.answer
@@ -326,14 +428,7 @@ class _Produce:
             if self._stop_waiting is not None:
                 self._stop_waiting()
                 self._stop_waiting = None
-            self._answer_later()
-
-    def _answer_later(self) -> None:
-        answer = self._answer()
-        if isinstance(answer, ProduceResponse):
-            self._context.answer(answer)
-        else:
-            self._context.no_answer()
+            self.finish(self._answer())
 
     def _answer(self) -> Outcome:
         failed = self._failed
@@ -396,7 +491,13 @@ class _Verified:
                 for item in items
                 if item.partition is not None and item.checked is not None
             }
-            guards = Guards(producer, sequences, self._uses.clock.now_ms, adds=adds)
+            guards = Guards(
+                producer,
+                sequences,
+                self._uses.clock.now_ms,
+                adds=adds,
+                knows_abortable=self._context.version >= _FIRST_WITH_ABORTABLE,
+            )
             for item in items:
                 item.guards = guards
             self._uses.verification.ask(transactional_id, guards, partial(self._answered, producer))
@@ -405,9 +506,7 @@ class _Verified:
         version = self._context.version
         for item in self._asked[producer]:
             assert item.partition is not None
-            error = for_producers(
-                results[item.partition.topic_partition], knows_abortable=version >= _FIRST_WITH_ABORTABLE
-            )
+            error = results[item.partition.topic_partition]
             if error is ErrorCode.NONE:
                 continue
             item.is_unverified = True
@@ -425,11 +524,7 @@ class _Verified:
     def _append(self) -> None:
         if self._context.gone:
             return
-        outcome = self._produce.append(self._uses.clock.now_ms())
-        if isinstance(outcome, ProduceResponse):
-            self._context.answer(outcome)
-        elif outcome is NO_ANSWER:
-            self._context.no_answer()
+        self._produce.finish(self._produce.append(self._uses.clock.now_ms()))
 
 
 def _unverified(item: _Item, guards: Guards) -> KafkaError | None:
@@ -445,98 +540,24 @@ def _unverified(item: _Item, guards: Guards) -> KafkaError | None:
 
 @handles(ProduceRequest, ProduceFamily)
 def handle(uses: ProduceFamily, request: ProduceRequest, context: Context) -> Outcome:
-    version = context.version
-    pooled: list[_Item] = []
-    items: list[_Item] = []
-    response = ProduceResponse()
-    refusal = _refuse_all(request)
-    is_transactional = is_unreadable = unreadable_is_first = False
-    budget = INLINE_DECOMPRESSED_MAX_BYTES
     now_ms = uses.clock.now_ms()
     topics = request.topic_data
+    kinds = _Kinds()
     if len(topics) != 1 or len(topics[0].partition_data) != 1:
-        topics = _once_each(topics, version)
+        topics = _once_each(topics, context.version)
         if topics is not request.topic_data:
-            kinds = [
-                _kind_of(data.records)
-                for wanted in request.topic_data
-                for data in wanted.partition_data
-                if isinstance(data.records, memoryview)
-            ]
-            is_transactional, is_unreadable = _OF_TRANSACTION in kinds, _UNREADABLE in kinds
-            unreadable_is_first = (
-                is_transactional and is_unreadable and kinds.index(_UNREADABLE) < kinds.index(_OF_TRANSACTION)
-            )
-    for wanted in topics:
-        topic = (
-            uses.view.by_id.get(wanted.topic_id) if version >= _FIRST_WITH_IDS else uses.view.topics.get(wanted.name)
-        )
-        answers = []
-        for data in wanted.partition_data:
-            item = _Item(data.index)
-            items.append(item)
-            answers.append(item.answer)
-            if refusal is not None:
-                item.error = _without_acks(refusal, topic, data, version)
-            else:
-                try:
-                    budget -= _prepare(item, topic, data, version, context.client_id, budget, now_ms)
-                except KafkaError as error:
-                    item.error = error
-            if item.checked is not None and item.error is None:
-                if item.checked[0].attributes & _TRANSACTIONAL:
-                    is_transactional = True
-                continue
-            records = data.records
-            if isinstance(records, memoryview):
-                kind = _kind_of(records)
-                if kind == _OF_TRANSACTION:
-                    is_transactional = True
-                elif kind == _UNREADABLE:
-                    is_unreadable = True
-                    unreadable_is_first = unreadable_is_first or not is_transactional
-            if item.error is None:
-                pooled.append(item)
-        response.responses.append(
-            ProduceResponseTopic(name=wanted.name, topic_id=wanted.topic_id, partition_responses=answers)
-        )
-    if is_transactional and not unreadable_is_first and request.transactional_id is None:
-        _refuse(items, TransactionalIdAuthorizationFailedError("a transactional batch came without a transactional id"))
-        pooled = []
-    elif is_unreadable:
-        _refuse(
-            items,
-            CorruptMessageError(
-                "a batch of the request has an unknown magic number, so that nothing of the request is taken"
-            ),
-        )
-        pooled = []
-    produce = _Produce(uses, context, request.acks, request.timeout_ms, response, items)
-    if not pooled:
-        if is_transactional and request.transactional_id is not None:
-            return produce.verify(request.transactional_id, now_ms, is_kept=False)
-        return produce.append(now_ms)
-    transactional_id = request.transactional_id
-    for item in items:
-        if item.records is not None:
-            item.records = context.keep(item.records)
-
-    def finish() -> None:
-        if context.gone:
-            return
-        now_ms = uses.clock.now_ms()
-        outcome = (
-            produce.append(now_ms)
-            if transactional_id is None
-            else produce.verify(transactional_id, now_ms, is_kept=True)
-        )
-        if isinstance(outcome, ProduceResponse):
-            context.answer(outcome)
-        elif outcome is NO_ANSWER:
-            context.no_answer()
-
-    uses.pool.submit(lambda: _check_all(pooled, version), finish)
-    return LATER
+            kinds.add_all(request.topic_data)
+    produce = _Produce(uses, context, request)
+    pooled = produce.read(topics, _refuse_all(request), kinds, now_ms)
+    refusal = kinds.refusal(request)
+    if refusal is not None:
+        produce.refuse(refusal)
+    elif pooled:
+        produce.check_in_pool(pooled, request.transactional_id)
+        return LATER
+    if kinds.has_transactional and request.transactional_id is not None:
+        return produce.verify(request.transactional_id, now_ms, is_kept=False)
+    return produce.append(now_ms)
 
 
 def _refuse_all(request: ProduceRequest) -> KafkaError | None:
@@ -610,12 +631,6 @@ def _once_each(topics: list[ProduceRequestTopic], version: int) -> list[ProduceR
     ]
 
 
-def _refuse(items: list[_Item], error: KafkaError) -> None:
-    for item in items:
-        item.error = error
-        item.partition = None
-
-
 def _without_acks(refusal: KafkaError, topic: Topic | None, data: ProduceRequestPartition, version: int) -> KafkaError:
     """The error of a partition in a request with invalid acks."""
     if topic is None:
@@ -635,7 +650,7 @@ def _ill_formed(data: ProduceRequestPartition, version: int) -> KafkaError | Non
         return None
     if not _is_one_batch(records):
         return InvalidRecordError("a partition without one whole batch")
-    if version < _FIRST_WITH_ZSTD and records[_LOW_ATTRIBUTES] & 7 == Codec.ZSTD:
+    if version < _FIRST_WITH_ZSTD and records[LOW_ATTRIBUTES_OFFSET] & CODEC_MASK == Codec.ZSTD:
         return UnsupportedCompressionTypeError("zstd needs Produce 7 or later")
     return None
 
@@ -649,10 +664,13 @@ def _was_in_the_log(error: KafkaError, records: memoryview | None) -> bool:
 
 def _is_one_batch(records: memoryview) -> bool:
     return (
-        len(records) > _LOW_ATTRIBUTES
-        and records[MAGIC_OFFSET] == MAGIC_V2
-        and int.from_bytes(records[8:12], "big") + LENGTH_OVERHEAD == len(records)
+        len(records) > LOW_ATTRIBUTES_OFFSET and records[MAGIC_OFFSET] == MAGIC_V2 and _size_of(records) == len(records)
     )
+
+
+def _size_of(records: memoryview) -> int:
+    """The size of the first batch by its length field. A negative length counts as more than there can be."""
+    return int.from_bytes(records[BATCH_LENGTH_OFFSET:LEADER_EPOCH_OFFSET], "big") + LENGTH_OVERHEAD
 
 
 def _kind_of(records: memoryview) -> int:
@@ -663,9 +681,9 @@ def _kind_of(records: memoryview) -> int:
     magic = records[MAGIC_OFFSET]
     if magic != MAGIC_V2:
         return _UNREADABLE if magic > MAGIC_V2 else _PLAIN
-    if size <= _LOW_ATTRIBUTES or not records[_LOW_ATTRIBUTES] & _TRANSACTIONAL:
+    if size <= LOW_ATTRIBUTES_OFFSET or not records[LOW_ATTRIBUTES_OFFSET] & TRANSACTIONAL_BIT:
         return _PLAIN
-    return _OF_TRANSACTION if int.from_bytes(records[8:12], "big") + LENGTH_OVERHEAD <= size else _PLAIN
+    return _OF_TRANSACTION if _size_of(records) <= size else _PLAIN
 
 
 def _version_of_checks(version: int) -> int:
@@ -707,7 +725,7 @@ def _require_format(log: PartitionLog, header: BatchHeader) -> None:
             raise UnsupportedForMessageFormatError(
                 "idempotent producers need a topic with message.format.version 0.11.0 or later"
             )
-        if header.attributes & 7 == Codec.ZSTD:
+        if header.attributes & CODEC_MASK == Codec.ZSTD:
             raise UnsupportedCompressionTypeError("zstd needs a topic with message.format.version 0.11.0 or later")
 
 

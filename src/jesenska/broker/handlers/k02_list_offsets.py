@@ -23,6 +23,7 @@ at all; and a special time that the version lacks is UNSUPPORTED_VERSION, for an
 from __future__ import annotations
 
 import logging
+from typing import NamedTuple
 
 from jesenska.base.errors import (
     ErrorCode,
@@ -37,9 +38,11 @@ from jesenska.base.errors import (
     UnsupportedForMessageFormatError,
     UnsupportedVersionError,
 )
+from jesenska.broker.metadata_cache import Topic
 from jesenska.broker.requests.connection import LATER, Context, Outcome
 from jesenska.broker.requests.families import LogFamily
 from jesenska.broker.requests.gate import handles
+from jesenska.broker.requests.merged_topics import merged_topics
 from jesenska.controller.plans.topics import duplicates
 from jesenska.log.partition.partition_log import PartitionLog
 from jesenska.log.partition.reading import lookup_by_time
@@ -70,61 +73,112 @@ _FIRST_VERSION = {EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERE
 
 @handles(ListOffsetsRequest, LogFamily)
 def handle(uses: LogFamily, request: ListOffsetsRequest, context: Context) -> Outcome:
-    in_pool = []
+    in_pool: list[_Search] = []
     response = ListOffsetsResponse()
-    version, compares = context.version, request.replica_id == _COMPARES
-    twice = (
+    version = context.version
+    named_twice = (
         duplicates((topic.name, asked.partition_index) for topic in request.topics for asked in topic.partitions)
         if version
         else set()
     )
-    told: set[tuple[str, int]] = set()
-    by_name: dict[str, list[ListOffsetsResponsePartition]] = {}
+    refused: set[tuple[str, int]] = set()
     for topic in request.topics:
         known = uses.view.topics.get(topic.name)
-        answers = by_name.get(topic.name) if version else None
-        if answers is None:
-            answers = []
-            if topic.partitions or not version:
-                by_name[topic.name] = answers
-                response.topics.append(ListOffsetsResponseTopic(name=topic.name, partitions=answers))
+        answers: list[ListOffsetsResponsePartition] = []
+        if topic.partitions or not version:
+            response.topics.append(ListOffsetsResponseTopic(name=topic.name, partitions=answers))
         for asked in topic.partitions:
-            key = (topic.name, asked.partition_index)
-            if key in twice:
-                if key in told:
-                    continue
-                told.add(key)
             answer = ListOffsetsResponsePartition(partition_index=asked.partition_index)
+            key = (topic.name, asked.partition_index)
+            if key in named_twice:
+                if key not in refused:
+                    refused.add(key)
+                    answer.error_code = InvalidRequestError.code
+                    answers.append(answer)
+                continue
             answers.append(answer)
             try:
-                if key in twice:
-                    raise InvalidRequestError
-                if asked.timestamp < LATEST and version < _FIRST_VERSION.get(asked.timestamp, _NEVER):
-                    raise UnsupportedVersionError
-                if known is None or not 0 <= asked.partition_index < len(known.partitions):
-                    raise UnknownTopicOrPartitionError
-                partition = known.partitions[asked.partition_index]
-                log = (
-                    partition.replica_log(asked.current_leader_epoch)
-                    if compares
-                    else partition.leader_log(asked.current_leader_epoch)
-                )
-                if not _answer_at_once(partition, log, asked, answer, request, version):
-                    in_pool.append((partition, log, lookup_by_time(log), asked, answer))
+                search = _answered_or_searched(known, asked, answer, request, version)
             except KafkaError as error:
                 answer.error_code = error.code
+            else:
+                if search is not None:
+                    in_pool.append(search)
+    if version:
+        response.topics = merged_topics(response.topics)
     if not in_pool:
         return response
+    _Searches(uses, request, context, response, in_pool).submit()
+    return LATER
 
-    now_ms = uses.clock.now_ms()
-    waiting, rounds = in_pool, 1
 
-    def look_up() -> None:
-        for partition, log, lookup, asked, answer in waiting:
+def _answered_or_searched(
+    topic: Topic | None,
+    asked: ListOffsetsRequestPartition,
+    answer: ListOffsetsResponsePartition,
+    request: ListOffsetsRequest,
+    version: int,
+) -> _Search | None:
+    """Fills the answer for a partition from what is in memory; the search that fills it, if the log's files must be
+    read."""
+    if asked.timestamp < LATEST and version < _FIRST_VERSION.get(asked.timestamp, _NEVER):
+        raise UnsupportedVersionError
+    if topic is None or not 0 <= asked.partition_index < len(topic.partitions):
+        raise UnknownTopicOrPartitionError
+    partition = topic.partitions[asked.partition_index]
+    log = (
+        partition.replica_log(asked.current_leader_epoch)
+        if request.replica_id == _COMPARES
+        else partition.leader_log(asked.current_leader_epoch)
+    )
+    if _answer_at_once(partition, log, asked, answer, request, version):
+        return None
+    return _Search(partition, log, lookup_by_time(log), asked, answer)
+
+
+class _Search(NamedTuple):
+    """The search for one partition's offset in the files of its log."""
+
+    partition: Partition
+    log: PartitionLog
+    lookup: TimeLookup
+    asked: ListOffsetsRequestPartition
+    answer: ListOffsetsResponsePartition
+
+
+class _Searches:
+    """The searches of one request. Each round runs in the pool. A search that segments have left meanwhile is repeated
+    in the next round."""
+
+    __slots__ = ("_context", "_now_ms", "_request", "_response", "_rounds", "_searches", "_uses")
+
+    def __init__(
+        self,
+        uses: LogFamily,
+        request: ListOffsetsRequest,
+        context: Context,
+        response: ListOffsetsResponse,
+        searches: list[_Search],
+    ) -> None:
+        self._uses = uses
+        self._request = request
+        self._context = context
+        self._response = response
+        self._searches = searches
+        self._rounds = 1
+        self._now_ms = uses.clock.now_ms()
+
+    def submit(self) -> None:
+        self._uses.pool.submit(self._look_up, self._finish)
+
+    def _look_up(self) -> None:
+        """Runs in the pool."""
+        for partition, log, lookup, asked, answer in self._searches:
             try:
                 answer.error_code = ErrorCode.NONE
-                end_offset = _end_for(request, partition) if request.replica_id == _CONSUMER else log.log_end_offset
-                _look_up(partition, lookup, asked, answer, context.version, now_ms, end_offset)
+                is_consumer = self._request.replica_id == _CONSUMER
+                end_offset = _end_for(self._request, partition) if is_consumer else log.log_end_offset
+                _look_up(partition, lookup, asked, answer, self._context.version, self._now_ms, end_offset)
             except KafkaError as error:
                 answer.error_code = error.code
             except FileNotFoundError:
@@ -138,28 +192,23 @@ def handle(uses: LogFamily, request: ListOffsetsRequest, context: Context) -> Ou
             finally:
                 lookup.close()
 
-    def finish() -> None:
-        nonlocal waiting, rounds
-        for _, _, lookup, _, _ in waiting:
-            lookup.done()
+    def _finish(self) -> None:
+        for search in self._searches:
+            search.lookup.done()
         again = [
-            (partition, log, lookup_by_time(log), asked, answer)
-            for partition, log, lookup, asked, answer in waiting
-            if lookup.is_stale
+            search._replace(lookup=lookup_by_time(search.log)) for search in self._searches if search.lookup.is_stale
         ]
-        if again and rounds < _ROUNDS_MAX:
-            waiting, rounds = again, rounds + 1
+        if again and self._rounds < _ROUNDS_MAX:
+            self._searches = again
+            self._rounds += 1
             try:
-                uses.pool.submit(look_up, finish)
+                self.submit()
                 return
             except RequestTimedOutError as error:
-                for _, _, lookup, _, answer in again:
-                    lookup.close()
-                    answer.error_code = error.code
-        context.answer(response)
-
-    uses.pool.submit(look_up, finish)
-    return LATER
+                for search in again:
+                    search.lookup.close()
+                    search.answer.error_code = error.code
+        self._context.answer(self._response)
 
 
 def _answer_at_once(

@@ -19,8 +19,6 @@ anything in the request is unknown. A group with members takes a commit without 
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Callable
 from functools import partial
 
 from jesenska.base.errors import ErrorCode, KafkaError
@@ -29,6 +27,7 @@ from jesenska.broker.coordinators.tree_offsets import commit_to_tree
 from jesenska.broker.requests.connection import LATER, Context, Outcome
 from jesenska.broker.requests.families import GroupFamily
 from jesenska.broker.requests.gate import handles
+from jesenska.broker.requests.merged_topics import merged_topics, name_and_id_of
 from jesenska.controller.plans.branches import BRANCH_OF
 from jesenska.groups.events import CommitOffsets, CommittedOffset, PartitionsAnswer, Response
 from jesenska.groups.offsets.group_offsets import is_metadata_too_large
@@ -45,88 +44,18 @@ _WITH_MAP = 1
 _FIRST_WITH_NOT_FOUND = 9
 _FIRST_WITH_IDS = 10
 
+_Offsets = list[tuple[TopicPartition, CommittedOffset]]
+_Place = tuple[int, int]
+
 
 @handles(OffsetCommitRequest, GroupFamily)
 def handle(uses: GroupFamily, request: OffsetCommitRequest, context: Context) -> Outcome:
-    version, now_ms = context.version, uses.clock.now_ms()
-    offsets: list[tuple[TopicPartition, CommittedOffset]] = []
-    errors: dict[tuple[int, int], ErrorCode] = {}
-    places: dict[tuple[int, int], TopicPartition] = {}
-    unknown: set[int] = set()
-    too_large: set[tuple[int, int]] = set()
-    limit = uses.in_force.config.integer("offset.metadata.max.bytes")
-    for at, topic in enumerate(request.topics):
-        known = uses.view.by_id.get(topic.topic_id) if version >= _FIRST_WITH_IDS else uses.view.topics.get(topic.name)
-        if known is None:
-            unknown.add(at)
-        for number, item in enumerate(topic.partitions):
-            if known is None or not 0 <= item.partition_index < len(known.partitions):
-                missing_id = known is None and version >= _FIRST_WITH_IDS
-                errors[at, number] = ErrorCode.UNKNOWN_TOPIC_ID if missing_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                continue
-            key = places[at, number] = TopicPartition(known.name, item.partition_index)
-            # Version 1 may have its own time; -1 means now.
-            stamp = item.commit_timestamp if version == 1 and item.commit_timestamp >= 0 else now_ms
-            # A retention that overflows is for ever.
-            expires = min(now_ms + request.retention_time_ms, _INT64_MAX) if request.retention_time_ms >= 0 else -1
-            value = CommittedOffset(
-                item.committed_offset, item.committed_leader_epoch, item.committed_metadata or "", stamp, expires
-            )
-            offsets.append((key, value))
-            if is_metadata_too_large(value.metadata, limit):
-                too_large.add((at, number))
-
-    unanswered: set[tuple[int, int]] = set()
-    if version == _WITH_MAP:
-        offsets = list(dict(offsets).items())
-        unanswered = set(places) - set({key: place for place, key in places.items()}.values())
-
-    def error_of(
-        place: tuple[int, int], partitions: dict[TopicPartition, ErrorCode], otherwise: ErrorCode
-    ) -> ErrorCode:
-        if place in errors:
-            return errors[place]
-        if place in too_large and otherwise is ErrorCode.NONE:
-            return ErrorCode.OFFSET_METADATA_TOO_LARGE
-        return partitions.get(places[place], otherwise)
-
-    def build(partitions: dict[TopicPartition, ErrorCode], otherwise: ErrorCode) -> OffsetCommitResponse:
-        response = OffsetCommitResponse()
-        merges = bool(errors or unknown) or version <= 1
-        answered: dict[tuple[str, uuid.UUID], OffsetCommitResponseTopic] = {}
-        for at, topic in enumerate(request.topics):
-            if at not in unknown and not topic.partitions:
-                continue
-            answer = answered.get((topic.name, topic.topic_id)) if merges else None
-            if answer is None:
-                answer = answered[topic.name, topic.topic_id] = OffsetCommitResponseTopic(
-                    name=topic.name, topic_id=topic.topic_id
-                )
-                response.topics.append(answer)
-            answer.partitions += [
-                OffsetCommitResponsePartition(
-                    partition_index=item.partition_index,
-                    error_code=error_of((at, number), partitions, otherwise),
-                )
-                for number, item in enumerate(topic.partitions)
-                if (at, number) not in unanswered
-            ]
-        return response
-
-    if version == 0:
-        return _to_tree(
-            uses,
-            request.group_id,
-            [(key, value) for key, value in offsets if not is_metadata_too_large(value.metadata, limit)],
-            build,
-        )
-
-    def reply(response: Response) -> None:
-        assert isinstance(response, PartitionsAnswer)
-        context.answer(build(response.partitions, response.error))
-
+    commit = _Commit(uses, request, context)
+    offsets = commit.read()
+    if context.version == 0:
+        return _to_tree(uses, commit, request.group_id, offsets)
     if not offsets:
-        return build({}, ErrorCode.NONE)
+        return commit.response({}, ErrorCode.NONE)
     make = partial(
         CommitOffsets,
         group_id=request.group_id,
@@ -134,23 +63,116 @@ def handle(uses: GroupFamily, request: OffsetCommitRequest, context: Context) ->
         member_id=request.member_id,
         group_instance_id=request.group_instance_id,
         offsets=tuple(offsets),
-        knows_missing_group=version >= _FIRST_WITH_NOT_FOUND,
+        knows_missing_group=context.version >= _FIRST_WITH_NOT_FOUND,
         is_of_branches=all(BRANCH_OF in uses.view.topics[key.topic].config.overrides for key, _ in offsets),
     )
     try:
-        uses.groups.submit(request.group_id, make, reply)
+        uses.groups.submit(request.group_id, make, commit.replied)
     except KafkaError as error:
-        return build({}, error.code)
+        return commit.response({}, error.code)
     return LATER
 
 
-async def _to_tree(
-    uses: GroupFamily,
-    group_id: str,
-    offsets: list[tuple[TopicPartition, CommittedOffset]],
-    build: Callable[[dict[TopicPartition, ErrorCode], ErrorCode], OffsetCommitResponse],
-) -> OffsetCommitResponse:
+async def _to_tree(uses: GroupFamily, commit: _Commit, group_id: str, offsets: _Offsets) -> OffsetCommitResponse:
     results = {}
     for key, value in offsets:
-        results[key] = await commit_to_tree(uses.store, group_id, key, value.offset)
-    return build(results, ErrorCode.NONE)
+        if not is_metadata_too_large(value.metadata, commit.metadata_max_bytes):
+            results[key] = await commit_to_tree(uses.store, group_id, key, value.offset)
+    return commit.response(results, ErrorCode.NONE)
+
+
+class _Commit:
+    """One request, and the errors that are found in it before the offsets are committed. A partition of the request
+    has the place (topic's number, partition's number)."""
+
+    __slots__ = (
+        "_context",
+        "_errors",
+        "_places",
+        "_request",
+        "_too_large",
+        "_unanswered",
+        "_unknown",
+        "_uses",
+        "metadata_max_bytes",
+    )
+
+    def __init__(self, uses: GroupFamily, request: OffsetCommitRequest, context: Context) -> None:
+        self._uses = uses
+        self._request = request
+        self._context = context
+        self.metadata_max_bytes = uses.in_force.config.integer("offset.metadata.max.bytes")
+        #: The known partitions.
+        self._places: dict[_Place, TopicPartition] = {}
+        #: The errors of the others.
+        self._errors: dict[_Place, ErrorCode] = {}
+        #: The unknown topics.
+        self._unknown: set[int] = set()
+        self._too_large: set[_Place] = set()
+        self._unanswered: set[_Place] = set()
+
+    def read(self) -> _Offsets:
+        """The offsets to commit, of the known partitions. Notes the errors of the others."""
+        request, version, view = self._request, self._context.version, self._uses.view
+        now_ms, limit = self._uses.clock.now_ms(), self.metadata_max_bytes
+        offsets: _Offsets = []
+        errors, places = self._errors, self._places
+        for at, topic in enumerate(request.topics):
+            known = view.by_id.get(topic.topic_id) if version >= _FIRST_WITH_IDS else view.topics.get(topic.name)
+            if known is None:
+                self._unknown.add(at)
+            for number, item in enumerate(topic.partitions):
+                if known is None or not 0 <= item.partition_index < len(known.partitions):
+                    is_id = known is None and version >= _FIRST_WITH_IDS
+                    errors[at, number] = ErrorCode.UNKNOWN_TOPIC_ID if is_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                    continue
+                key = places[at, number] = TopicPartition(known.name, item.partition_index)
+                # Version 1 may have its own time; -1 means now.
+                stamp = item.commit_timestamp if version == 1 and item.commit_timestamp >= 0 else now_ms
+                # A retention that overflows is for ever.
+                expires = min(now_ms + request.retention_time_ms, _INT64_MAX) if request.retention_time_ms >= 0 else -1
+                value = CommittedOffset(
+                    item.committed_offset, item.committed_leader_epoch, item.committed_metadata or "", stamp, expires
+                )
+                offsets.append((key, value))
+                if is_metadata_too_large(value.metadata, limit):
+                    self._too_large.add((at, number))
+        if version == _WITH_MAP:
+            offsets = list(dict(offsets).items())
+            self._unanswered = set(places) - set({key: place for place, key in places.items()}.values())
+        return offsets
+
+    def replied(self, response: Response) -> None:
+        """The group's coordinator has answered."""
+        assert isinstance(response, PartitionsAnswer)
+        self._context.answer(self.response(response.partitions, response.error))
+
+    def response(self, partitions: dict[TopicPartition, ErrorCode], otherwise: ErrorCode) -> OffsetCommitResponse:
+        """The answer with the errors of `partitions`, and `otherwise` for the others that are known."""
+        unanswered = self._unanswered
+        answers = [
+            OffsetCommitResponseTopic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=[
+                    OffsetCommitResponsePartition(
+                        partition_index=item.partition_index,
+                        error_code=self._error_of((at, number), partitions, otherwise),
+                    )
+                    for number, item in enumerate(topic.partitions)
+                    if (at, number) not in unanswered
+                ],
+            )
+            for at, topic in enumerate(self._request.topics)
+            if topic.partitions or at in self._unknown
+        ]
+        if self._errors or self._unknown or self._context.version <= 1:
+            answers = merged_topics(answers, name_and_id_of)
+        return OffsetCommitResponse(topics=answers)
+
+    def _error_of(self, place: _Place, partitions: dict[TopicPartition, ErrorCode], otherwise: ErrorCode) -> ErrorCode:
+        if place in self._errors:
+            return self._errors[place]
+        if place in self._too_large and otherwise is ErrorCode.NONE:
+            return ErrorCode.OFFSET_METADATA_TOO_LARGE
+        return partitions.get(self._places[place], otherwise)

@@ -87,8 +87,8 @@ def _response(
     if context.version < _FIRST_WITH_SEVERAL:
         _, error, message, (node_id, host, port) = found[0]
         # Kafka's message if there is no error: the name of the code, and from version 4 on the empty text.
-        told = (message or error.name) if context.version else None
-        return FindCoordinatorResponse(error_code=error, error_message=told, node_id=node_id, host=host, port=port)
+        text = (message or error.name) if context.version else None
+        return FindCoordinatorResponse(error_code=error, error_message=text, node_id=node_id, host=host, port=port)
     return FindCoordinatorResponse(
         coordinators=[
             FindCoordinatorResponseCoordinator(

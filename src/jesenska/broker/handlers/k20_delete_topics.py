@@ -19,6 +19,7 @@ import uuid
 from jesenska.base.errors import ErrorCode, InvalidRequestError, NotControllerError, UnknownTopicIdError
 from jesenska.base.identifiers import NO_UUID
 from jesenska.broker.controlling.controller_client import as_kafka_error
+from jesenska.broker.metadata_cache import MetadataCache, Topic
 from jesenska.broker.requests.change_log import log_change
 from jesenska.broker.requests.connection import Context, Outcome
 from jesenska.broker.requests.families import TopicFamily
@@ -48,11 +49,9 @@ async def _delete(uses: TopicFamily, request: DeleteTopicsRequest, context: Cont
         if context.version >= _FIRST_WITH_IDS
         else [DeleteTopicsRequestTopic(name=name) for name in request.topic_names]
     )
-    by_name = [item.name for item in wanted if item.name is not None and item.topic_id == NO_UUID]
-    by_id = [item.topic_id for item in wanted if item.name is None and item.topic_id != NO_UUID]
-    twice, twice_by_id = duplicates(by_name), duplicates(by_id)
+    names = _Names(uses.view, wanted)
     late = request.timeout_ms <= 0
-    if late and context.version and not (twice.issuperset(by_name) and twice_by_id.issuperset(by_id)):
+    if late and context.version and not names.all_are_duplicates():
         return DeleteTopicsResponse(
             responses=[
                 DeleteTopicsResponseTopic(
@@ -61,34 +60,17 @@ async def _delete(uses: TopicFamily, request: DeleteTopicsRequest, context: Cont
                 for item in wanted
             ]
         )
-    #: Topics that are named by their id, and by their name too.
-    both = {topic.name for topic in map(uses.view.by_id.get, by_id) if topic is not None} & set(by_name)
     response = DeleteTopicsResponse()
     between = Slices(uses.clock)
     mutations = Mutations(context, uses.clock.monotonic(), is_strict=context.version >= _FIRST_STRICT)
-    answered: set[str | uuid.UUID] = set()
     for item in wanted:
         await between()
         answer = DeleteTopicsResponseTopic(name=item.name, topic_id=item.topic_id)
         try:
-            if item.name is not None and item.topic_id != NO_UUID:
-                raise InvalidRequestError("You may not specify both topic name and topic id.")
-            if item.name is None and item.topic_id == NO_UUID:
-                raise InvalidRequestError("Neither topic name nor id were specified.")
+            _require_name_or_id(item)
             known = uses.view.by_id.get(item.topic_id) if item.name is None else uses.view.topics.get(item.name)
-            once = item.topic_id if item.name is None else item.name
-            if once in twice or once in twice_by_id:
-                # Answered once, and not deleted: Kafka's controller does not guess which was meant.
-                if once in answered:
-                    continue
-                answered.add(once)
-                raise InvalidRequestError(f"Duplicate topic {'id' if item.name is None else 'name'}.")
-            if known is not None and known.name in both:
-                if known.name in answered:
-                    continue
-                answered.add(known.name)
-                answer.name, answer.topic_id = known.name, known.topic_id
-                raise InvalidRequestError("The provided topic name maps to an ID that was already supplied.")
+            if names.is_answered(item, known, answer):
+                continue
             if not uses.controller.is_controller:
                 raise NotControllerError
             if known is None and item.name is None:
@@ -107,3 +89,49 @@ async def _delete(uses: TopicFamily, request: DeleteTopicsRequest, context: Cont
             answer.error_code, answer.error_message = refused.code, refused.message or None
         response.responses.append(answer)
     return response
+
+
+def _require_name_or_id(item: DeleteTopicsRequestTopic) -> None:
+    if item.name is not None and item.topic_id != NO_UUID:
+        raise InvalidRequestError("You may not specify both topic name and topic id.")
+    if item.name is None and item.topic_id == NO_UUID:
+        raise InvalidRequestError("Neither topic name nor id were specified.")
+
+
+class _Names:
+    """The names and ids of a request. A topic that is named twice is answered once, and not deleted: Kafka's
+    controller does not guess which was meant."""
+
+    __slots__ = ("_answered", "_by_id", "_by_name", "_by_name_and_id", "_duplicates")
+
+    def __init__(self, view: MetadataCache, wanted: list[DeleteTopicsRequestTopic]) -> None:
+        self._by_name = [item.name for item in wanted if item.name is not None and item.topic_id == NO_UUID]
+        self._by_id = [item.topic_id for item in wanted if item.name is None and item.topic_id != NO_UUID]
+        self._duplicates: set[str | uuid.UUID] = {*duplicates(self._by_name), *duplicates(self._by_id)}
+        #: Topics that are named by their id, and by their name too.
+        self._by_name_and_id = {topic.name for topic in map(view.by_id.get, self._by_id) if topic is not None} & set(
+            self._by_name
+        )
+        self._answered: set[str | uuid.UUID] = set()
+
+    def all_are_duplicates(self) -> bool:
+        """True if each name and each id is more than once in the request."""
+        return self._duplicates.issuperset(self._by_name) and self._duplicates.issuperset(self._by_id)
+
+    def is_answered(
+        self, item: DeleteTopicsRequestTopic, known: Topic | None, answer: DeleteTopicsResponseTopic
+    ) -> bool:
+        """True for a topic that is named twice and has its answer. InvalidRequestError at its first mention."""
+        once = item.topic_id if item.name is None else item.name
+        if once in self._duplicates:
+            if once in self._answered:
+                return True
+            self._answered.add(once)
+            raise InvalidRequestError(f"Duplicate topic {'id' if item.name is None else 'name'}.")
+        if known is not None and known.name in self._by_name_and_id:
+            if known.name in self._answered:
+                return True
+            self._answered.add(known.name)
+            answer.name, answer.topic_id = known.name, known.topic_id
+            raise InvalidRequestError("The provided topic name maps to an ID that was already supplied.")
+        return False

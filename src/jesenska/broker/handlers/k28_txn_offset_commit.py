@@ -14,14 +14,17 @@ transaction. An epoch that is older than the one in the group's partition is INV
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
+from types import MappingProxyType
 
 from jesenska.base.errors import ErrorCode, KafkaError
 from jesenska.base.identifiers import TopicPartition
-from jesenska.broker.coordinators.transaction_verification import Guards, Results, for_producers
+from jesenska.broker.coordinators.transaction_verification import Guards, Results, must_be_verified
 from jesenska.broker.requests.connection import LATER, Context, Outcome
 from jesenska.broker.requests.families import GroupFamily
 from jesenska.broker.requests.gate import handles
+from jesenska.broker.requests.merged_topics import merged_topics
 from jesenska.coordination.shard import OfTransaction
 from jesenska.groups.events import CommitOffsets, CommittedOffset, PartitionsAnswer
 from jesenska.groups.offsets.offsets_topic import OFFSETS_TOPIC
@@ -41,7 +44,6 @@ _FIRST_THAT_ADDS = 5
 
 @handles(TxnOffsetCommitRequest, GroupFamily)
 def handle(uses: GroupFamily, request: TxnOffsetCommitRequest, context: Context) -> Outcome:
-    version = context.version
     now_ms = uses.clock.now_ms()
     errors: dict[TopicPartition, ErrorCode] = {}
     offsets: dict[TopicPartition, CommittedOffset] = {}
@@ -54,73 +56,110 @@ def handle(uses: GroupFamily, request: TxnOffsetCommitRequest, context: Context)
                 )
             else:
                 errors[key] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-
-    def build(found: dict[TopicPartition, ErrorCode], otherwise: ErrorCode) -> TxnOffsetCommitResponse:
-        if otherwise is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and version < _FIRST_WITH_LOAD_IN_PROGRESS:
-            otherwise = ErrorCode.COORDINATOR_NOT_AVAILABLE
-        merges = bool(errors) or any(asked.name not in uses.view.topics for asked in request.topics)
-        answered: dict[str, TxnOffsetCommitResponseTopic] = {}
-        response = TxnOffsetCommitResponse()
-        for asked in request.topics:
-            if not asked.partitions and asked.name in uses.view.topics:
-                continue
-            topic = answered.get(asked.name) if merges else None
-            if topic is None:
-                topic = answered[asked.name] = TxnOffsetCommitResponseTopic(name=asked.name)
-                response.topics.append(topic)
-            for item in asked.partitions:
-                key = TopicPartition(asked.name, item.partition_index)
-                error = errors.get(key) or found.get(key, otherwise)
-                topic.partitions.append(
-                    TxnOffsetCommitResponsePartition(partition_index=item.partition_index, error_code=error)
-                )
-        return response
-
+    commit = _Commit(uses, request, context, errors, offsets)
     if not offsets:
-        return build({}, ErrorCode.NONE)
+        return commit.response(ErrorCode.NONE)
     if not request.group_id:
-        return build({}, ErrorCode.INVALID_GROUP_ID)
-    producer = Producer(request.producer_id, request.producer_epoch)
-    make = partial(
-        CommitOffsets,
-        group_id=request.group_id,
-        generation_id=request.generation_id,
-        member_id=request.member_id,
-        group_instance_id=request.group_instance_id,
-        offsets=tuple(offsets.items()),
-        within=OfTransaction(*producer),
-    )
-
-    def reply(answer: PartitionsAnswer) -> None:
-        context.answer(build(answer.partitions, answer.error))
-
+        return commit.response(ErrorCode.INVALID_GROUP_ID)
     try:
-        uses.groups.coordinator_of(request.group_id)
-        keeper = TopicPartition(OFFSETS_TOPIC, uses.groups.partition_for(request.group_id))
-        partition = uses.view.topics[OFFSETS_TOPIC].partitions[keeper.partition]
-        adds = version >= _FIRST_THAT_ADDS
-        producers = partition.leader_log().producers
-        producers.check_epoch(*producer)
-        if producers.has_open_transaction(*producer) or not (adds or uses.verification.is_enabled):
-            uses.groups.submit(request.group_id, make, reply)
+        guards = commit.guards()
+        if guards is None:
+            commit.submit()
             return LATER
     except KafkaError as error:
-        return build({}, error.code)
-    guards = Guards(producer, {partition: NO_SEQUENCE}, uses.clock.now_ms, adds=adds)
+        return commit.response(error.code)
+    uses.verification.ask(request.transactional_id, guards, partial(commit.verified, guards))
+    return LATER
 
-    def verified(results: Results) -> None:
-        error = for_producers(results[keeper], knows_abortable=version >= _FIRST_WITH_ABORTABLE)
+
+class _Commit:
+    """One request on its way into the group's log. `errors` are those of its unknown partitions, `offsets` those of
+    the others."""
+
+    __slots__ = ("_context", "_errors", "_offsets", "_producer", "_request", "_uses")
+
+    def __init__(
+        self,
+        uses: GroupFamily,
+        request: TxnOffsetCommitRequest,
+        context: Context,
+        errors: dict[TopicPartition, ErrorCode],
+        offsets: dict[TopicPartition, CommittedOffset],
+    ) -> None:
+        self._uses = uses
+        self._request = request
+        self._context = context
+        self._errors = errors
+        self._offsets = offsets
+        self._producer = Producer(request.producer_id, request.producer_epoch)
+
+    def guards(self) -> Guards | None:
+        """The guards in the partition that keeps the group's offsets; None if the transaction's coordinator does not
+        have to be asked."""
+        uses, group_id = self._uses, self._request.group_id
+        uses.groups.coordinator_of(group_id)
+        partition = uses.view.topics[OFFSETS_TOPIC].partitions[uses.groups.partition_for(group_id)]
+        adds = self._context.version >= _FIRST_THAT_ADDS
+        if not must_be_verified(partition, self._producer) or not (adds or uses.verification.is_enabled):
+            return None
+        return Guards(
+            self._producer,
+            {partition: NO_SEQUENCE},
+            uses.clock.now_ms,
+            adds=adds,
+            knows_abortable=self._context.version >= _FIRST_WITH_ABORTABLE,
+        )
+
+    def verified(self, guards: Guards, results: Results) -> None:
+        """The transaction's coordinator has answered."""
+        (error,) = results.values()
         if error is ErrorCode.NONE and not guards.hold():
             error = ErrorCode.INVALID_TXN_STATE
-        if error is not ErrorCode.NONE:
-            context.answer(
-                build({}, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if error is ErrorCode.NETWORK_EXCEPTION else error)
-            )
-            return
-        try:
-            uses.groups.submit(request.group_id, make, reply)
-        except KafkaError as failure:
-            context.answer(build({}, failure.code))
+        elif error is ErrorCode.NETWORK_EXCEPTION:
+            error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        if error is ErrorCode.NONE:
+            try:
+                self.submit()
+                return
+            except KafkaError as failure:
+                error = failure.code
+        self._context.answer(self.response(error))
 
-    uses.verification.ask(request.transactional_id, guards, verified)
-    return LATER
+    def submit(self) -> None:
+        """Commits the offsets. KafkaError if they are refused at once."""
+        request = self._request
+        make = partial(
+            CommitOffsets,
+            group_id=request.group_id,
+            generation_id=request.generation_id,
+            member_id=request.member_id,
+            group_instance_id=request.group_instance_id,
+            offsets=tuple(self._offsets.items()),
+            within=OfTransaction(*self._producer),
+        )
+        self._uses.groups.submit(request.group_id, make, self._replied)
+
+    def _replied(self, answer: PartitionsAnswer) -> None:
+        self._context.answer(self.response(answer.error, answer.partitions))
+
+    def response(
+        self, otherwise: ErrorCode, found: Mapping[TopicPartition, ErrorCode] = MappingProxyType({})
+    ) -> TxnOffsetCommitResponse:
+        """The answer with the errors of the partitions in `found`, and `otherwise` for the others that are known."""
+        if otherwise is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and self._context.version < _FIRST_WITH_LOAD_IN_PROGRESS:
+            otherwise = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        known, errors, topics = self._uses.view.topics, self._errors, self._request.topics
+        answers = []
+        for asked in topics:
+            if asked.partitions or asked.name not in known:
+                partitions = []
+                for item in asked.partitions:
+                    key = TopicPartition(asked.name, item.partition_index)
+                    error = errors.get(key) or found.get(key, otherwise)
+                    partitions.append(
+                        TxnOffsetCommitResponsePartition(partition_index=item.partition_index, error_code=error)
+                    )
+                answers.append(TxnOffsetCommitResponseTopic(name=asked.name, partitions=partitions))
+        if errors or any(asked.name not in known for asked in topics):
+            answers = merged_topics(answers)
+        return TxnOffsetCommitResponse(topics=answers)

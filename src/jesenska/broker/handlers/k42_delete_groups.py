@@ -26,32 +26,39 @@ def handle(uses: GroupFamily, request: DeleteGroupsRequest, context: Context) ->
 
 
 async def _delete(uses: GroupFamily, request: DeleteGroupsRequest, context: Context) -> DeleteGroupsResponse:
-    results = {name: DeleteGroupsResponseResult(group_id=name) for name in request.groups_names}
-    left = len(results)
-    all_answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def done() -> None:
-        nonlocal left
-        left -= 1
-        if left == 0 and not all_answered.done():
-            all_answered.set_result(None)
-
+    deletion = _Deletion(context, request.groups_names)
     between = Slices(uses.clock)
-    for name in list(results):
+    for name in deletion.results:
         await between()
-
-        def reply(response: Response, name: str = name) -> None:
-            assert isinstance(response, ErrorAnswer)
-            results[name].error_code = response.error
-            if response.error is ErrorCode.NONE:
-                log_change(context, f"group {name!a} was deleted")
-            done()
-
         try:
-            uses.groups.submit(name, partial(DeleteGroup, group_id=name), reply)
+            uses.groups.submit(name, partial(DeleteGroup, group_id=name), partial(deletion.replied, name))
         except KafkaError as error:
-            results[name].error_code = error.code
-            done()
-    if results:
-        await all_answered
-    return DeleteGroupsResponse(results=list(results.values()))
+            deletion.answered(name, error.code)
+    if deletion.results:
+        await deletion.all_answered
+    return DeleteGroupsResponse(results=list(deletion.results.values()))
+
+
+class _Deletion:
+    """The results of one request, and the number of groups that are not answered yet."""
+
+    __slots__ = ("_context", "_unanswered", "all_answered", "results")
+
+    def __init__(self, context: Context, names: list[str]) -> None:
+        self._context = context
+        self.results = {name: DeleteGroupsResponseResult(group_id=name) for name in names}
+        self._unanswered = len(self.results)
+        self.all_answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def replied(self, name: str, response: Response) -> None:
+        """The group's coordinator has answered."""
+        assert isinstance(response, ErrorAnswer)
+        if response.error is ErrorCode.NONE:
+            log_change(self._context, f"group {name!a} was deleted")
+        self.answered(name, response.error)
+
+    def answered(self, name: str, error: int) -> None:
+        self.results[name].error_code = error
+        self._unanswered -= 1
+        if self._unanswered == 0 and not self.all_answered.done():
+            self.all_answered.set_result(None)

@@ -8,6 +8,7 @@ from jesenska.base.identifiers import TopicPartition
 from jesenska.broker.requests.connection import LATER, Context, Outcome
 from jesenska.broker.requests.families import GroupFamily
 from jesenska.broker.requests.gate import handles
+from jesenska.broker.requests.merged_topics import merged_topics
 from jesenska.groups.events import DeleteOffsets, PartitionsAnswer, Response
 from jesenska.wire.messages.k47_offset_delete import (
     OffsetDeleteRequest,
@@ -38,24 +39,24 @@ def handle(uses: GroupFamily, request: OffsetDeleteRequest, context: Context) ->
             context.answer(OffsetDeleteResponse(error_code=outcome.error))
             return
         errors = {**outcome.partitions, **unknown}
-        response = OffsetDeleteResponse()
-        # As in Kafka: a topic that is named twice is answered once if anything in the request is unknown.
-        merges = bool(unknown) or any(topic.name not in uses.view.topics for topic in request.topics)
-        answers: dict[str, OffsetDeleteResponseTopic] = {}
-        for topic in request.topics:
-            if topic.partitions or topic.name not in uses.view.topics:
-                answer = answers.get(topic.name) if merges else None
-                if answer is None:
-                    answer = answers[topic.name] = OffsetDeleteResponseTopic(name=topic.name)
-                    response.topics.append(answer)
-                answer.partitions += [
+        answers = [
+            OffsetDeleteResponseTopic(
+                name=topic.name,
+                partitions=[
                     OffsetDeleteResponsePartition(
                         partition_index=item.partition_index,
                         error_code=errors.get(TopicPartition(topic.name, item.partition_index), ErrorCode.NONE),
                     )
                     for item in topic.partitions
-                ]
-        context.answer(response)
+                ],
+            )
+            for topic in request.topics
+            if topic.partitions or topic.name not in uses.view.topics
+        ]
+        # As in Kafka: a topic that is named twice is answered once if anything in the request is unknown.
+        if unknown or any(topic.name not in uses.view.topics for topic in request.topics):
+            answers = merged_topics(answers)
+        context.answer(OffsetDeleteResponse(topics=answers))
 
     try:
         uses.groups.submit(request.group_id, lambda token: DeleteOffsets(token, request.group_id, tuple(wanted)), reply)

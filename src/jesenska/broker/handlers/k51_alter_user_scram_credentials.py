@@ -41,8 +41,8 @@ async def handle(uses: SecurityFamily, request: AlterUserScramCredentialsRequest
             await uses.alter_client(f"users/{paths.sanitize(name)}", changes)
             log_change(context, f"SCRAM credentials of user {name!a} were changed")
         except Exception as failure:
-            told = as_kafka_error(failure)
-            error, message = ErrorCode(told.code), shortened(str(told))
+            kafka_error = as_kafka_error(failure)
+            error, message = ErrorCode(kafka_error.code), shortened(str(kafka_error))
         response.results.append(
             AlterUserScramCredentialsResponseResult(user=name, error_code=error, error_message=message)
         )

@@ -31,7 +31,7 @@ class DirectoryFailures:
         self._broker_id = broker_id
         #: No directory is left.
         self.all_failed = asyncio.Event()
-        self._is_untold = False
+        self._is_unreported = False
         self._telling: asyncio.Task[None] | None = None
 
     def look(self) -> None:
@@ -47,27 +47,27 @@ class DirectoryFailures:
                     len(self._directories.logs),
                 )
                 self._replicas.lost(lost)
-                self._is_untold = True
+                self._is_unreported = True
         if not self._directories.usable:
             self.all_failed.set()
-        if self._is_untold:
+        if self._is_unreported:
             self.tell()
 
     def tell(self) -> None:
         """Notifies the controller, which then asks this broker which of its replicas it cannot read."""
-        self._is_untold = True
+        self._is_unreported = True
         if self._telling is None or self._telling.done():
             self._telling = asyncio.get_running_loop().create_task(self._tell())
 
     async def _tell(self) -> None:
-        while self._is_untold:
-            self._is_untold = False
+        while self._is_unreported:
+            self._is_unreported = False
             try:
                 await self._store.create(
                     paths.LOG_DIR_EVENT_PREFIX, encode_log_dir_event(self._broker_id), sequential=True
                 )
             except TreeError as error:
-                self._is_untold = True
+                self._is_unreported = True
                 logger.info("the controller is not told yet that replicas cannot be read: %s", error)
                 return
 

@@ -35,8 +35,8 @@ class OrderReceiver:
         self._replicas = replicas
         #: The epoch of the broker's registration; -1 if it has none. `registration` sets it.
         self.broker_epoch = -1
-        self._told: list[Callable[[int], Awaitable[None]]] = []
-        self._told_epoch = -1
+        self._on_replicas: list[Callable[[int], Awaitable[None]]] = []
+        self._replicas_epoch = -1
         self._telling: set[asyncio.Future[None]] = set()
         self._turn = asyncio.Lock()
         self._gone = TopicsGone()
@@ -44,11 +44,11 @@ class OrderReceiver:
         #: A controller has sent topics or brokers.
         self.knows_cluster = False
         #: Set once a controller has sent this registration its replicas, and after that the metadata of the cluster.
-        self.is_told = asyncio.Event()
+        self.has_replicas = asyncio.Event()
 
-    def on_told(self, told: Callable[[int], Awaitable[None]]) -> None:
-        """Has `told` awaited with the broker's epoch once a controller has sent that registration its replicas."""
-        self._told.append(told)
+    def on_replicas(self, got_replicas: Callable[[int], Awaitable[None]]) -> None:
+        """Has `got_replicas` awaited with the epoch of a registration once a controller has sent it its replicas."""
+        self._on_replicas.append(got_replicas)
 
     def _admit(self, orderer: Orderer) -> None:
         code = self.fence.admit(orderer, self.broker_epoch)
@@ -63,10 +63,10 @@ class OrderReceiver:
             self._admit(orderer)
             errors = await self._replicas.lead_and_follow(topics)
         epoch = self.broker_epoch
-        if epoch >= 0 and epoch != self._told_epoch and orderer.broker_epoch in (-1, epoch):
-            self._told_epoch = epoch
-            for told in self._told:
-                telling = asyncio.ensure_future(told(epoch))
+        if epoch >= 0 and epoch != self._replicas_epoch and orderer.broker_epoch in (-1, epoch):
+            self._replicas_epoch = epoch
+            for got_replicas in self._on_replicas:
+                telling = asyncio.ensure_future(got_replicas(epoch))
                 self._telling.add(telling)
                 telling.add_done_callback(self._telling.discard)
         return errors
@@ -81,11 +81,11 @@ class OrderReceiver:
         """Carries out the order; KafkaError if it is refused."""
         async with self._turn:
             self._admit(orderer)
-            gone = self._gone.told(orderer, metadata, self._replicas.known_topics)
+            gone = self._gone.gone_after(orderer, metadata, self._replicas.known_topics)
             await self._replicas.update_metadata(metadata._replace(gone=gone), orderer.controller_id)
         self.knows_cluster = True
-        if self._told_epoch >= 0:
-            self.is_told.set()
+        if self._replicas_epoch >= 0:
+            self.has_replicas.set()
 
     async def close(self) -> None:
         for telling in self._telling:

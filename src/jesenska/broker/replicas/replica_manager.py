@@ -177,7 +177,7 @@ class ReplicaManager:
             return ErrorCode.STALE_CONTROLLER_EPOCH
         if self._has_lost_data(topic_partition, topic.partitions[number].state.leader, config):
             partition.lose_log()
-            self._told(partition, topic)
+            self._apply_state(partition, topic)
             self._links.leave(topic_partition)
             return ErrorCode.KAFKA_STORAGE_ERROR
         error = ErrorCode.NONE
@@ -204,7 +204,7 @@ class ReplicaManager:
             else:
                 partition.found_log(log)
         partition.take_part()
-        self._told(partition, topic)
+        self._apply_state(partition, topic)
         self._follow(partition)
         return error
 
@@ -391,7 +391,7 @@ class ReplicaManager:
                 # Replicas of this broker know their leaders already, except those that it cannot read.
                 is_ours = self._core.broker_id in topic.node.replicas[number] and not partition.is_offline
                 if not is_ours or state.leader_epoch == partition.leader_epoch:
-                    self._told(partition, topic)
+                    self._apply_state(partition, topic)
 
     def settings_changed(self, entity: str) -> None:
         """The settings of an entity have changed: `topics/<name>`, `brokers/<id>`, or of clients, which have no effect
@@ -438,7 +438,7 @@ class ReplicaManager:
         )
         return Partition(topic_partition, topic.topic_id or NO_UUID, replicas, self._notify, self._elapsed)
 
-    def _told(self, partition: Partition, topic: TopicView) -> None:
+    def _apply_state(self, partition: Partition, topic: TopicView) -> None:
         """Applies the controller's state of a partition."""
         number = partition.topic_partition.partition
         state, version = topic.partitions[number].state, topic.partitions[number].version

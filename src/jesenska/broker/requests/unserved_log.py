@@ -22,11 +22,11 @@ class UnservedRequests:
     """One line at INFO for each address, client id and request."""
 
     def __init__(self) -> None:
-        self._told: set[tuple[str, str, object]] = set()
+        self._logged: set[tuple[str, str, object]] = set()
 
     def tell(self, client_host: str, frame: memoryview, key: int, version: int) -> None:
         """`frame` is the request from its key on; its client id is read at its usual place."""
-        if len(self._told) >= REMEMBERED_MAX:
+        if len(self._logged) >= REMEMBERED_MAX:
             return
         try:
             client_id = read_client_id(frame, _CLIENT_ID_AT, len(frame))[0]
@@ -39,7 +39,7 @@ class UnservedRequests:
     def tell_of(self, client_host: str, client_id: str | None, kind: object, what: str) -> None:
         """The same for something else that a client asked for, logged once for each `kind`."""
         shown = repr((client_id or "")[:_CLIENT_ID_MAX_CHARS])
-        if (client_host, shown, kind) in self._told or len(self._told) >= REMEMBERED_MAX:
+        if (client_host, shown, kind) in self._logged or len(self._logged) >= REMEMBERED_MAX:
             return
-        self._told.add((client_host, shown, kind))
+        self._logged.add((client_host, shown, kind))
         logger.info("client %s at %s asked for %s", shown, client_host, what)

@@ -78,8 +78,8 @@ async def _branch(options: argparse.Namespace) -> int:
         for group, offsets in groups.items():
             if not isinstance(offsets, KafkaError):
                 print(f"Group {group} has its offsets of {len(offsets)} partition(s) in it.")
-    for told in failed.values():
-        print(f"jesenska branch: {told}", file=sys.stderr)
+    for message in failed.values():
+        print(f"jesenska branch: {message}", file=sys.stderr)
     return FAILED if failed else 0
 
 

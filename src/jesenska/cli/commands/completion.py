@@ -98,7 +98,7 @@ def _tools() -> Iterator[Tool]:
             yield from _of_parser(entry.name, "", vars(import_module(entry.module))["_parser"]())
 
 
-def _of_parser(name: str, told: str, parser: argparse.ArgumentParser) -> Iterator[Tool]:
+def _of_parser(name: str, described: str, parser: argparse.ArgumentParser) -> Iterator[Tool]:
     flags, positional, commands = [], None, []
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
@@ -114,7 +114,7 @@ def _of_parser(name: str, told: str, parser: argparse.ArgumentParser) -> Iterato
                 Flag(option, (action.help or "").replace("%%", "%"), value, repeated)
                 for option in action.option_strings
             ]
-    yield Tool(name, told, tuple(flags), positional)
+    yield Tool(name, described, tuple(flags), positional)
     for command in commands:
         yield from _of_parser(*command)
 
@@ -330,8 +330,10 @@ def _zsh(tools: Sequence[Tool]) -> str:
         many = [flag.value for flag in tool.flags if flag.value is not None and flag.value.is_many]
         positional = tool.positional or (many[0] if many else None)
         if commands:
-            told = " ".join(_quoted(f"{other.name.rpartition(' ')[2]}:{other.help}") for other in commands)
-            parts.append(f"    ({_quoted(tool.name)})\n        commands=({told})\n        _describe command commands")
+            described = " ".join(_quoted(f"{other.name.rpartition(' ')[2]}:{other.help}") for other in commands)
+            parts.append(
+                f"    ({_quoted(tool.name)})\n        commands=({described})\n        _describe command commands"
+            )
             specs = [*specs, "'*: :'"]
         else:
             parts.append(f"    ({_quoted(tool.name)})")
@@ -343,13 +345,13 @@ def _zsh(tools: Sequence[Tool]) -> str:
 
 
 def _zsh_flag(flag: Flag) -> str:
-    told = "".join(f"\\{letter}" if letter in "[]\\" else letter for letter in flag.help)
+    described = "".join(f"\\{letter}" if letter in "[]\\" else letter for letter in flag.help)
     repeated = "*" if flag.is_repeated else ""
     if flag.value is None:
-        return _quoted(f"{repeated}{flag.name}[{told}]")
+        return _quoted(f"{repeated}{flag.name}[{described}]")
     equals = "=" if flag.name.startswith("--") else ""
     return _quoted(
-        f"{repeated}{flag.name}{equals}[{told}]:{':' if flag.value.is_optional else ''}{_zsh_value(flag.value)}"
+        f"{repeated}{flag.name}{equals}[{described}]:{':' if flag.value.is_optional else ''}{_zsh_value(flag.value)}"
     )
 
 

@@ -94,16 +94,16 @@ async def write_into(zookeeper: str, nodes: Mapping[str, Node], *, replace: bool
     except ValueError as error:
         raise JesenskaError(str(error)) from error
     servers = zookeeper.partition("/")[0]
-    told = Telling()
+    progress = Telling()
     async with telling("Writing to ZooKeeper"), tree_at(servers, any_release=True) as root:
         store = ChrootStore(root, where.chroot) if where.chroot else root
         is_new = bool(where.chroot) and await root.exists(where.chroot) is None
-        there = FoundTree({}) if is_new else await read_store(store, told.tell)
+        there = FoundTree({}) if is_new else await read_store(store, progress.tell)
         wanted = plan_handover(nodes, there, f"The ZooKeeper at {zookeeper}", replace=replace)
         count = len(changes(there.nodes, wanted))
         if dry_run:
             return count
         if where.chroot:
             await make_path(root, where.chroot)
-        await write_store(store, there.nodes, wanted, told.tell)
+        await write_store(store, there.nodes, wanted, progress.tell)
         return count

@@ -227,11 +227,11 @@ def _partitions_of_old_formats(directories: list[KafkaDirectory], telling_of: Te
     found = []
     for directory in directories:
         for number, at in enumerate(sorted(directory.partitions)):
-            told = partial(
+            print_progress = partial(
                 telling_of.tell, f"{directory.path}: {number} of {len(directory.partitions)} partitions looked at"
             )
             path = directory.path / str(at)
-            if has_old_formats(path, told):
+            if has_old_formats(path, print_progress):
                 found.append(path)
         if found and found[-1].parent == directory.path and not directory.was_clean:
             raise JesenskaError(
@@ -285,12 +285,12 @@ class Telling:
 
     def __init__(self) -> None:
         self._clock = SystemClock()
-        self._told_at = self._clock.monotonic()
+        self._printed_at = self._clock.monotonic()
 
     def tell(self, text: str) -> None:
         now = self._clock.monotonic()
-        if now - self._told_at >= QUIET_SECONDS:
-            self._told_at = now
+        if now - self._printed_at >= QUIET_SECONDS:
+            self._printed_at = now
             print(text, file=sys.stderr, flush=True)
 
     def bytes_of(self, name: str) -> Counter:

@@ -91,7 +91,7 @@ async def _status(options: argparse.Namespace) -> int:
     partitions = [partition for topic in topics.values() for partition in topic.partitions]
     leaderless = sum(1 for partition in partitions if partition.leader < 0)
     lacking = sum(1 for partition in partitions if len(partition.in_sync_replicas) < len(partition.replicas))
-    told: dict[str, object] = {
+    fields: dict[str, object] = {
         "ready": is_ready,
         "cluster_id": cluster.cluster_id,
         "brokers": len(cluster.nodes),
@@ -103,12 +103,12 @@ async def _status(options: argparse.Namespace) -> int:
     }
     if options.data is not None:
         holder = lock_holder(Path(options.data))
-        told["process"] = holder
-        told["memory_mb"] = None if holder is None else _resident_mb([holder, *_holders_below(Path(options.data))])
+        fields["process"] = holder
+        fields["memory_mb"] = None if holder is None else _resident_mb([holder, *_holders_below(Path(options.data))])
     if options.output == "json":
-        print_json(told)
+        print_json(fields)
     else:
-        for name, value in told.items():
+        for name, value in fields.items():
             shown = (
                 {True: "yes", False: "no", None: "-"}.get(value, value)
                 if isinstance(value, bool) or value is None

@@ -73,29 +73,29 @@ def add_tree(command: argparse.ArgumentParser) -> None:
     inventory.add_argument(
         "directories", nargs="+", metavar="DIR", help="All directories of log.dirs; the broker is stopped."
     )
-    anew = actions.add_parser(
+    rebuilding = actions.add_parser(
         "rebuild", help="Build a tree from what the brokers hold, where it is lost.", allow_abbrev=False
     )
-    anew.add_argument(
+    rebuilding.add_argument(
         "sources",
         nargs="+",
         metavar="SOURCE",
         help="Directories of brokers, or files of jesenska tree inventory: those of all brokers.",
     )
-    anew.add_argument(
+    rebuilding.add_argument(
         "--data", metavar="DIR", required=True, help="Where the tree is to be: the --data of jesenska up, or a dataDir."
     )
-    _add_chroot(anew)
-    anew.add_argument(
+    _add_chroot(rebuilding)
+    rebuilding.add_argument(
         "--backup",
         metavar="FILE",
         help="A backup of the tree: settings, users, quotas and the order of replicas come from it.",
     )
-    anew.add_argument(
+    rebuilding.add_argument(
         "--allow-missing", action="store_true", help="Have partitions begin empty that no directory holds."
     )
-    anew.add_argument("--dry-run", action="store_true", help="Say what would be built, and write nothing.")
-    for action, work in ((backup, _backup), (restore, _restore), (inventory, _inventory), (anew, _rebuild)):
+    rebuilding.add_argument("--dry-run", action="store_true", help="Say what would be built, and write nothing.")
+    for action, work in ((backup, _backup), (restore, _restore), (inventory, _inventory), (rebuilding, _rebuild)):
         action.set_defaults(act=work)
         action.add_argument("--debug", action="store_true", help="Show the stack behind an error.")
         if action is not inventory:
@@ -191,19 +191,19 @@ def _found(options: argparse.Namespace) -> tuple[FoundTree, str]:
                 f"{directory} is in use by a broker that has its tree for itself: stop it, or start it with "
                 f"--zookeeper-port and name that with --zookeeper."
             ) from None
-        return asyncio.run(_read(address + chroot)), str(directory) + _told_path(chroot)
+        return asyncio.run(_read(address + chroot)), str(directory) + _shown_path(chroot)
     with held_directory(directory):
-        return read_tree_file(directory / METADATA_FILE, chroot), str(directory) + _told_path(chroot)
+        return read_tree_file(directory / METADATA_FILE, chroot), str(directory) + _shown_path(chroot)
 
 
-def _told_path(chroot: str) -> str:
+def _shown_path(chroot: str) -> str:
     return f" (below {chroot})" if chroot else ""
 
 
 async def _read(servers: str) -> FoundTree:
-    told = Telling()
+    progress = Telling()
     async with telling("Reading the tree"), tree_at(servers, any_release=True) as store:
-        return await read_store(store, told.tell)
+        return await read_store(store, progress.tell)
 
 
 # --- restore ---------------------------------------------------------------------------------------------------------
@@ -222,7 +222,7 @@ def _restore(options: argparse.Namespace) -> int:
     else:
         directory = _directory(options.data)
         _put(directory, kept, chroot)
-        where = str(directory) + _told_path(chroot)
+        where = str(directory) + _shown_path(chroot)
     if options.output == "json":
         print_json({"where": where, "topics": topics, "nodes": len(kept.nodes)})
     else:
@@ -281,9 +281,9 @@ def _inventory(options: argparse.Namespace) -> int:
 def _taken(directories: Sequence[Path]) -> Inventory:
     """Takes the inventory of one broker's directories, locked meanwhile."""
     files = FileLayer()
-    told = Telling()
+    progress = Telling()
     with locked(directories, files) as held:
-        return take(held, files, told.tell)
+        return take(held, files, progress.tell)
 
 
 def _rebuild(options: argparse.Namespace) -> int:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from jesenska.base.clock import SystemClock
 from jesenska.base.errors import JesenskaError
-from jesenska.base.system_errors import remedy_of, told
+from jesenska.base.system_errors import cause_of, remedy_of
 from jesenska.cli.commands.importing import Telling
 from jesenska.cli.shared.stopping import lock_holder
 from jesenska.cli.shared.tool import print_json
@@ -72,7 +72,7 @@ def verify(options: argparse.Namespace) -> int:
             found += verified(directory, reading, ends_are_whole=ends_are_whole)
         except OSError as error:
             raise JesenskaError(
-                f"{error.filename or directory} cannot be read ({told(error)}): {remedy_of(error)}."
+                f"{error.filename or directory} cannot be read ({cause_of(error)}): {remedy_of(error)}."
             ) from error
     damaged = [(segment, damage) for segment in found for damage in segment.damaged]
     if options.output == "json":

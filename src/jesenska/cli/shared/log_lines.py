@@ -96,10 +96,10 @@ class LogFile:
 class _Json(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        told = {"time": at, "level": record.levelname, "logger": record.name, "message": record.getMessage()}
+        fields = {"time": at, "level": record.levelname, "logger": record.name, "message": record.getMessage()}
         if record.exc_info:
-            told["stack"] = self.formatException(record.exc_info)
-        return json.dumps(told, ensure_ascii=False)
+            fields["stack"] = self.formatException(record.exc_info)
+        return json.dumps(fields, ensure_ascii=False)
 
 
 class OnceAMinute(logging.Filter):

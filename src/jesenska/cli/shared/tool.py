@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from jesenska import __version__
 from jesenska.base.errors import JesenskaError
-from jesenska.base.system_errors import is_out_of_descriptors, remedy_of, told
+from jesenska.base.system_errors import cause_of, is_out_of_descriptors, remedy_of
 from jesenska.config.properties import PropertiesError, parse_properties
 from jesenska.config.settings.client_settings import ADMIN_SETTINGS
 from jesenska.config.table import Table
@@ -199,7 +199,7 @@ def sentence_of_system(error: OSError) -> str:
     if error.errno == errno.ENOSPC:
         return f"The disk is full{f' ({error.filename})' if error.filename else ''}: make room on it, then try again."
     if is_out_of_descriptors(error):
-        return f"{error.filename or 'A file or a connection'} cannot be opened ({told(error)}): {remedy_of(error)}."
+        return f"{error.filename or 'A file or a connection'} cannot be opened ({cause_of(error)}): {remedy_of(error)}."
     return f"{error.filename or 'A system call'}: {error.strerror or error}."
 
 

@@ -3,12 +3,11 @@ deaths. This module only decides; the time is passed in."""
 
 from __future__ import annotations
 
-from jesenska.client.backoff import Backoff
+from jesenska.base.backoff import Backoff
 
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.25, 30.0
-_BACKOFF = Backoff(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
-#: The middle of the random range of a pause: a single process needs no randomness.
-_NO_CHANCE = 0.5
+#: A single process needs no randomness.
+_BACKOFF = Backoff(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, is_first_at_once=True)
 
 
 class Restarts:
@@ -26,4 +25,4 @@ class Restarts:
         if lived_seconds >= LONGEST_PAUSE_SECONDS:
             self._deaths = 0
         self._deaths += 1
-        return 0.0 if self._deaths == 1 else _BACKOFF.seconds(self._deaths - 1, _NO_CHANCE)
+        return _BACKOFF.seconds(self._deaths)

@@ -48,15 +48,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         is_first = config.integer("broker.id") == 1
         return run_broker(config, _ready, lambda text: _say(progress=text), warns=is_first)
     except JesenskaError as error:
-        told = str(error)
+        message = str(error)
     except OSError as error:
         # Imported here because it imports the common parts of all tools.
         from jesenska.cli.shared.tool import sentence_of_system
 
-        told = sentence_of_system(error)
+        message = sentence_of_system(error)
     if options.debug:
         traceback.print_exc()
-    _say(failed=told)
+    _say(failed=message)
     return 1
 
 

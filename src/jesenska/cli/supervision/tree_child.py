@@ -145,12 +145,12 @@ class TreeChild:
                     or f"The tree's process {ended} before clients could connect: read what it has logged."
                 )
             pause_seconds = restarts.pause_seconds(loop.time() - begun)
-            told = (
+            message = (
                 f"The tree's process has failed ({self._failure.rstrip('.')})"
                 if self._failure
                 else f"The tree's process {ended}"
             )
-            self._passed_on.say(f"{told}; it starts again {after(pause_seconds)}.")
+            self._passed_on.say(f"{message}; it starts again {after(pause_seconds)}.")
             await unless_set(self._stopping, pause_seconds)
 
     async def _run(self) -> str:

@@ -281,12 +281,12 @@ class _Brokers:
         if number in self._found or self._all_ready.done():
             return
         # The cause that prevents its first start would prevent the second.
-        told = (
+        message = (
             f"Broker {number} did not start: {failure}"
             if failure
             else f"Broker {number} {how} before it was ready: see what it has logged."
         )
-        self._all_ready.set_exception(JesenskaError(told))
+        self._all_ready.set_exception(JesenskaError(message))
         self._supervisor.begin_stop()
 
 

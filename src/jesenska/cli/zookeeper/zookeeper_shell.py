@@ -115,7 +115,7 @@ async def _work(options: argparse.Namespace) -> int:
         shell = _Shell(await _connected(where, options.timeout_ms), where.chroot)
     try:
         if options.command:
-            return 0 if await shell.told(options.command) else 1
+            return 0 if await shell.run(options.command) else 1
         async for line in _lines():
             try:
                 words = shlex.split(line)
@@ -125,7 +125,7 @@ async def _work(options: argparse.Namespace) -> int:
             if words[:1] in (["quit"], ["close"]):
                 break
             if words:
-                await shell.told(words)
+                await shell.run(words)
         return 0
     finally:
         await shell.close()
@@ -291,7 +291,7 @@ class _Shell:
     async def close(self) -> None:
         await self._session.close()
 
-    async def told(self, words: Sequence[str]) -> bool:
+    async def run(self, words: Sequence[str]) -> bool:
         """Does a command and prints its result or its error; True if it succeeded."""
         try:
             flags, rest = _parsed(words[0], words[1:])

@@ -87,11 +87,11 @@ class Brokers:
         for broker_id in comers:
             yield from self._deletions.broker_came(broker_id)
         yield from self.elect({event.broker_id for event in came if event.crashed}, but=comers)
-        told = self._shared.tell_first(comers)
+        sent = self._shared.tell_first(comers)
         if came:
             yield from self._topics.raise_internal()
         for event in came:
-            self._topics.begin_on(event.broker_id, self._shared.all_topics(), event.token, told)
+            self._topics.begin_on(event.broker_id, self._shared.all_topics(), event.token, sent)
 
     def elect(self, crashed: Set[int] = frozenset(), but: Collection[int] = ()) -> Steps:
         """Holds every election that is due, many topics at a time. The brokers `but` get the results later."""

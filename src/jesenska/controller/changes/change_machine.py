@@ -12,14 +12,14 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from jesenska.base.backoff import Backoff
 from jesenska.base.errors import KafkaStorageError
 from jesenska.controller.changes.change_state import ChangeState, Steps
 from jesenska.controller.effects import Effect, Step, Wake
 from jesenska.controller.events import Change, Done, Event, LeaderAndIsrDone, Look, StopReplicaDone
 from jesenska.metadata.tree_operations import MultiError, TreeError
 
-_FIRST_PAUSE_MS: Final = 250
-_LONGEST_PAUSE_MS: Final = 30_000
+_BACKOFF: Final = Backoff(first_seconds=0.25, longest_seconds=30.0)
 
 Work = Change | LeaderAndIsrDone | StopReplicaDone
 
@@ -90,19 +90,19 @@ class ChangeMachine:
             if token is None:
                 self._shared_state.say("error", f"{type(event).__name__}: not done: {error}")
             else:
-                self._shared_state.answer(token, error=self._told(event, error))
+                self._shared_state.answer(token, error=self._error_for_client(event, error))
 
-    def _told(self, event: Work, error: Exception) -> Exception:
+    def _error_for_client(self, event: Work, error: Exception) -> Exception:
         """The error that the client gets."""
         return self._for_clients(error)
 
     def _look_again(self, look: Look, error: Exception) -> None:
         failures = self._failures[look.at] = self._failures.get(look.at, 0) + 1
-        pause_ms = min(_FIRST_PAUSE_MS * 2 ** (failures - 1), _LONGEST_PAUSE_MS)
+        pause_seconds = _BACKOFF.seconds(failures)
         # The first failures may be a tree that is away for a moment.
-        level = "warning" if pause_ms == _LONGEST_PAUSE_MS else "info"
-        self._shared_state.say(level, f"{look.at}: not done ({error}), tried again in {pause_ms / 1000:g} s")
-        self._shared_state.put(Wake(pause_ms, look))
+        level = "warning" if pause_seconds == _BACKOFF.longest_seconds else "info"
+        self._shared_state.say(level, f"{look.at}: not done ({error}), tried again in {pause_seconds:g} s")
+        self._shared_state.put(Wake(_BACKOFF.milliseconds(failures), look))
 
     def _for_clients(self, error: Exception) -> Exception:
         if not isinstance(error, (TreeError, MultiError)):

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Final
 
 from jesenska.controller.changes.change_state import ChangeState, Steps, write
-from jesenska.controller.plans.config_changes import ToldChanges
+from jesenska.controller.plans.config_changes import ChangeNodes
 from jesenska.metadata.tree_operations import MultiError, TreeError
 
 #: How many old nodes are deleted in one change of the tree.
@@ -21,7 +21,7 @@ def node_number(name: str) -> int:
     return int(digits) if digits.isascii() and digits.isdigit() else -1
 
 
-def delete_old(shared: ChangeState, nodes: ToldChanges, directory: str) -> Steps:
+def delete_old(shared: ChangeState, nodes: ChangeNodes, directory: str) -> Steps:
     """Deletes the nodes that are due. What cannot be deleted is logged as of this directory."""
     old = nodes.due(shared.now_ms)
     for start in range(0, len(old), _OLD_AT_ONCE):

@@ -7,17 +7,37 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Collection, Generator, Iterable, Sequence
-from typing import Any
+from typing import Any, Final, Protocol, TypeVar
 
 from jesenska.config.layers import BrokerConfig, TopicConfig
 from jesenska.controller.context import ControllerContext, TopicView
 from jesenska.controller.effects import Answer, Effect, Read, Say, TopicPartitions, UpdateMetadata, Write
 from jesenska.controller.plans.replica_states import ReplicaStates
-from jesenska.metadata.tree_operations import MultiError, Operation, Result, TreeError
+from jesenska.metadata.tree_operations import (
+    BadVersionError,
+    MultiError,
+    NodeExistsError,
+    NoNodeError,
+    Operation,
+    Result,
+    TreeError,
+)
 
 Steps = Generator[Read | Write, Any, None]
 #: The same with a result.
 Asking = Generator[Read | Write, Any, Any]
+#: Errors that show that another broker has changed a node since it was read.
+_OTHER_WAS_FASTER: Final = (BadVersionError, NodeExistsError, NoNodeError)
+
+
+class Plan(Protocol):
+    """Operations to be done together."""
+
+    @property
+    def operations(self) -> Sequence[Operation]: ...
+
+
+P = TypeVar("P", bound=Plan)
 
 
 class ChangeState:
@@ -89,11 +109,11 @@ class ControllerState(ChangeState):
         self, topics: Iterable[TopicPartitions] = (), gone: Sequence[TopicPartitions] = (), but: Collection[int] = ()
     ) -> None:
         """Sends UpdateMetadata about these topics to every broker that is up, except the brokers `but`."""
-        told = tuple(topics)
-        if told or gone:
+        named = tuple(topics)
+        if named or gone:
             for broker_id in self.context.brokers:
                 if broker_id not in but:
-                    self.put(UpdateMetadata(broker_id, told, tuple(gone)))
+                    self.put(UpdateMetadata(broker_id, named, tuple(gone)))
 
     def tell_first(self, comers: Iterable[int]) -> tuple[TopicPartitions, ...]:
         """Sends all topics to brokers that have come, before they lead anything; returns them. They may know topics
@@ -131,6 +151,21 @@ def write(operations: Sequence[Operation]) -> Generator[Read | Write, Any, tuple
         return ()
     results: tuple[Result, ...] = yield Write(tuple(operations))
     return results
+
+
+def write_plan(
+    plan: P, make_again: Callable[[P], Generator[Read | Write, Any, P]], attempts_max: int
+) -> Generator[Read | Write, Any, tuple[P, tuple[Result, ...]]]:
+    """Writes a plan's operations. If another broker was faster, `make_again` reads the nodes and makes the plan again.
+    Returns the plan that was written, with the results. After `attempts_max` attempts the error is raised."""
+    for _ in range(attempts_max - 1):
+        try:
+            return plan, (yield from write(plan.operations))
+        except (MultiError, TreeError) as error:
+            if not isinstance(refusal(error), _OTHER_WAS_FASTER):
+                raise
+        plan = yield from make_again(plan)
+    return plan, (yield from write(plan.operations))
 
 
 def refusal(error: MultiError | TreeError) -> TreeError:

@@ -16,21 +16,22 @@ from jesenska.metadata.tree_operations import NoNodeError
 
 class ConfigLooks:
     """The looks of one machine, at entities of these kinds. `found` is called with changed settings of
-    an entity (`topics/<name>`, `brokers/<id>`, `users/<name>`, `users/<name>/clients/<name>`, …), `told` with the path
+    an entity (`topics/<name>`, `brokers/<id>`, `users/<name>`, `users/<name>/clients/<name>`, …), `remember` with the
+    path
     of each node under /config/changes."""
 
     def __init__(
         self,
         shared: ChangeState,
         found: Callable[[str, ConfigView], Steps],
-        told: Callable[[str], None],
+        remember: Callable[[str], None],
         kinds: Sequence[str] = paths.ENTITY_KINDS,
     ) -> None:
         self._kinds = tuple(kinds)
         self._shared = shared
         self._context = shared.context
         self._found = found
-        self._told = told
+        self._remember = remember
         self._last_change = -1
 
     def everything(self) -> Steps:
@@ -57,7 +58,7 @@ class ConfigLooks:
         nodes = yield Read(tuple(Get(path) for _, path in new))
         changed: dict[str, None] = {}
         for (_, path), node in zip(new, nodes, strict=True):
-            self._told(path)
+            self._remember(path)
             if node is None:
                 continue
             try:

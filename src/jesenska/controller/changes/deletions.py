@@ -62,15 +62,15 @@ class Deletions:
                 raise
         yield from self.begin(event.name, event.token)
 
-    def begin(self, name: str, token: int | None = None, told: KafkaError | None = None) -> Steps:
-        """Deletes a topic that is marked in the tree, or one that no client has seen yet (`told`: the reason). Does
+    def begin(self, name: str, token: int | None = None, reason: KafkaError | None = None) -> Steps:
+        """Deletes a topic that is marked in the tree, or one that no client has seen yet (`reason` says why). Does
         nothing if the deletion is at work or done."""
         if name in self._at_work or name not in self._context.topics:
-            self._shared.answer(token, error=told)
+            self._shared.answer(token, error=reason)
             return
-        if told is not None:
+        if reason is not None:
             self._unmarked.add(name)
-        deletion = self._at_work[name] = _Deletion([] if token is None else [(token, told)])
+        deletion = self._at_work[name] = _Deletion([] if token is None else [(token, reason)])
         topic = self._context.topics[name] = replace(self._context.topics[name], deleting=True)
         self._shared.tell_everybody(gone=(whole(topic),))
         for broker_id in {broker_id for replicas in topic.node.replicas.values() for broker_id in replicas}:
@@ -121,7 +121,7 @@ class Deletions:
     def broker_gone(self, broker_id: int) -> Steps:
         """The broker will not answer its orders any more."""
         for name, deletion in list(self._at_work.items()):
-            lost = [number for number, told in deletion.awaited.items() if told == broker_id]
+            lost = [number for number, waited_for in deletion.awaited.items() if waited_for == broker_id]
             for number in lost:
                 del deletion.awaited[number]
                 self._shared.replicas.move(name, broker_id, ReplicaState.OFFLINE)
@@ -154,8 +154,8 @@ class Deletions:
             # No client sees the topic any more; replicas of brokers that are gone are deleted when the brokers are
             # back.
             waiting, deletion.waiting = deletion.waiting, []
-            for token, told in waiting:
-                self._shared.answer(token, error=told)
+            for token, reason in waiting:
+                self._shared.answer(token, error=reason)
         else:
             try:
                 yield from self._end(name, deletion)
@@ -191,8 +191,8 @@ class Deletions:
         self._unmarked.discard(name)
         self._shared.replicas.forget(name)
         del self._at_work[name]
-        for token, told in deletion.waiting:
-            self._shared.answer(token, error=told)
+        for token, reason in deletion.waiting:
+            self._shared.answer(token, error=reason)
 
     def _refuse(self, name: str, deletion: _Deletion) -> None:
         """The topic stays hidden and is deleted later."""
@@ -206,6 +206,6 @@ class Deletions:
             "error",
             f"topic {name} is not deleted yet: {deletion.error}; it is tried again in {_AGAIN_AFTER_MS // 1000} s",
         )
-        for token, told in deletion.waiting:
-            self._shared.answer(token, error=told if isinstance(told, KafkaStorageError) else error)
+        for token, reason in deletion.waiting:
+            self._shared.answer(token, error=reason if isinstance(reason, KafkaStorageError) else error)
         self._shared.put(Wake(_AGAIN_AFTER_MS, Look(paths.DELETE_TOPICS)))

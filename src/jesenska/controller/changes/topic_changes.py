@@ -49,7 +49,7 @@ class _Beginning:
     awaited: int = 0
     without_log: dict[TopicPartition, set[int]] = field(default_factory=dict)
     #: The topics that it was sent before.
-    told: Mapping[str, TopicView] = field(default_factory=dict)
+    sent: Mapping[str, TopicView] = field(default_factory=dict)
 
 
 class TopicChanges:
@@ -179,12 +179,12 @@ class TopicChanges:
             yield from self._end(beginning)
 
     def begin_on(
-        self, broker_id: int, topics: Sequence[TopicPartitions], token: int | None, told: Collection[TopicPartitions]
+        self, broker_id: int, topics: Sequence[TopicPartitions], token: int | None, sent: Collection[TopicPartitions]
     ) -> None:
         """The same for a broker that has come. Only it gets orders, as the other brokers know these topics; in the end
-        it gets the changes since `told`."""
+        it gets the changes since `sent`."""
         beginning = _Beginning(
-            topics, token, None, is_creation=False, comer=broker_id, told={part.topic.name: part.topic for part in told}
+            topics, token, None, is_creation=False, comer=broker_id, sent={part.topic.name: part.topic for part in sent}
         )
         held = tuple(part for part in (held_by(broker_id, part) for part in topics) if part.numbers)
         self._tell(broker_id, held, beginning, is_awaited=True)
@@ -219,7 +219,7 @@ class TopicChanges:
 
     def broker_gone(self, broker_id: int) -> Steps:
         """The broker will not answer its orders any more."""
-        for number in [number for number, (told, _, _) in self._beginnings.items() if told == broker_id]:
+        for number in [number for number, (waited_for, _, _) in self._beginnings.items() if waited_for == broker_id]:
             yield from self._answered(number, frozenset())
 
     def _answered(self, number: int, without_log: frozenset[TopicPartition]) -> Steps:
@@ -245,18 +245,18 @@ class TopicChanges:
                 f"Topic '{name}' was not created, since a broker's disk takes no new files: its log says why. Mend "
                 f"that, then create it again."
             )
-            yield from self._deletions.begin(name, beginning.token, told=error)
+            yield from self._deletions.begin(name, beginning.token, reason=error)
             return
         for name in [part.topic.name for part in beginning.topics if self._is_being_branched(part.topic.name)]:
             if self._leaders_have_branched(name):
                 yield from self._branch_is_made(name)
             elif beginning.is_creation:
-                told = KafkaStorageError(
+                reason = KafkaStorageError(
                     f"Topic '{name}' was not created: a broker could not make its part of the branch. See the log of "
                     "the brokers that lead its source. After an election there, try again."
                 )
                 self._forget_branched(name)
-                yield from self._deletions.begin(name, beginning.token, told=told)
+                yield from self._deletions.begin(name, beginning.token, reason=reason)
                 return
         known = ((self._context.topics.get(part.topic.name), part.numbers) for part in beginning.topics)
         shown = [
@@ -266,7 +266,7 @@ class TopicChanges:
             self._shared.tell_everybody(shown)
         elif beginning.comer in self._context.brokers:
             # Without topics, too: the broker is ready once an UpdateMetadata follows its LeaderAndIsr.
-            changed = tuple(part for part in shown if part.topic is not beginning.told.get(part.topic.name))
+            changed = tuple(part for part in shown if part.topic is not beginning.sent.get(part.topic.name))
             self._shared.put(UpdateMetadata(beginning.comer, changed))
         self._shared.answer(beginning.token, beginning.value)
 

@@ -65,7 +65,7 @@ class TreeLooks:
         self._context = shared.context
         self._topics = topics
         self._deletions = deletions
-        self._configs = ConfigLooks(shared, self._settings_found, self._told_of_settings)
+        self._configs = ConfigLooks(shared, self._settings_found, self._remember_config_change)
         self._brokers_up = brokers
         self._several = several
         self._leadership = leadership
@@ -196,7 +196,7 @@ class TreeLooks:
             self._shared.settings_changed()
         yield from self._leadership.elect_where_allowed()
 
-    def _told_of_settings(self, path: str) -> None:
+    def _remember_config_change(self, path: str) -> None:
         """Does nothing: each broker deletes the nodes that it has left (`settings`)."""
 
     # Work for a controller
@@ -250,10 +250,10 @@ class TreeLooks:
     def _isr_changes(self) -> Steps:
         """Reads the ISRs that leaders have written, sends them to the brokers, and deletes the notification nodes."""
         names = yield from self._children(paths.ISR_CHANGES)
-        told = [f"{paths.ISR_CHANGES}/{name}" for name in names]
-        nodes = yield Read(tuple(Get(path) for path in told))
+        change_paths = [f"{paths.ISR_CHANGES}/{name}" for name in names]
+        nodes = yield Read(tuple(Get(path) for path in change_paths))
         changed: dict[str, dict[int, None]] = {}
-        for path, node in zip(told, nodes, strict=True):
+        for path, node in zip(change_paths, nodes, strict=True):
             try:
                 for name, number in decode_partitions(node[0]) if node is not None else ():
                     topic = self._context.topics.get(name)
@@ -264,17 +264,17 @@ class TreeLooks:
         for name, numbers in changed.items():
             if not self._context.topics[name].deleting:
                 yield from self._leadership.read_again(name, numbers)
-        for path in told:
+        for path in change_paths:
             yield from self._take_away(path)
 
     def _log_dir_events(self) -> Steps:
         """Asks brokers whose log directories have failed which replicas they cannot read, and deletes the notification
         nodes."""
         names = yield from self._children(paths.LOG_DIR_EVENTS)
-        told = [f"{paths.LOG_DIR_EVENTS}/{name}" for name in names]
-        nodes = yield Read(tuple(Get(path) for path in told))
+        change_paths = [f"{paths.LOG_DIR_EVENTS}/{name}" for name in names]
+        nodes = yield Read(tuple(Get(path) for path in change_paths))
         brokers: dict[int, None] = {}
-        for path, node in zip(told, nodes, strict=True):
+        for path, node in zip(change_paths, nodes, strict=True):
             try:
                 if node is not None:
                     brokers[decode_log_dir_event(node[0])] = None
@@ -282,7 +282,7 @@ class TreeLooks:
                 self._shared.say("error", f"{path} is taken away: {error}")
         for broker_id in brokers:
             self._leadership.ask_for_replicas(broker_id)
-        for path in told:
+        for path in change_paths:
             yield from self._take_away(path)
 
     def _brokers(self) -> Steps:

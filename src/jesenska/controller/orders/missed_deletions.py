@@ -23,7 +23,7 @@ class TopicsGone:
         self._orderer: Orderer | None = None
         self._named: set[str] = set()
 
-    def told(self, orderer: Orderer, metadata: Metadata, known: Collection[str]) -> tuple[str, ...]:
+    def gone_after(self, orderer: Orderer, metadata: Metadata, known: Collection[str]) -> tuple[str, ...]:
         """The topics that are gone after this order: those that it names as gone, and those `known` so far that no
         part has named. Parts of a controller that was replaced, or for an earlier registration, do not count."""
         if self._orderer != orderer:

@@ -55,12 +55,12 @@ class _Batch:
     tells_of_brokers: bool = False
     #: All topics are sent to a broker that has come.
     tells_all: bool = False
-    told_first: dict[str, TopicPartitions] = field(default_factory=dict)
+    topics_first: dict[str, TopicPartitions] = field(default_factory=dict)
     gone_first: dict[str, TopicPartitions] = field(default_factory=dict)
     replicas: dict[str, TopicPartitions] = field(default_factory=dict)
     numbers: list[int] = field(default_factory=list)
     tells: bool = False
-    told: dict[str, TopicPartitions] = field(default_factory=dict)
+    topics: dict[str, TopicPartitions] = field(default_factory=dict)
     gone: dict[str, TopicPartitions] = field(default_factory=dict)
     given_up: list[StopReplica] = field(default_factory=list)
 
@@ -70,16 +70,16 @@ class _Batch:
 
     def take(self) -> Request | None:
         if self.tells_of_brokers or self.tells_all:
-            tells = Tell(tuple(self.told_first.values()), tuple(self.gone_first.values()), self.tells_all)
-            self.tells_of_brokers, self.tells_all, self.told_first, self.gone_first = False, False, {}, {}
+            tells = Tell(tuple(self.topics_first.values()), tuple(self.gone_first.values()), self.tells_all)
+            self.tells_of_brokers, self.tells_all, self.topics_first, self.gone_first = False, False, {}, {}
             return tells
         if self.numbers:
             leads = LeadAndFollow(tuple(self.replicas.values()), tuple(self.numbers))
             self.replicas, self.numbers = {}, []
             return leads
         if self.tells:
-            tells = Tell(tuple(self.told.values()), tuple(self.gone.values()))
-            self.tells, self.told, self.gone = False, {}, {}
+            tells = Tell(tuple(self.topics.values()), tuple(self.gone.values()))
+            self.tells, self.topics, self.gone = False, {}, {}
             return tells
         if self.given_up:
             gives_up = GiveUp(tuple(self.given_up))
@@ -116,20 +116,20 @@ class OrderQueue:
             return
         if order.is_first:
             batch.tells_all = True
-            batch.told_first = {part.topic.name: part for part in order.topics}
+            batch.topics_first = {part.topic.name: part for part in order.topics}
             batch.gone_first = {part.topic.name: part for part in order.gone}
             for part in (*order.topics, *order.gone):
-                batch.told.pop(part.topic.name, None)
+                batch.topics.pop(part.topic.name, None)
             return
         if not order.topics and not order.gone:
             batch.tells_of_brokers = True
             return
         batch.tells = True
         for part in order.gone:
-            batch.told.pop(part.topic.name, None)
+            batch.topics.pop(part.topic.name, None)
             batch.gone[part.topic.name] = part
         for part in order.topics:
-            batch.told[part.topic.name] = _newest(batch.told.get(part.topic.name), part)
+            batch.topics[part.topic.name] = _newest(batch.topics.get(part.topic.name), part)
 
     def _new(self) -> _Batch:
         self._batches.append(_Batch())

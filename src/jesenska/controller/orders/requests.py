@@ -319,11 +319,11 @@ def update_metadata(
     for parts, is_gone in ((topics, False), (gone, True)):
         for part in parts:
             if version < _UPDATE_METADATA_BY_TOPIC:
-                request.ungrouped_partition_states += _told_states(
+                request.ungrouped_partition_states += _partition_states(
                     k06.UpdateMetadataRequestUngroupedPartitionState, part, brokers, offline or {}, is_gone
                 )
                 continue
-            states = _told_states(k06.UpdateMetadataRequestPartitionState, part, brokers, offline or {}, is_gone)
+            states = _partition_states(k06.UpdateMetadataRequestPartitionState, part, brokers, offline or {}, is_gone)
             topic = part.topic
             request.topic_states.append(
                 k06.UpdateMetadataRequestTopicState(
@@ -336,7 +336,7 @@ def update_metadata(
     return request
 
 
-def _told_states(
+def _partition_states(
     kind: type[_State],
     part: TopicPartitions,
     brokers: Mapping[int, BrokerRegistration],

@@ -36,7 +36,7 @@ from jesenska.metadata.nodes import encode_config, encode_config_change
 from jesenska.metadata.tree_operations import Create, Delete, Operation, SetData
 
 #: How long a change node stays, for brokers that read it late. Kafka's own figure.
-TOLD_FOR_MS = 15 * 60 * 1000
+CHANGE_EXPIRATION_MS = 15 * 60 * 1000
 
 _BRANCH_REFUSAL = (
     f"{BRANCH_OF} says where a topic comes from: it can be given when the topic is created, and not be changed."
@@ -54,7 +54,7 @@ _CLASSES: Mapping[str, frozenset[str]] = {
 }
 
 
-class ToldChanges:
+class ChangeNodes:
     """The change nodes of settings, or of access rules, oldest first. Each change leaves one; a later change deletes
     the old ones."""
 
@@ -68,7 +68,7 @@ class ToldChanges:
         """The operations that delete the old nodes; they are forgotten here."""
         old: list[str] = []
         for path, heard_ms in self._nodes.items():
-            if heard_ms > now_ms - TOLD_FOR_MS:
+            if heard_ms > now_ms - CHANGE_EXPIRATION_MS:
                 break
             old.append(path)
         for path in old:

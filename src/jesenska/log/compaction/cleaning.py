@@ -31,7 +31,7 @@ from typing import NamedTuple
 
 from jesenska.base.errors import CorruptMessageError
 from jesenska.log.compaction.cleaned_transactions import CleanedTransactions
-from jesenska.log.compaction.cleaning_plan import SegmentFacts
+from jesenska.log.compaction.cleaning_plan import CleanerSegment
 from jesenska.log.disk.files import FileLayer
 from jesenska.log.log_config import LogConfig
 from jesenska.log.partition.recovery import CLEANED_SUFFIX, SWAP_SUFFIX
@@ -42,7 +42,16 @@ from jesenska.records.batch import verify_crc
 from jesenska.records.codec import BatchScan, KeyOffsets
 from jesenska.records.decode import ControlMarker, read_marker, records_of
 from jesenska.records.encode import reseal_batch
-from jesenska.records.header import HEADER_SIZE, Attributes, BatchHeader, Buffer, read_header
+from jesenska.records.header import (
+    CODEC_MASK,
+    CONTROL_BIT,
+    DELETE_HORIZON_BIT,
+    HEADER_SIZE,
+    TRANSACTIONAL_BIT,
+    BatchHeader,
+    Buffer,
+    read_header,
+)
 
 _INT32_MAX = 2**31 - 1
 #: Bytes of an entry in the table of keys.
@@ -155,7 +164,7 @@ class Cleaning:
     def __init__(
         self,
         directory: Path,
-        groups: Sequence[Sequence[SegmentFacts]],
+        groups: Sequence[Sequence[CleanerSegment]],
         first_dirty: int,
         config: LogConfig,
         files: FileLayer,
@@ -282,7 +291,7 @@ class Cleaning:
         verify_crc(self._buffer, self._at, header)
         return read_marker(self._buffer[self._at : self._at + header.size_bytes])
 
-    def _copy(self, group: Sequence[SegmentFacts]) -> Iterator[int | Replacement]:
+    def _copy(self, group: Sequence[CleanerSegment]) -> Iterator[int | Replacement]:
         segment = LogSegment(
             self._directory,
             group[0].base_offset,
@@ -347,7 +356,7 @@ class Cleaning:
             header = self._whole_batch()
             if header is None:
                 return written
-            if header.attributes & (Attributes.CODEC_MASK | Attributes.TRANSACTIONAL | Attributes.CONTROL):
+            if header.attributes & (CODEC_MASK | TRANSACTIONAL_BIT | CONTROL_BIT):
                 batch = self._keep_control(header, cleaned.segment) if header.is_control else self._keep_special(header)
                 if batch is not None:
                     written += cleaned.put(batch)
@@ -371,7 +380,7 @@ class Cleaning:
             records, kept, _, _ = self._no_keys.keep_records(
                 self._body(header), header.record_count, header.base_offset, header.base_timestamp, False, horizon
             )
-            attributes = header.attributes | Attributes.DELETE_HORIZON
+            attributes = header.attributes | DELETE_HORIZON_BIT
             return reseal_batch(
                 bytearray(HEADER_SIZE) + records, header, attributes, kept, horizon, header.max_timestamp
             )
@@ -385,7 +394,7 @@ class Cleaning:
         return header.last_offset in self._producer_ends or header.last_offset == self._keys.latest_offset
 
     def _without_records(self, header: BatchHeader) -> Buffer:
-        attributes = header.attributes & ~(Attributes.CODEC_MASK | Attributes.DELETE_HORIZON)
+        attributes = header.attributes & ~(CODEC_MASK | DELETE_HORIZON_BIT)
         return reseal_batch(bytearray(HEADER_SIZE), header, attributes, 0, header.base_timestamp, header.max_timestamp)
 
     def _keep_special(self, header: BatchHeader) -> Buffer | None:
@@ -406,7 +415,7 @@ class Cleaning:
         if not kept:
             return self._without_records(header) if self._must_stay(header) else None
         if tombstones and not header.has_delete_horizon:
-            attributes |= Attributes.DELETE_HORIZON
+            attributes |= DELETE_HORIZON_BIT
             new_base = self._now_ms + self._config.delete_retention_ms
             records, kept, tombstones, max_timestamp = keys.keep_records(
                 body, header.record_count, header.base_offset, base, False, new_base
@@ -418,7 +427,7 @@ class Cleaning:
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
-    def _pieces(self, facts: SegmentFacts) -> Iterator[int]:
+    def _pieces(self, facts: CleanerSegment) -> Iterator[int]:
         """Reads a segment's file: at each step the buffer holds, from `_at` to `_held`, batches to be handled. Yields
         the number of bytes read. Whole batches must be handled before the next step."""
         path = self._path(facts)
@@ -446,7 +455,7 @@ class Cleaning:
         finally:
             self._files.close(descriptor)
 
-    def _path(self, facts: SegmentFacts) -> Path:
+    def _path(self, facts: CleanerSegment) -> Path:
         return self._directory / file_name(facts.base_offset, LOG_SUFFIX)
 
     def _wanted_bytes(self, available: int) -> int:

@@ -26,7 +26,9 @@ _TIME_INDEX_ENTRY_BYTES = 12
 T = TypeVar("T")
 
 
-class SegmentFacts(NamedTuple):
+class CleanerSegment(NamedTuple):
+    """The facts about a segment by which the cleaner chooses what to compact."""
+
     base_offset: int
     #: Base offset of the next segment.
     end_offset: int
@@ -64,7 +66,7 @@ def first_dirty_offset(checkpoint: int | None, log_start_offset: int, log_end_of
 
 
 def cleanable_part(
-    segments: Sequence[SegmentFacts], config: LogConfig, *, first_dirty: int, stable_end: int, now_ms: int
+    segments: Sequence[CleanerSegment], config: LogConfig, *, first_dirty: int, stable_end: int, now_ms: int
 ) -> CleanablePart:
     """Returns the part of sealed segments (all but the active one) that a compaction would include. Everything from
     offset `stable_end` on must stay unchanged."""
@@ -105,10 +107,10 @@ def dirtiest(candidates: Iterable[tuple[T, CleanablePart]]) -> tuple[T, Cleanabl
     return max(candidates, key=lambda candidate: candidate[1].dirty_ratio, default=None)
 
 
-def groups(segments: Sequence[SegmentFacts], config: LogConfig) -> list[list[SegmentFacts]]:
+def groups(segments: Sequence[CleanerSegment], config: LogConfig) -> list[list[CleanerSegment]]:
     """Groups segments, oldest first; each group is merged into one segment. A group is as many in a row as fit into
     one segment by their bytes and index entries, and into its indexes by their offsets."""
-    result: list[list[SegmentFacts]] = []
+    result: list[list[CleanerSegment]] = []
     size_bytes = entries = 0
     most_entries = max(1, config.segment_index_bytes // _TIME_INDEX_ENTRY_BYTES)
     for facts in segments:

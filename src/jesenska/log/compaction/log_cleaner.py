@@ -28,7 +28,7 @@ from jesenska.base.identifiers import TopicPartition
 from jesenska.log.compaction.cleaning import CancelledError, Cleaning, CleaningSettings, NotCompactedError, Replacement
 from jesenska.log.compaction.cleaning_plan import (
     CleanablePart,
-    SegmentFacts,
+    CleanerSegment,
     cleanable_part,
     dirtiest,
     first_dirty_offset,
@@ -400,11 +400,11 @@ def _step(steps: Iterator[int | Replacement]) -> tuple[int, Moved]:
     return moved_bytes, None
 
 
-def _facts_of(log: PartitionLog) -> list[SegmentFacts]:
+def _facts_of(log: PartitionLog) -> list[CleanerSegment]:
     """Returns the facts about the sealed segments that `cleaning_plan` needs."""
     has_lag = _has_lag(log)
     return [
-        SegmentFacts(
+        CleanerSegment(
             segment.base_offset,
             following.base_offset,
             segment.size_bytes,

@@ -28,7 +28,7 @@ from uuid import UUID
 from jesenska.base.errors import KafkaError, KafkaStorageError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.base.limits import BRANCH_COPIED_BYTES
-from jesenska.base.system_errors import remedy_of, told
+from jesenska.base.system_errors import cause_of, remedy_of
 from jesenska.log.copies.branch_files import (
     BranchedLog,
     BranchPlan,
@@ -99,10 +99,10 @@ class Branching:
         elif log.is_being_cut:
             log.truncate_to(log.next_offset, self._now_ms, lambda failure: self.go_on())
         elif log.has_queued_appends:
-            log.behind_queue(self.go_on)
+            log.after_queue(self.go_on)
         elif self._rolls():
             log.queue_roll(self._now_ms)
-            log.behind_queue(self.go_on)
+            log.after_queue(self.go_on)
         else:
             plan = self._plan()
             if plan.linked and _end_of(log, plan) > log.recovery_point:
@@ -177,7 +177,7 @@ class Branching:
             self._done(outcome)
         elif isinstance(outcome, OSError):
             self._source.writer.disk_failed(outcome, False)
-            self._fail(f"{told(outcome)}: {remedy_of(outcome)}")
+            self._fail(f"{cause_of(outcome)}: {remedy_of(outcome)}")
         else:
             raise outcome
 

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from jesenska.base.errors import JesenskaError
-from jesenska.base.system_errors import is_passing, remedy_of, told
+from jesenska.base.system_errors import cause_of, is_passing, remedy_of
 from jesenska.log.disk.files import FileLayer
 
 FILE_NAME = ".lock"
@@ -35,9 +35,9 @@ class UnusableDirectoryError(LogDirectoryError):
     directories continues without it. `reason` is the cause alone, `remedy` the advice for the operator."""
 
     def __init__(self, directory: Path, what: str, error: OSError) -> None:
-        self.reason = f"it cannot be {what} ({told(error)})"
+        self.reason = f"it cannot be {what} ({cause_of(error)})"
         self.remedy = _remedy(what, error)
-        super().__init__(f"The log directory {directory} cannot be {what} ({told(error)}): {self.remedy}.")
+        super().__init__(f"The log directory {directory} cannot be {what} ({cause_of(error)}): {self.remedy}.")
 
 
 def _remedy(what: str, error: OSError) -> str:

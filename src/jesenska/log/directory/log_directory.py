@@ -235,7 +235,7 @@ class LogDirectory:
     def take_as_it_is(self, topic_partition: TopicPartition) -> None:
         """Ends the search for the lost records of a log."""
         if self.cut_logs.pop(topic_partition, None) is not None:
-            self._write(self.cut_checkpoint, self.cut_logs.copy, _nobody_waits)
+            self._write(self.cut_checkpoint, self.cut_logs.copy, _ignore)
 
     def announce_log_starts(self, starts: Mapping[TopicPartition, int], done: Written) -> None:
         """Writes the future log start offsets of logs. `done` is called on the owner's thread."""
@@ -257,7 +257,7 @@ class LogDirectory:
             log.hold()
             _CheckpointWrites(
                 [self.write_cleaner_offsets, self.write_high_watermarks],
-                lambda _: self.truncated([log], True, _nobody_waits),
+                lambda _: self.truncated([log], True, _ignore),
             ).go_on()
 
     def take_cleaner_offsets(self) -> None:
@@ -271,7 +271,7 @@ class LogDirectory:
             self._written[name] = self.cleaner_offsets.copy()
 
     def write_cleaner_offsets(self, done: Written | None = None) -> None:
-        self._write(self.cleaner_checkpoint, self.cleaner_offsets.copy, done if done is not None else _nobody_waits)
+        self._write(self.cleaner_checkpoint, self.cleaner_offsets.copy, done if done is not None else _ignore)
 
     def expect(self, log: PartitionLog, synced_end: int) -> None:
         """Records that the log is about to move into this directory; the announced offset of an earlier log of its
@@ -452,7 +452,7 @@ class _CheckpointWrites:
             write(self.go_on)
 
 
-def _nobody_waits(outcome: BaseException | None) -> None:
+def _ignore(outcome: BaseException | None) -> None:
     """Ignores the outcome: a failure is logged already, and the offsets are written with the next checkpoint."""
 
 

@@ -72,7 +72,7 @@ class DirectoryWriter:
         self.writer = writer
         self.flusher = flusher
         self.flushes_in_flight = 0
-        self.disk_failed: Callable[[OSError, bool], None] = _nobody_is_told
+        self.disk_failed: Callable[[OSError, bool], None] = _ignore
 
     def flush(self, work: Callable[[], T], done: Callable[[T | BaseException], None]) -> None:
         """Runs a flush off the owner's thread."""
@@ -85,7 +85,7 @@ class DirectoryWriter:
         self.flusher.submit(work, finished)
 
 
-def _nobody_is_told(error: OSError, is_in_doubt: bool) -> None:
+def _ignore(error: OSError, is_in_doubt: bool) -> None:
     """Ignores the error: for a writer without a log directory."""
 
 

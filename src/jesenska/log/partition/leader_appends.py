@@ -25,7 +25,7 @@ from jesenska.log.segments.tail import PublishedBatch
 from jesenska.records.batch import stamp_offsets
 from jesenska.records.codec import set_max_timestamp
 from jesenska.records.decode import read_marker
-from jesenska.records.header import LENGTH_OVERHEAD, BatchHeader
+from jesenska.records.header import CONTROL_BIT, LENGTH_OVERHEAD, BatchHeader
 
 
 class AppendResult(NamedTuple):
@@ -164,7 +164,7 @@ def _prepare(
             timestamp = header.max_timestamp
             batch_bytes = LENGTH_OVERHEAD + header.batch_length
             if header.producer_id >= 0:
-                if header.attributes & 0x20:
+                if header.attributes & CONTROL_BIT:
                     marker = read_marker(buffer[position : position + batch_bytes])
                     if marker is not None:
                         change, transaction = producers.apply_marker(header, offset, marker, now_ms)

@@ -48,7 +48,7 @@ from pathlib import Path
 
 from jesenska.base.errors import KafkaError, KafkaStorageError
 from jesenska.base.identifiers import TopicPartition
-from jesenska.base.system_errors import remedy_of, told
+from jesenska.base.system_errors import cause_of, remedy_of
 from jesenska.log.disk.background import DirectoryWriter
 from jesenska.log.disk.epochs_file import EpochsFile
 from jesenska.log.disk.files import FileLayer
@@ -343,9 +343,8 @@ class PartitionLog:
 
     def storage_error(self, error: OSError) -> KafkaStorageError:
         """Returns the error for a failed write; logs it, too."""
-        message = (
-            f"{self.topic_partition} in {self.directory.parent} cannot be written: {told(error)}; {remedy_of(error)}."
-        )
+        where = f"{self.topic_partition} in {self.directory.parent}"
+        message = f"{where} cannot be written: {cause_of(error)}; {remedy_of(error)}."
         logger.error("%s", message, extra={"once_a_minute": (str(self.directory.parent), error.errno)})
         self.writer.disk_failed(error, False)
         return KafkaStorageError(message)
@@ -353,7 +352,7 @@ class PartitionLog:
     def read_error(self, error: OSError) -> KafkaError:
         """Returns the error for a failed read; logs it, too."""
         message = (
-            f"{self.topic_partition} in {self.directory.parent} cannot be read: {told(error)}; {remedy_of(error)}."
+            f"{self.topic_partition} in {self.directory.parent} cannot be read: {cause_of(error)}; {remedy_of(error)}."
         )
         logger.error("%s", message)
         self.writer.disk_failed(error, False)
@@ -658,7 +657,7 @@ class PartitionLog:
             return KafkaStorageError(f"The log of {self.topic_partition} is closed.")
         return None if self.flushes.failure is None else KafkaStorageError(self.flushes.failure)
 
-    def behind_queue(self, reached: Callable[[], None]) -> None:
+    def after_queue(self, reached: Callable[[], None]) -> None:
         if self.queue.waiting:
             self.queue.submit_barrier(PendingBarrier(reached))
         else:
@@ -677,22 +676,22 @@ class PartitionLog:
         self, kept: tuple[LogSegment, ...], original: LogSegment | None, last: LogSegment, end_offset: int, now_ms: int
     ) -> FileChanges:
         """Does one step of a truncation (`Truncatable`)."""
-        begins_anew = original is None
-        gone = self.segments[len(kept) + (not begins_anew) :]
+        is_restarted = original is None
+        gone = self.segments[len(kept) + (not is_restarted) :]
         for segment in self.segments[len(kept) :]:
             segment.retire()
         self.segments = (*kept, last)
         self.active_segment = last
         self.write_position = last.size_bytes
         self.log_end_offset = self.next_offset = end_offset
-        has_moved_up = end_offset > self.log_start_offset and begins_anew
-        self.log_start_offset = end_offset if begins_anew else min(self.log_start_offset, end_offset)
-        self.high_watermark = end_offset if begins_anew else min(self.high_watermark, end_offset)
+        has_moved_up = end_offset > self.log_start_offset and is_restarted
+        self.log_start_offset = end_offset if is_restarted else min(self.log_start_offset, end_offset)
+        self.high_watermark = end_offset if is_restarted else min(self.high_watermark, end_offset)
         self.flushes.truncated(end_offset)
         self.unsynced.names_changed()
         self.tail.clear()
         self.tail.segment = last
-        self.forget_epochs_from(0 if begins_anew else end_offset)
+        self.forget_epochs_from(0 if is_restarted else end_offset)
         if has_moved_up:
             self.on_log_start_moved()
         producers = ProducerState(self.producers.expiration_ms, self.producers.max_producers)

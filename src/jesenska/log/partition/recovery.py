@@ -46,7 +46,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from jesenska.base.errors import CorruptMessageError, KafkaError, KafkaStorageError, UnsupportedForMessageFormatError
-from jesenska.base.system_errors import remedy_of, told
+from jesenska.base.system_errors import cause_of, remedy_of
 from jesenska.log.disk import epochs_file
 from jesenska.log.disk.files import FileLayer
 from jesenska.log.disk.leader_epochs import LeaderEpochs
@@ -76,6 +76,7 @@ from jesenska.records.header import (
     LENGTH_OVERHEAD,
     MAGIC_OFFSET,
     BatchHeader,
+    read_batch_length,
     read_header,
 )
 
@@ -210,7 +211,9 @@ def scan_batches(
 def _is_legacy_message(view: memoryview) -> bool:
     """True for a real message of format v0 or v1 (its own CRC fits): data that must not be changed, not a torn
     tail."""
-    length = int.from_bytes(view[8:12], "big", signed=True)
+    if len(view) < LENGTH_OVERHEAD:
+        return False
+    length = read_batch_length(view)
     end = LENGTH_OVERHEAD + length
     if length < MAGIC_OFFSET - LENGTH_OVERHEAD or end > len(view):
         return False
@@ -348,7 +351,7 @@ class LogLoader:
                     self._clean, self._recovery_point = False, error.base_offset
         except OSError as error:
             self._close()
-            what = f"{error.filename}: {told(error)}" if error.filename else told(error)
+            what = f"{error.filename}: {cause_of(error)}" if error.filename else cause_of(error)
             raise KafkaStorageError(
                 f"The log in {self._directory} cannot be opened ({what}): {remedy_of(error)}."
             ) from error
@@ -822,7 +825,7 @@ def _replay_segment(
         place = (
             segment.find(replay_from)
             if segment.base_offset < replay_from
-            else segment.place_at(segment.behind_damage(0))
+            else segment.place_at(segment.after_damage(0))
         )
         start = None if place is None else place.position
     if start is not None:
@@ -841,7 +844,7 @@ def _producers_headers(
     buffer = memoryview(bytearray(min(_HEADERS_BUFFER_BYTES, max(0, segment.size_bytes - position))))
     scan = ProducerScan(BATCHES_REMEMBERED)
     while True:
-        following, position = 0, segment.behind_damage(position)
+        following, position = 0, segment.after_damage(position)
         if position < segment.size_bytes:
             count = files.pread_into(descriptor, buffer[: segment.next_damage(position) - position], position)
             following = scan.feed(buffer, 0, count, position, end_offset)

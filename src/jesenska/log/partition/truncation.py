@@ -95,7 +95,7 @@ class Truncatable(Protocol):
         one."""
         ...
 
-    def behind_queue(self, reached: Callable[[], None]) -> None:
+    def after_queue(self, reached: Callable[[], None]) -> None:
         """Calls `reached` when everything that is queued has ended; at once if nothing is queued."""
         ...
 
@@ -347,7 +347,7 @@ class Truncations:
         self._asked.append(asked)
         self._log.look_for_hindrance()
         if len(self._asked) == 1:
-            self._log.behind_queue(self._begin)
+            self._log.after_queue(self._begin)
 
     def _begin(self) -> None:
         """Begins the first truncation: everything that was queued before it has ended."""
@@ -436,4 +436,4 @@ class Truncations:
         following = bool(self._asked)
         asked.done(failure)
         if following:
-            self._log.behind_queue(self._begin)
+            self._log.after_queue(self._begin)

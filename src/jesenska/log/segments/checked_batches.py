@@ -166,7 +166,7 @@ class Checked:
         """Returns the end position of the last damage before an offset: the search for a batch does not cross it."""
         return max((damage.end_position for damage in self.damaged if damage.next_offset <= offset), default=0)
 
-    def behind_damage(self, position: int) -> int:
+    def after_damage(self, position: int) -> int:
         """Returns the position itself, or the end of the damage that contains it."""
         return next(
             (damage.end_position for damage in self.damaged if damage.position <= position < damage.end_position),
@@ -387,8 +387,12 @@ def _resumed(
             if not isinstance(found, BatchHeader) or not last_offset < found.base_offset <= found.last_offset < bound:
                 continue
             # Records may contain bytes that look like a batch; the bytes after such a false batch are no batch.
-            behind = candidate + found.size_bytes
-            if behind == end or candidate == following or isinstance(_fault_at(segment, behind, end), BatchHeader):
+            next_position = candidate + found.size_bytes
+            if (
+                next_position == end
+                or candidate == following
+                or isinstance(_fault_at(segment, next_position, end), BatchHeader)
+            ):
                 return candidate
         elif candidate == end and header is not None and header.base_offset > last_offset:
             return end

@@ -72,7 +72,7 @@ from jesenska.base.errors import (
 from jesenska.base.limits import PRODUCERS_PER_PARTITION_MAX
 from jesenska.records.codec import crc32c
 from jesenska.records.decode import ControlMarker, ControlType
-from jesenska.records.header import NO_PRODUCER_EPOCH, NO_SEQUENCE, BatchHeader
+from jesenska.records.header import NO_PRODUCER_EPOCH, NO_SEQUENCE, TRANSACTIONAL_BIT, BatchHeader
 
 BATCHES_REMEMBERED = 5
 _SEQUENCES = 1 << 31
@@ -311,7 +311,7 @@ class ProducerState:
         delta = header.last_offset_delta
         batch = RememberedBatch(header.base_sequence, header.last_sequence, base_offset + delta, delta, max_timestamp)
         seen_ms = max_timestamp if max_timestamp > now_ms else now_ms
-        transactional = header.attributes & 0x10
+        transactional = header.attributes & TRANSACTIONAL_BIT
         if previous is None:
             txn_first, coordinator_epoch = NO_OFFSET, -1
             batches: tuple[RememberedBatch, ...] = (batch,)

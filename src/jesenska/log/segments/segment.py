@@ -558,7 +558,7 @@ class LogSegment:
         descriptor = self.file.handle().fileno()
         unpack = HEADER.unpack_from
         end = self.size_bytes
-        while (position := self.behind_damage(position)) < end:
+        while (position := self.after_damage(position)) < end:
             until = min(end, self.next_damage(position))
             chunk = self._files.pread(descriptor, min(_HEADER_CHUNK_BYTES, until - position), position)
             limit = len(chunk) - HEADER_SIZE
@@ -668,14 +668,14 @@ class LogSegment:
         entry = self.offset_index.last()
         position = entry[1] if entry is not None else 0
         found = None
-        while (place := self.place_at(self.behind_damage(position))) is not None:
+        while (place := self.place_at(self.after_damage(position))) is not None:
             found = place
             position = place.position + place.size_bytes
         return found
 
-    def behind_damage(self, position: int) -> int:
+    def after_damage(self, position: int) -> int:
         """Returns the position itself, or the end of the known damage that contains it."""
-        return position if self._checked is None else self._checked.behind_damage(position)
+        return position if self._checked is None else self._checked.after_damage(position)
 
     def next_damage(self, position: int) -> int:
         """Returns the start of the next known damage after a position; the end of the segment if no damage follows."""
@@ -725,7 +725,7 @@ class LogSegment:
             return
         if not self.check_indexes():
             return
-        first = self.behind_damage(0)
+        first = self.after_damage(0)
         if first >= self.size_bytes:
             return
         self.first_timestamp = self.header_at(first).records_timestamp

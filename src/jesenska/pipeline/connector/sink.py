@@ -49,7 +49,7 @@ from jesenska.pipeline.connector.options import SinkOptions
 from jesenska.pipeline.connector.user_errors import plainly, say_if_slow
 from jesenska.pipeline.connector.worker_cache import cache_of
 from jesenska.records.arrow import columns_to_batches, partitions_of_keys
-from jesenska.records.header import Codec
+from jesenska.records.header import Codec, read_record_count
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -445,7 +445,7 @@ class Sending:
             producer = self._producers[idempotent] = await self._kept.borrow(self._options, idempotent)
         sent = []
         for batch in encoded:
-            count = int.from_bytes(batch[57:61], "big")
+            count = read_record_count(batch)
             sent.append((key, count, await producer.send_batch(key.topic, key.partition, batch, count)))
         return sent
 

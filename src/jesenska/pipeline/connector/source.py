@@ -238,7 +238,7 @@ class JesenskaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._contacted = False
         self._missing: set[TopicPartition] = set()
         self._commit_failed = False
-        self._told: Offsets = {}
+        self._reported: Offsets = {}
 
     # --- offsets -----------------------------------------------------------------------------------------------------
 
@@ -466,7 +466,7 @@ class JesenskaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Commits the read offsets to the group of kafka.group.id, if there is one, for tools that show lag. The
         checkpoint holds the offsets that count, so a failed commit is logged and does not stop the query."""
         group_id = self.options.group_id
-        if group_id is None or read == self._told:
+        if group_id is None or read == self._reported:
             return
         connection = connect(self.options.client)
         try:
@@ -482,16 +482,16 @@ class JesenskaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._commit_failed = True
         else:
             self._commit_failed = False
-            self._told = read
+            self._reported = read
 
     async def _commit(self, connection: ClusterThread, group_id: str, offsets: Offsets) -> None:
         # Here: every process of a query would import it.
         from jesenska.client.administration.admin import Admin
         from jesenska.client.administration.group_administration import OffsetAndMetadata
 
-        told = {key: OffsetAndMetadata(offset, -1, READ_BY_A_QUERY) for key, offset in offsets.items()}
+        reported = {key: OffsetAndMetadata(offset, -1, READ_BY_A_QUERY) for key, offset in offsets.items()}
         async with asyncio.timeout(_FIRST_CONTACT_MS / 1000):
-            results = await Admin(connection.cluster).alter_group_offsets(group_id, told)
+            results = await Admin(connection.cluster).alter_group_offsets(group_id, reported)
         for key, error in results.items():
             if error is not None and key not in self._missing:
                 raise error

@@ -5,11 +5,6 @@ from typing import NoReturn
 
 from jesenska.pipeline.streams.driver import TestInputTopic, TestOutputTopic, TopologyTestDriver
 from jesenska.pipeline.streams.dsl.builder import StreamsBuilder
-from jesenska.pipeline.streams.dsl.cogrouped_operations import (
-    CogroupedKStream,
-    SessionWindowedCogroupedKStream,
-    TimeWindowedCogroupedKStream,
-)
 from jesenska.pipeline.streams.dsl.expressions import (
     Expression,
     aggregate,
@@ -24,9 +19,16 @@ from jesenska.pipeline.streams.dsl.expressions import (
     struct,
     value,
 )
-from jesenska.pipeline.streams.dsl.grouped_operations import SessionWindowedKStream, TimeWindowedKStream
 from jesenska.pipeline.streams.dsl.kinds import KGroupedStream, KGroupedTable, KStream, KTable
 from jesenska.pipeline.streams.dsl.materialization import Stores
+from jesenska.pipeline.streams.dsl.operations.cogrouped_operations import (
+    CogroupedKStream,
+    SessionWindowedCogroupedKStream,
+    TimeWindowedCogroupedKStream,
+)
+from jesenska.pipeline.streams.dsl.operations.grouped_operations import SessionWindowedKStream, TimeWindowedKStream
+from jesenska.pipeline.streams.dsl.operations.stream_operations import BranchedKStream
+from jesenska.pipeline.streams.dsl.operations.table_operations import GlobalKTable
 from jesenska.pipeline.streams.dsl.processing import (
     Processor,
     ProcessorContext,
@@ -35,8 +37,6 @@ from jesenska.pipeline.streams.dsl.processing import (
     ValueTransformer,
     ValueTransformerWithKey,
 )
-from jesenska.pipeline.streams.dsl.stream_operations import BranchedKStream
-from jesenska.pipeline.streams.dsl.table_operations import GlobalKTable
 from jesenska.pipeline.streams.dsl.windows import (
     BufferConfig,
     EmitStrategy,

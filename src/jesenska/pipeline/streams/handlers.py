@@ -104,14 +104,14 @@ def dead_letter_topic(topic: str) -> Handler:
     checked(topic)
 
     def write(failure: Failure) -> Decision:
-        told = {
+        fields = {
             "exception": type(failure.error).__name__,
             "message": str(failure.error),
             "topic": failure.topic,
             "partition": str(failure.partition),
             "offset": str(failure.offset),
         }
-        headers = failure.headers + tuple((f"__streams.errors.{name}", text.encode()) for name, text in told.items())
+        headers = failure.headers + tuple((f"__streams.errors.{name}", text.encode()) for name, text in fields.items())
         return Decision.resume((topic, Record(failure.key, failure.value, max(failure.timestamp, 0), headers)))
 
     return write

@@ -58,13 +58,13 @@ _ELSEWHERE = {
 
 def unknown(known: type, name: str, asked: object) -> AttributeError:
     """The error about a name that `asked`, the class or an object of it, does not have."""
-    if told := _told(known, name):
+    if sentence := _sentence(known, name):
         # Without the object Python adds no suggestion of its own after the sentence.
-        return AttributeError(told, name=name)
+        return AttributeError(sentence, name=name)
     return AttributeError(f"{known.__name__!r} object has no attribute {name!r}", name=name, obj=asked)
 
 
-def _told(known: type, name: str) -> str | None:
+def _sentence(known: type, name: str) -> str | None:
     """The sentence about the spelling here of a foreign name; None without one."""
     ours = re.sub(r"(?<!^)([A-Z])", r"_\1", name).lower()
     instead: Mapping[str, str] = next(

@@ -102,14 +102,14 @@ def has_members(connection: ClusterThread, group_id: str) -> bool:
 
 def tell_group(connection: ClusterThread, group_id: str, offsets: Mapping[TopicPartition, int], metadata: str) -> None:
     """Commits the offsets that a query has read to the group, with this text. KafkaError if that fails."""
-    told = {key: OffsetAndMetadata(offset, -1, metadata) for key, offset in offsets.items()}
+    committed = {key: OffsetAndMetadata(offset, -1, metadata) for key, offset in offsets.items()}
 
     async def commit() -> None:
-        for error in (await Admin(connection.cluster).alter_group_offsets(group_id, told)).values():
+        for error in (await Admin(connection.cluster).alter_group_offsets(group_id, committed)).values():
             if error is not None:
                 raise error
 
-    if told:
+    if committed:
         connection.persist(commit)
 
 

@@ -118,9 +118,9 @@ def partitions_of_internal_topics(
     _settle(parts, groups, internal, counts)
     for group in groups:
         if len({counts[topic] for topic in group}) > 1:
-            told = " and ".join(f"{topic} has {counts[topic]}" for topic in group)
+            numbers = " and ".join(f"{topic} has {counts[topic]}" for topic in group)
             raise StreamsError(
-                f"topics that are joined need equally many partitions, but {told}: put repartition() before the "
+                f"topics that are joined need equally many partitions, but {numbers}: put repartition() before the "
                 f"join, or create a topic anew."
             )
     return {topic: counts[topic] for topic in sorted(internal)}

@@ -25,17 +25,20 @@ from typing import NamedTuple
 from jesenska.records.faults import Fault, raise_fault
 from jesenska.records.header import (
     ATTRIBUTES_OFFSET,
+    CODEC_MASK,
+    CONTROL_BIT,
+    DELETE_HORIZON_BIT,
     HEADER,
     HEADER_SIZE,
     LENGTH_OVERHEAD,
     MAGIC_V2,
-    Attributes,
+    TRANSACTIONAL_BIT,
     BatchHeader,
     Buffer,
 )
 from jesenska.records.pure._precords import RecordReader, crc32c, put_number, wrap64
 
-_SPECIAL_BITS = Attributes.CODEC_MASK | Attributes.TRANSACTIONAL | Attributes.CONTROL
+_SPECIAL_BITS = CODEC_MASK | TRANSACTIONAL_BIT | CONTROL_BIT
 _RECORD_GROWS_BYTES = 12
 _SECRET_BYTES = 16
 
@@ -224,9 +227,9 @@ class KeyOffsets:
                 at += size
                 continue
             if not kept:
-                attributes &= ~Attributes.DELETE_HORIZON
+                attributes &= ~DELETE_HORIZON_BIT
             elif tombstones and not header.has_delete_horizon:
-                attributes |= Attributes.DELETE_HORIZON
+                attributes |= DELETE_HORIZON_BIT
                 new_base = now_ms + delete_retention_ms
                 records, kept, tombstones, max_timestamp = self.keep_records(
                     body, count, header.base_offset, base, False, new_base

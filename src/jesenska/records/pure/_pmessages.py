@@ -9,7 +9,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from jesenska.records.faults import REJECTED_RECORDS_NAMED_MAX, Fault, Rejection, raise_fault, raise_rejections
-from jesenska.records.header import Buffer
+from jesenska.records.header import CODEC_MASK, Buffer
 from jesenska.records.pure._precords import RecordReader, append_record, wrap64
 
 _HEAD = Struct(">qiIbb")
@@ -111,7 +111,7 @@ def messages_to_records(
             raise_fault(Fault.TOO_LARGE, count)
         if message.magic != magic:
             raise_fault(Fault.MESSAGE_MAGIC, count)
-        if message.attributes & 7:
+        if message.attributes & CODEC_MASK:
             raise_fault(Fault.MESSAGE_COMPRESSED, count)
         timestamp = message.timestamp_ms if append_timestamp is None else append_timestamp
         if not count:

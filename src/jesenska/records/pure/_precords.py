@@ -15,10 +15,13 @@ import google_crc32c
 from jesenska.records.faults import REJECTED_RECORDS_NAMED_MAX, Fault, Rejection, raise_fault, raise_rejections
 from jesenska.records.header import (
     ATTRIBUTES_OFFSET,
+    CODEC_MASK,
+    CONTROL_BIT,
     FRAME_SIZE,
     HEADER,
     HEADER_SIZE,
     LENGTH_OVERHEAD,
+    LOG_APPEND_TIME_BIT,
     MAGIC_OFFSET,
     SMALLEST_LENGTH,
     BatchHeader,
@@ -249,9 +252,9 @@ def check_batch(
     fault = _header_fault(header)
     if fault:
         raise_fault(fault)
-    if header.attributes & 7:
+    if header.attributes & CODEC_MASK:
         return header
-    append_time_bit = header.attributes & 8 != 0
+    append_time_bit = header.attributes & LOG_APPEND_TIME_BIT != 0
     walker = Walker(
         header.record_count, header.base_timestamp, key_required, not log_append_time, append_time_bit, earliest, latest
     )
@@ -278,7 +281,7 @@ def _check_frame(buffer: Buffer, produce_version: int, max_message_bytes: int) -
     if size < HEADER_SIZE:
         raise_fault(Fault.BATCH_LENGTH)
     header = BatchHeader._make(HEADER.unpack_from(buffer))
-    if produce_version < 7 and header.attributes & 7 == 4:
+    if produce_version < 7 and header.attributes & CODEC_MASK == 4:
         raise_fault(Fault.ZSTD_TOO_EARLY)
     if end - size >= FRAME_SIZE:
         fault, next_size = _frame_fault(buffer, size)
@@ -309,9 +312,9 @@ def _header_fault(header: BatchHeader) -> Fault:
         return Fault.RECORD_COUNT
     if header.last_offset_delta != header.record_count - 1:
         return Fault.OFFSET_RANGE
-    if header.attributes & 7 > 4:
+    if header.attributes & CODEC_MASK > 4:
         return Fault.CODEC
-    if header.attributes & 0x20:
+    if header.attributes & CONTROL_BIT:
         return Fault.CONTROL
     if header.producer_id > -1 and header.base_sequence < 0:
         return Fault.SEQUENCE
@@ -323,7 +326,7 @@ def set_max_timestamp(
 ) -> BatchHeader:
     """Writes largest timestamp and timestamp type with the new CRC, if they differ; returns the new header. Other
     fields that were stamped into the buffer since `header` was read stay."""
-    attributes = header.attributes | 8 if append_time else header.attributes & ~8
+    attributes = header.attributes | LOG_APPEND_TIME_BIT if append_time else header.attributes & ~LOG_APPEND_TIME_BIT
     if attributes == header.attributes and max_timestamp == header.max_timestamp:
         return header
     changed = read_header(buffer, position)._replace(attributes=attributes, max_timestamp=max_timestamp)

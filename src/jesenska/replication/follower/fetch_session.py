@@ -11,7 +11,9 @@ Only one request is pending at a time. A partition is never requested and forgot
 would take it for forgotten. Only a partition that now belongs to another topic is both, under the two topic ids.
 
 A session is over when the leader does not know it (any more), or when a connection ends: then the next request begins
-a new one."""
+a new one.
+
+A consumer's session is another class (`client.fetch_session`, which says why)."""
 
 from __future__ import annotations
 
@@ -59,7 +61,7 @@ class FollowerSession:
         self._id, self._epoch = NO_SESSION, FIRST_EPOCH
         self._wanted: dict[TopicPartition, Wanted] = {}
         #: The positions that the leader has from earlier requests.
-        self._told: dict[TopicPartition, Wanted] = {}
+        self._sent: dict[TopicPartition, Wanted] = {}
         self._changed: dict[TopicPartition, None] = {}
         #: Partitions that were not wanted for a while since the last request: they are sent again, even if unchanged.
         self._dropped: set[TopicPartition] = set()
@@ -71,9 +73,9 @@ class FollowerSession:
         """True if nothing is wanted."""
         return not self._wanted
 
-    def told(self, topic_partition: TopicPartition) -> Wanted | None:
+    def sent(self, topic_partition: TopicPartition) -> Wanted | None:
         """Returns the position of a partition that was last sent to the leader; None if it has none."""
-        return self._told.get(topic_partition)
+        return self._sent.get(topic_partition)
 
     def want(self, wanted: Wanted) -> None:
         """Sets the wanted position of a partition."""
@@ -92,27 +94,27 @@ class FollowerSession:
         changed, self._changed = self._changed, {}
         dropped, self._dropped = self._dropped, set()
         if self._id == NO_SESSION:
-            self._told = dict(self._wanted if self._is_refused else islice(self._wanted.items(), NEW_AT_ONCE))
-            self._changed = dict.fromkeys(islice(self._wanted, len(self._told), None))
-            return SessionRequest(NO_SESSION, FIRST_EPOCH, tuple(self._told.values()), (), bool(self._changed))
+            self._sent = dict(self._wanted if self._is_refused else islice(self._wanted.items(), NEW_AT_ONCE))
+            self._changed = dict.fromkeys(islice(self._wanted, len(self._sent), None))
+            return SessionRequest(NO_SESSION, FIRST_EPOCH, tuple(self._sent.values()), (), bool(self._changed))
         asked, forgotten = [], []
         new = 0
         for topic_partition in changed:
-            wanted, told = self._wanted.get(topic_partition), self._told.get(topic_partition)
-            if wanted == told and (wanted is None or topic_partition not in dropped):
+            wanted, sent = self._wanted.get(topic_partition), self._sent.get(topic_partition)
+            if wanted == sent and (wanted is None or topic_partition not in dropped):
                 continue
-            if told is not None and (wanted is None or wanted.topic_id != told.topic_id):
-                forgotten.append((topic_partition, told.topic_id))
-                del self._told[topic_partition]
+            if sent is not None and (wanted is None or wanted.topic_id != sent.topic_id):
+                forgotten.append((topic_partition, sent.topic_id))
+                del self._sent[topic_partition]
             if wanted is None:
                 continue
-            if told is None:
+            if sent is None:
                 new += 1
                 if new > NEW_AT_ONCE:
                     self._changed[topic_partition] = None
                     continue
             asked.append(wanted)
-            self._told[topic_partition] = wanted
+            self._sent[topic_partition] = wanted
         return SessionRequest(self._id, self._epoch, tuple(asked), tuple(forgotten), bool(self._changed))
 
     def answered(self, error_code: int, session_id: int) -> bool:
@@ -129,4 +131,4 @@ class FollowerSession:
         """Ends the session, which the leader may not know: the next request begins a new one."""
         self._id, self._epoch = NO_SESSION, FIRST_EPOCH
         self._is_refused = False
-        self._told = {}
+        self._sent = {}

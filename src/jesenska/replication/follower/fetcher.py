@@ -31,6 +31,7 @@ from collections.abc import Iterable
 from enum import Enum
 from typing import NamedTuple
 
+from jesenska.base.backoff import Backoff
 from jesenska.base.errors import ErrorCode
 from jesenska.base.identifiers import TopicPartition
 from jesenska.log.disk.leader_epochs import UNDEFINED_EPOCH, LeaderEpochs
@@ -124,6 +125,7 @@ class Fetcher:
     def __init__(self, pause_ms: int) -> None:
         """`pause_ms` is replica.fetch.backoff.ms."""
         self._pause_ms = pause_ms
+        self._backoff = Backoff(FIRST_PAUSE_MS / 1000, pause_ms / 1000)
         self._session = FollowerSession()
         self._followed: dict[TopicPartition, _Followed] = {}
         #: Ends of the pauses; some partitions may have been left, or continue already.
@@ -170,10 +172,8 @@ class Fetcher:
         """Returns the time for which nothing is requested after an error."""
         if error_code not in _NOT_LED_YET:
             return self._pause_ms
-        # The exponent is kept small: 2^20 times the first pause is longer than any configured pause.
-        pause_ms = FIRST_PAUSE_MS << min(followed.refusals, 20)
         followed.refusals += 1
-        return min(pause_ms, self._pause_ms)
+        return self._backoff.milliseconds(followed.refusals)
 
     # --- requests and answers ----------------------------------------------------------------------------------------
 
@@ -230,8 +230,8 @@ class Fetcher:
     def _was_asked(self, topic_partition: TopicPartition, followed: _Followed) -> bool:
         """True if an answer to the last request is about the partition as it is followed now, and its present log
         end."""
-        told = self._session.told(topic_partition)
-        return told is not None and (told.topic_id, told.leader_epoch, told.offset) == (
+        sent = self._session.sent(topic_partition)
+        return sent is not None and (sent.topic_id, sent.leader_epoch, sent.offset) == (
             followed.topic_id,
             followed.leader_epoch,
             followed.position.end_offset,

@@ -39,7 +39,7 @@ _AT_ONCE: Final = 50
 _PAUSE_SECONDS: Final = 0.25
 _TELLING_PAUSE_SECONDS: Final = 1.0
 #: Largest number of partitions named in one node, which must not be larger than a tree takes.
-_TOLD_AT_ONCE: Final = 3000
+_REPORTED_AT_ONCE: Final = 3000
 
 
 class Proposing(Syncing, Protocol):
@@ -79,7 +79,7 @@ class IsrChanges:
         self._loop = asyncio.get_running_loop()
         self._waiting: dict[TopicPartition, Proposing] = {}
         self._working: dict[TopicPartition, asyncio.Task[None]] = {}
-        self._untold: dict[TopicPartition, None] = {}
+        self._unreported: dict[TopicPartition, None] = {}
         self._telling: asyncio.Task[None] | None = None
         self._closed = False
 
@@ -89,7 +89,7 @@ class IsrChanges:
         return (
             not self._waiting
             and not self._working
-            and not self._untold
+            and not self._unreported
             and self._telling is None
             and self._syncs.is_idle
         )
@@ -189,22 +189,22 @@ class IsrChanges:
     def _take(self, partition: Proposing, isr: tuple[int, ...], leader_epoch: int, version: int) -> None:
         partition.isr_written(isr, leader_epoch, version)
         self._syncs.ask(partition)
-        self._untold[partition.topic_partition] = None
+        self._unreported[partition.topic_partition] = None
         if self._telling is None and not self._closed:
             self._telling = self._loop.create_task(self._tell())
 
     async def _tell(self) -> None:
         """Reports changes to controllers; changes within a second are reported together."""
         try:
-            while self._untold:
+            while self._unreported:
                 await asyncio.sleep(_TELLING_PAUSE_SECONDS)
-                told = list(self._untold)[:_TOLD_AT_ONCE]
+                reported = list(self._unreported)[:_REPORTED_AT_ONCE]
                 try:
-                    await self._store.create(paths.ISR_CHANGE_PREFIX, encode_partitions(told), sequential=True)
+                    await self._store.create(paths.ISR_CHANGE_PREFIX, encode_partitions(reported), sequential=True)
                 except TreeError as error:
                     logger.info("changed ISRs are not told yet: %s", error)
                     continue
-                for topic_partition in told:
-                    self._untold.pop(topic_partition, None)
+                for topic_partition in reported:
+                    self._unreported.pop(topic_partition, None)
         finally:
             self._telling = None

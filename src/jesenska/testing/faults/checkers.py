@@ -340,15 +340,15 @@ def unexpected(history: Sequence[Operation]) -> list[Finding]:
         if sent.value is not None:
             place = sent.key[0], sent.value
             written[place] = written.get(place, False) or not sent.certainly_failed
-    told: set[tuple[str, str]] = set()
+    reported: set[tuple[str, str]] = set()
     found = []
     for poll in _polls(history):
         if poll.topic not in topics:
             continue
         for offset, value in poll.records:
-            if value is None or written.get((poll.topic, value)) or (poll.topic, value) in told:
+            if value is None or written.get((poll.topic, value)) or (poll.topic, value) in reported:
                 continue
-            told.add((poll.topic, value))
+            reported.add((poll.topic, value))
             why = "was certainly not written" if (poll.topic, value) in written else "was sent by nobody"
             sentence = (
                 f"{poll.client} was given {value!r} at offset {offset} of {poll.topic}-{poll.partition}, which {why}."

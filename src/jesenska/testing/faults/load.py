@@ -205,7 +205,7 @@ class RecordedLoad:
     async def _produce(self, cluster: Cluster, history: ClientHistory) -> None:
         topic, slots = self._topic.name, asyncio.Semaphore(_WINDOW)
 
-        def told(number: int, value: bytes, future: asyncio.Future[RecordMetadata]) -> None:
+        def answered(number: int, value: bytes, future: asyncio.Future[RecordMetadata]) -> None:
             slots.release()
             try:
                 if future.cancelled() or future.exception() is not None:
@@ -237,7 +237,7 @@ class RecordedLoad:
                     slots.release()
                     await asyncio.sleep(_AGAIN_SECONDS)
                     continue
-                future.add_done_callback(partial(told, number, value))
+                future.add_done_callback(partial(answered, number, value))
                 if count % _BURST == 0:
                     await asyncio.sleep(self._pause_seconds)
             await producer.flush()

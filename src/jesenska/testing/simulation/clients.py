@@ -115,19 +115,21 @@ class Writer(_Client):
             except KafkaError:
                 await asyncio.sleep(0.2)
                 continue
-            future.add_done_callback(partial(self._told, value))
+            future.add_done_callback(partial(self._acknowledged, value))
             number += 1
             await asyncio.sleep(world.random.choice((0.0, 0.01, 0.1, 0.5)))
         await producer.close()
         await cluster.close()
         world.tell(name, f"has sent {number} records, {self.acknowledged} acknowledged")
 
-    def _told(self, value: bytes, future: asyncio.Future[RecordMetadata]) -> None:
+    def _acknowledged(self, value: bytes, future: asyncio.Future[RecordMetadata]) -> None:
         if future.cancelled() or future.exception() is not None or self.process.is_dead:
             return
-        told = future.result()
+        record_metadata = future.result()
         self.acknowledged += 1
-        self._history.sent(TopicPartition(told.topic, told.partition), told.offset, value)
+        self._history.sent(
+            TopicPartition(record_metadata.topic, record_metadata.partition), record_metadata.offset, value
+        )
 
 
 class SimulatedMember(_Client):
@@ -143,7 +145,7 @@ class SimulatedMember(_Client):
         self._membership = (-1, "")
         self._power_losses = 0
         #: Partitions of which it may have read records that a loss of power removed: it may begin them again, once.
-        self._may_begin_anew: set[TopicPartition] = set()
+        self._may_restart: set[TopicPartition] = set()
 
     async def run(self) -> None:
         world, name, history = self.process.world, self.process.name, self._history
@@ -164,7 +166,7 @@ class SimulatedMember(_Client):
                 continue
             if history.power_losses != self._power_losses:
                 self._power_losses, self._expected, self._starts = history.power_losses, {}, {}
-                self._may_begin_anew = set(consumer.assignment())
+                self._may_restart = set(consumer.assignment())
             membership = (consumer.generation, consumer.member_id)
             if membership != self._membership and consumer.generation >= 0:
                 self._membership = membership
@@ -179,8 +181,8 @@ class SimulatedMember(_Client):
             for key, found in records.items():
                 for record in found:
                     expected = self._expected.get(key, self._starts.get(key))
-                    if expected is not None and record.offset < expected and key in self._may_begin_anew:
-                        self._may_begin_anew.remove(key)
+                    if expected is not None and record.offset < expected and key in self._may_restart:
+                        self._may_restart.remove(key)
                         expected = None
                     history.received(
                         name,

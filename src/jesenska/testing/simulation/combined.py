@@ -90,16 +90,16 @@ class CombinedFaults:
             self._twice,
             self._place_taken,
             self._stale_orders,
-            self._registered_anew,
+            self._registered_again,
             self._heir_goes,
             self._ahead_of_heir,
             self._leader_alone,
             self._power_and_more,
             self.last_ones_power,
             self._just_started,
-            self._hit_while_behind,
+            self._hit_while_out_of_sync,
             self._slow_heir,
-            self._far_behind,
+            self._late_follower,
         )
 
     def strike(self) -> None:
@@ -147,7 +147,7 @@ class CombinedFaults:
             simulation.cut_between(controller, first, self._random.uniform(5.0, 9.0))
             simulation.take_controllers_place(second, self._random.uniform(0.05, 0.5))
 
-    def _registered_anew(self) -> None:
+    def _registered_again(self) -> None:
         simulation, controller, uniform = self._simulation, self._simulation.controller, self._random.uniform
         if controller is None:
             return
@@ -254,7 +254,7 @@ class CombinedFaults:
         else:
             simulation.stop(host)
 
-    def _hit_while_behind(self) -> None:
+    def _hit_while_out_of_sync(self) -> None:
         simulation, uniform, found = self._simulation, self._random.uniform, self._led()
         if found is None:
             return
@@ -287,7 +287,7 @@ class CombinedFaults:
         else:
             simulation.pause(host, uniform(4.0, 7.0))
 
-    def _far_behind(self) -> None:
+    def _late_follower(self) -> None:
         simulation, uniform, found = self._simulation, self._random.uniform, self._led()
         if found is None:
             return

@@ -82,8 +82,8 @@ def outcomes_of(
                 yield outcome
 
 
-def _run(seeds: Sequence[int], tree_apart: bool, brokers: int, kind: str, told: Connection) -> None:
+def _run(seeds: Sequence[int], tree_apart: bool, brokers: int, kind: str, outcomes: Connection) -> None:
     """The work of a process."""
     gc.disable()
     for seed in seeds:
-        told.send(outcome_of(seed, tree_apart, brokers, kind))
+        outcomes.send(outcome_of(seed, tree_apart, brokers, kind))

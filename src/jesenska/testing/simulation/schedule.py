@@ -177,7 +177,7 @@ class Simulation:
         self._spared: BrokerHost | None = None
         self._spared_until = -1.0
         #: The time since which a leader has known a leader epoch in which only it is in sync.
-        self._told_alone: dict[tuple[TopicPartition, int, int], float] = {}
+        self._known_alone: dict[tuple[TopicPartition, int, int], float] = {}
         #: The brokers of which one is spared when the broker left alone loses its power.
         self._to_spare: list[BrokerHost] = []
         if self._several:
@@ -650,7 +650,7 @@ class Simulation:
         if self.watch.min_in_sync < 2 or not (host.is_up and self.may_be_hit(host)):
             return False
         if host.program.process.is_paused or host.program.process.is_slow:
-            self._told_alone.clear()
+            self._known_alone.clear()
             return False
         held = [(name, state) for name, state in self.watch.states.items() if host.number in state.isr]
         alone = [(name, state) for name, state in held if state.isr == (host.number,)]
@@ -671,9 +671,9 @@ class Simulation:
         if name in self.watch.shrunk_by_leader:
             return True
         key = name, host.number, state.leader_epoch
-        if key not in self._told_alone and self.watch.knows_state(host, name, state):
-            self._told_alone[key] = self.world.now
-        return self.world.now >= self._told_alone.get(key, self.world.now) + _SYNC_SECONDS
+        if key not in self._known_alone and self.watch.knows_state(host, name, state):
+            self._known_alone[key] = self.world.now
+        return self.world.now >= self._known_alone.get(key, self.world.now) + _SYNC_SECONDS
 
     def _stays(self, host: BrokerHost) -> bool:
         """True if nothing ends the session of a broker soon."""

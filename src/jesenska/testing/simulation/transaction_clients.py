@@ -446,7 +446,7 @@ class TransactionalWriter(_Asking):
     async def _look_at_offset(self, *, is_stable: bool) -> None:
         offset = await self._offset_of(self.group, self._partitions[0], is_stable=is_stable)
         if offset is not None:
-            self._known.offset_told(self.group, offset, is_stable=is_stable)
+            self._known.offset_answered(self.group, offset, is_stable=is_stable)
 
     # --- the end -----------------------------------------------------------------------------------------------------
 

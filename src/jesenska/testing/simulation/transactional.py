@@ -227,7 +227,7 @@ class TransactionalSimulation(Simulation):
         return all(
             place in made
             for transaction in self.known.transactions
-            if transaction.told
+            if transaction.outcome
             for place in transaction.places
             if place.partition != RESULTS
         )
@@ -268,10 +268,11 @@ class TransactionalSimulation(Simulation):
             [place for place, _ in self._results()],
             {partition: offsets[TRANSFORMERS, partition] for partition in self.topic_partitions},
         )
-        told = [transaction.told for transaction in self.known.transactions]
+        outcomes = [transaction.outcome for transaction in self.known.transactions]
         self.world.tell(
             "simulation",
-            f"of {len(told)} transactions {told.count(True)} were committed and {told.count(False)} aborted, "
+            f"of {len(outcomes)} transactions {outcomes.count(True)} were committed and {outcomes.count(False)} "
+            f"aborted, "
             f"{len(self._results())} results",
         )
 

@@ -227,9 +227,9 @@ def find(access: Access, request: FindCoordinatorRequest, version: int) -> Verdi
     if version < _FIRST_FIND_WITH_SEVERAL:
         if access.allows(_DESCRIBE, kind, request.key):
             return None
-        told = "Group authorization failed." if of_group else "Transactional Id authorization failed."
+        text = "Group authorization failed." if of_group else "Transactional Id authorization failed."
         return FindCoordinatorResponse(
-            error_code=error, error_message=told if version else None, node_id=-1, host="", port=-1
+            error_code=error, error_message=text if version else None, node_id=-1, host="", port=-1
         )
     order = request.coordinator_keys
     kept, refused = access.split(_DESCRIBE, kind, order, lambda key: key)

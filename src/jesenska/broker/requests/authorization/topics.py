@@ -23,6 +23,7 @@ from jesenska.broker.requests.authorization.access import (
     added,
 )
 from jesenska.broker.requests.authorization.cluster import cluster_operations
+from jesenska.records.header import LOW_ATTRIBUTES_OFFSET, MAGIC_OFFSET, MAGIC_V2, TRANSACTIONAL_BIT
 from jesenska.security.acls import CLUSTER_NAME, AclOperation, ResourceType
 from jesenska.wire.language import Message
 from jesenska.wire.messages.k00_produce import (
@@ -103,8 +104,6 @@ _FIRST_METADATA_WITH_NULL, _FIRST_METADATA_WITH_CREATION_FLAG = 1, 4
 _METADATA_WITHOUT_LOOK_UP_BY_ID: Final = (10, 11)
 _FIRST_DELETION_WITH_IDS: Final = 6
 _FIRST_CREATION_WITH_DETAILS: Final = 5
-#: The last bytes of a batch's header that say if it is a transaction's.
-_MAGIC, _LOW_ATTRIBUTES, _MAGIC_V2, _TRANSACTIONAL = 16, 22, 2, 0x10
 
 
 # --- records ---------------------------------------------------------------------------------------------------------
@@ -155,9 +154,9 @@ def produce(access: Access, request: ProduceRequest, version: int) -> Verdict:
 def _is_transactional(records: Any) -> bool:
     return (
         isinstance(records, memoryview)
-        and len(records) > _LOW_ATTRIBUTES
-        and records[_MAGIC] == _MAGIC_V2
-        and bool(records[_LOW_ATTRIBUTES] & _TRANSACTIONAL)
+        and len(records) > LOW_ATTRIBUTES_OFFSET
+        and records[MAGIC_OFFSET] == MAGIC_V2
+        and bool(records[LOW_ATTRIBUTES_OFFSET] & TRANSACTIONAL_BIT)
     )
 
 

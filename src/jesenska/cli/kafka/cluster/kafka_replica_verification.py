@@ -132,7 +132,7 @@ class _Verification:
         self._events = Events(cluster.clock) if options.output == "json" else None
         self._differences = 0
         #: Warnings on stderr since the last report.
-        self._told: set[tuple[int, str]] = set()
+        self._reported: set[tuple[int, str]] = set()
         #: Rounds in a row in which a replica could not be read.
         self._failures = 0
 
@@ -247,7 +247,7 @@ class _Verification:
             f"partitions",
             "max_lag", maxLag=lag, **named, offset=offset, partitions=count,
         )  # fmt: skip
-        self._told.clear()
+        self._reported.clear()
 
     def _say(self, line: str, name: str, **fields: object) -> None:
         if self._events is not None:
@@ -257,8 +257,8 @@ class _Verification:
 
     def _warn(self, broker: int, what: str) -> None:
         """Prints the warning once until the next report."""
-        if (broker, what) not in self._told:
-            self._told.add((broker, what))
+        if (broker, what) not in self._reported:
+            self._reported.add((broker, what))
             print(f"kafka-replica-verification: broker {broker}: {what}.", file=sys.stderr, flush=True)
 
 

@@ -161,13 +161,13 @@ async def _from_time(
     cluster: Cluster, keys: Sequence[TopicPartition], time_ms: int, warn: Warn
 ) -> dict[TopicPartition, int]:
     found = await _at(cluster, keys, max(0, time_ms))
-    behind = [key for key in keys if found[key] < 0]
-    for key in behind:
+    after_the_last = [key for key in keys if found[key] < 0]
+    for key in after_the_last:
         warn(
             f"Partition {key.partition} of topic {key.topic} has no record at or after that time. Falling back to "
             f"latest known offset."
         )
-    return found | await _at(cluster, behind, LATEST)
+    return found | await _at(cluster, after_the_last, LATEST)
 
 
 def duration_of(text: str) -> timedelta:

@@ -78,7 +78,7 @@ class ReadTopics:
             waits,
             creates,
         )
-        self._has_told = False
+        self._is_printed = False
 
     async def now(self) -> list[TopicInfo]:
         """Returns the existing topics; UnknownTopicOrPartitionError if a named topic does not exist and is not waited
@@ -99,8 +99,8 @@ class ReadTopics:
         return [await self._cluster.topic(self._topic)]
 
     def _tell(self) -> None:
-        if not self._has_told:
-            self._has_told = True
+        if not self._is_printed:
+            self._is_printed = True
             print(
                 f"The topic {self._topic} does not exist yet: waiting for it (Ctrl-C ends that).",
                 file=sys.stderr,

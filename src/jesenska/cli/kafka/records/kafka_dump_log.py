@@ -31,7 +31,7 @@ from jesenska.log.segments.producer_state import decode_snapshot
 from jesenska.log.segments.transaction_index import TransactionIndex
 from jesenska.records.batch import iter_headers, verify_crc
 from jesenska.records.decode import control_marker, decode_batch
-from jesenska.records.header import HEADER_SIZE, BatchHeader, Codec, TimestampType, read_header
+from jesenska.records.header import CODEC_MASK, HEADER_SIZE, BatchHeader, Codec, TimestampType, read_header
 from jesenska.records.record import Record
 
 _OFFSET_ENTRY = Struct(">ii")
@@ -126,7 +126,7 @@ class _Dump:
         self._decoder = decoder
         self._json = options.output == "json"
         self._clock = SystemClock()
-        self._told_at = self._clock.monotonic()
+        self._printed_at = self._clock.monotonic()
 
     def run(self) -> bool:
         kinds: dict[str, Callable[[Data], bool]] = {
@@ -161,8 +161,8 @@ class _Dump:
 
     def _progress(self, position: int, size: int) -> None:
         now = self._clock.monotonic()
-        if now - self._told_at >= QUIET_SECONDS:
-            self._told_at = now
+        if now - self._printed_at >= QUIET_SECONDS:
+            self._printed_at = now
             print(f"{self._path.name}: {100 * position // size} % read", file=sys.stderr, flush=True)
 
     # --- .log --------------------------------------------------------------------------------------------------------
@@ -488,7 +488,7 @@ def _largest_up_to(batches: Iterator[tuple[int, BatchHeader]], offset: int) -> i
 
 
 def _codec(header: BatchHeader) -> str:
-    number = header.attributes & 7
+    number = header.attributes & CODEC_MASK
     return Codec(number).name.lower() if number <= Codec.ZSTD else str(number)
 
 

@@ -121,7 +121,7 @@ class _Load:
         began = self._clock.monotonic()
         self._events.say("startup_complete")
         async with self._producer:
-            await self._send_until_told(began)
+            await self._send_until_stopped(began)
             await self._producer.flush()
         await asyncio.sleep(0)  # the callbacks of the last records
         if self._unheard is not None:
@@ -135,12 +135,12 @@ class _Load:
         self._events.say("tool_data", sent=self._sent, acked=self._acked, **throughput)
         return self._stop.exit_code or int(self._acked < self._sent)
 
-    async def _send_until_told(self, began: float) -> None:
+    async def _send_until_stopped(self, began: float) -> None:
         """Sends all records, or until the tool is told to end, even if a record waits for a broker's answer
         meanwhile."""
-        sending, told = asyncio.ensure_future(self._send_all(began)), asyncio.ensure_future(self._stop.told())
-        await asyncio.wait((sending, told), return_when=asyncio.FIRST_COMPLETED)
-        told.cancel()
+        sending, stopped = asyncio.ensure_future(self._send_all(began)), asyncio.ensure_future(self._stop.stopped())
+        await asyncio.wait((sending, stopped), return_when=asyncio.FIRST_COMPLETED)
+        stopped.cancel()
         sending.cancel()
         with suppress(asyncio.CancelledError):
             await sending

@@ -32,26 +32,26 @@ class Stop:
     """The request to end the tool, and the signal that made it."""
 
     def __init__(self) -> None:
-        self._told = asyncio.Event()
+        self._stopped = asyncio.Event()
         #: 128 plus the number of the signal, as in a shell; 0 before a signal.
         self.exit_code = 0
 
     @property
     def is_set(self) -> bool:
-        return self._told.is_set()
+        return self._stopped.is_set()
 
     def tell(self, number: int) -> None:
         self.exit_code = 128 + number
-        self._told.set()
+        self._stopped.set()
 
-    async def told(self) -> None:
+    async def stopped(self) -> None:
         """Returns when the tool is told to end."""
-        await self._told.wait()
+        await self._stopped.wait()
 
     async def wait(self, seconds: float) -> bool:
         """Waits up to `seconds`; True if the tool was told to end."""
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._told.wait(), seconds)
+            await asyncio.wait_for(self._stopped.wait(), seconds)
         return self.is_set
 
 

@@ -151,10 +151,10 @@ async def resources_with_settings(cluster: Cluster, kind: int) -> list[str]:
 
 def with_near_miss(error: InvalidConfigError, names: Iterable[str], table: Table) -> InvalidConfigError:
     """Returns the broker's error; if it is about an unknown setting, with the most similar known one."""
-    told = str(error)
-    wrong = next((name for name in names if name not in table and name in told), None)
+    message = str(error)
+    wrong = next((name for name in names if name not in table and name in message), None)
     return (
         error
         if wrong is None
-        else InvalidConfigError(f"{told.rstrip('.')}{meant(wrong, (item.name for item in table))}.")
+        else InvalidConfigError(f"{message.rstrip('.')}{meant(wrong, (item.name for item in table))}.")
     )

@@ -125,8 +125,8 @@ def _rule(text: str) -> Filter:
     topic, lower, dash, upper = match[1], match[2] or "", match[3] or "", match[4] or ""
     pattern = topic_pattern(topic) if topic else None
     first = int(lower) if lower else 0
-    behind = int(upper) if upper else sys.maxsize if dash or not lower else first + 1
-    return lambda key: (pattern is None or pattern.fullmatch(key.topic) is not None) and first <= key.partition < behind
+    end = int(upper) if upper else sys.maxsize if dash or not lower else first + 1
+    return lambda key: (pattern is None or pattern.fullmatch(key.topic) is not None) and first <= key.partition < end
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
+from jesenska.base.backoff import Backoff
 from jesenska.base.clock import Random
 from jesenska.base.limits import TREE_PENDING_MAX
 from jesenska.metadata.store import SessionState, StateCallback
@@ -102,9 +103,11 @@ class ClientSession:
     ) -> None:
         self._where = where
         self._streams = streams
-        self._random = random
         self._servers = list(where.servers)
         random.shuffle(self._servers)
+        self._backoff = Backoff(
+            _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS, random.random, is_shortened=True, is_first_at_once=True
+        )
         #: The timeout that the server granted, after the first answer; the requested one before.
         self.timeout_ms = session_timeout_ms
         self._auth = tuple(auth)
@@ -200,7 +203,7 @@ class ClientSession:
 
     async def _run(self) -> None:
         """Keeps a connection as long as the session may exist."""
-        pause = 0.0
+        failures = 0
         while not self._is_over():
             for host, port in self._servers:
                 link = await self._try(host, port)
@@ -213,7 +216,7 @@ class ClientSession:
                         return
                     # A server that accepts sessions and ends their connections must not be asked without a pause.
                     if asyncio.get_running_loop().time() >= begun + _STEADY_SECONDS:
-                        pause = 0.0
+                        failures = 0
                     logger.warning(
                         "the connection to the ZooKeeper at %s:%d ended: %s",
                         host,
@@ -221,8 +224,8 @@ class ClientSession:
                         reason,
                         extra={"once_a_minute": (host, port)},
                     )
-            await asyncio.sleep(pause * (0.5 + self._random.random() / 2))
-            pause = min(max(2 * pause, _FIRST_PAUSE_SECONDS), _LONGEST_PAUSE_SECONDS)
+            failures += 1
+            await asyncio.sleep(self._backoff.seconds(failures))
 
     async def _try(self, host: str, port: int) -> Link | None:
         """Returns the connection once the server has accepted the session; None if it has not."""
@@ -402,10 +405,10 @@ class ClientSession:
             kind = EventType(event.type)
         except ValueError:
             return  # an event of the connection's state, which is known here
-        told = WatchEvent(kind, event.path)
-        for callback in self.watches.take(told):
+        watch_event = WatchEvent(kind, event.path)
+        for callback in self.watches.take(watch_event):
             try:
-                callback(told)
+                callback(watch_event)
             except Exception as error:
                 # A faulty callback must not keep other callbacks or answers back.
                 asyncio.get_running_loop().call_exception_handler(

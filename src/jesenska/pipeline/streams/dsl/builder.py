@@ -14,9 +14,9 @@ from typing import Any
 from jesenska.pipeline.streams.dsl.construction import Construction, TableFacts
 from jesenska.pipeline.streams.dsl.kinds import MAKERS, KStream, KTable
 from jesenska.pipeline.streams.dsl.materialization import Materialized
+from jesenska.pipeline.streams.dsl.operations.table_operations import GlobalKTable
 from jesenska.pipeline.streams.dsl.processing import Processor, check_supplier
 from jesenska.pipeline.streams.dsl.stream_sources import Topics, checked_reset, names_and_pattern, stream_source
-from jesenska.pipeline.streams.dsl.table_operations import GlobalKTable
 from jesenska.pipeline.streams.kafka_names import SaysOurName
 from jesenska.pipeline.streams.locations import here, refused
 from jesenska.pipeline.streams.names import checked

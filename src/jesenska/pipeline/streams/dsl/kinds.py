@@ -4,9 +4,9 @@ tied together, since a stream makes tables, and a table makes streams."""
 from __future__ import annotations
 
 from jesenska.pipeline.streams.dsl.construction import Makers
-from jesenska.pipeline.streams.dsl.grouped_operations import GroupedStreamOperations, GroupedTableOperations
-from jesenska.pipeline.streams.dsl.stream_operations import StreamOperations
-from jesenska.pipeline.streams.dsl.table_operations import TableOperations
+from jesenska.pipeline.streams.dsl.operations.grouped_operations import GroupedStreamOperations, GroupedTableOperations
+from jesenska.pipeline.streams.dsl.operations.stream_operations import StreamOperations
+from jesenska.pipeline.streams.dsl.operations.table_operations import TableOperations
 
 
 class KTable(TableOperations["KStream", "KGroupedTable"]):

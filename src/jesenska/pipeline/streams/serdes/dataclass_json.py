@@ -65,7 +65,7 @@ class DataclassSerde(Serde):
         return f"Serdes.dataclass({self.kind.__name__})"
 
 
-def _told(where: str, value: Any, wanted: str) -> SerializationError:
+def _refusal(where: str, value: Any, wanted: str) -> SerializationError:
     shown = repr(value)
     place = f"the field {where} is" if where else "it is"
     return SerializationError(
@@ -127,7 +127,7 @@ class _Plain(_Form):
 
     def read(self, where: str, value: Any) -> Any:
         if type(value) is not self._kind:
-            raise _told(where, value, self.wanted)
+            raise _refusal(where, value, self.wanted)
         return value
 
     write = read
@@ -136,7 +136,7 @@ class _Plain(_Form):
 class _Number(_Form):
     def read(self, where: str, value: Any) -> float:
         if not isinstance(value, int | float) or isinstance(value, bool):
-            raise _told(where, value, self.wanted)
+            raise _refusal(where, value, self.wanted)
         return float(value)
 
     write = read
@@ -151,11 +151,11 @@ class _Iso(_Form):
         try:
             return self._kind.fromisoformat(value)
         except (TypeError, ValueError):
-            raise _told(where, value, self.wanted) from None
+            raise _refusal(where, value, self.wanted) from None
 
     def write(self, where: str, value: Any) -> str:
         if type(value) is not self._kind:
-            raise _told(where, value, self._kind.__name__)
+            raise _refusal(where, value, self._kind.__name__)
         return value.isoformat()
 
 
@@ -168,11 +168,11 @@ class _Member(_Form):
         try:
             return self._kind(value)
         except ValueError:
-            raise _told(where, value, self.wanted) from None
+            raise _refusal(where, value, self.wanted) from None
 
     def write(self, where: str, value: Any) -> Any:
         if not isinstance(value, self._kind):
-            raise _told(where, value, f"a member of {self._kind.__name__}")
+            raise _refusal(where, value, f"a member of {self._kind.__name__}")
         return value.value
 
 
@@ -183,12 +183,12 @@ class _Many(_Form):
 
     def read(self, where: str, value: Any) -> Any:
         if not isinstance(value, list):
-            raise _told(where, value, self.wanted)
+            raise _refusal(where, value, self.wanted)
         return self._kind(self._item.read(f"{where}[{place}]", one) for place, one in enumerate(value))
 
     def write(self, where: str, value: Any) -> Any:
         if not isinstance(value, self._kind):
-            raise _told(where, value, f"a {self._kind.__name__}")
+            raise _refusal(where, value, f"a {self._kind.__name__}")
         return [self._item.write(f"{where}[{place}]", one) for place, one in enumerate(value)]
 
 
@@ -199,12 +199,12 @@ class _Named(_Form):
 
     def read(self, where: str, value: Any) -> Any:
         if not isinstance(value, dict) or not all(isinstance(name, str) for name in value):
-            raise _told(where, value, self.wanted)
+            raise _refusal(where, value, self.wanted)
         return {name: self._item.read(f"{where}[{name!r}]", one) for name, one in value.items()}
 
     def write(self, where: str, value: Any) -> Any:
         if not isinstance(value, dict) or not all(isinstance(name, str) for name in value):
-            raise _told(where, value, self.wanted)
+            raise _refusal(where, value, self.wanted)
         return {name: self._item.write(f"{where}[{name!r}]", one) for name, one in value.items()}
 
 
@@ -226,7 +226,7 @@ class _Either(_Form):
             for form, error in failed
             if isinstance(form, _Object | _Many | _Named) and isinstance(value, dict | list)
         ]
-        raise meant[0] if len(meant) == 1 else _told(where, value, self.wanted)
+        raise meant[0] if len(meant) == 1 else _refusal(where, value, self.wanted)
 
     def read(self, where: str, value: Any) -> Any:
         return self._first(where, value, lambda form: form.read(where, value))
@@ -258,7 +258,7 @@ class _Object(_Form):
 
     def read(self, where: str, value: Any) -> Any:
         if not isinstance(value, dict):
-            raise _told(where, value, f"an object with the fields of {self._kind.__name__}")
+            raise _refusal(where, value, f"an object with the fields of {self._kind.__name__}")
         given = {}
         for name, (form, has_default) in self._fields.items():
             if name in value:
@@ -279,7 +279,7 @@ class _Object(_Form):
 
     def write(self, where: str, value: Any) -> Any:
         if not isinstance(value, self._kind):
-            raise _told(where, value, self.wanted)
+            raise _refusal(where, value, self.wanted)
         return {
             name: form.write(_within(where, name), getattr(value, name)) for name, (form, _) in self._fields.items()
         }

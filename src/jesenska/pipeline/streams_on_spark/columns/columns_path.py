@@ -155,7 +155,7 @@ class ColumnsPath:
         parts = made if isinstance(made, list) else [made] * len(children)
         for number, (child, part) in enumerate(zip(children, parts, strict=True)):
             if part is not None:
-                leaving[name, child] = part.behind(number) if self._is_ordered and len(children) > 1 else part
+                leaving[name, child] = part.for_child(number) if self._is_ordered and len(children) > 1 else part
 
     def _read(self, rows: pa.Table) -> tuple[dict[tuple[str, str], Records], dict[str, int]]:
         """The output of the sources, and the largest timestamp of each topic."""

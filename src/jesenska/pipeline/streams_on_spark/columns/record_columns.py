@@ -56,7 +56,7 @@ class Records:
         """The records with their turns."""
         return replace(self, order=(turns,))
 
-    def behind(self, child: int) -> Records:
+    def for_child(self, child: int) -> Records:
         """The records on their way to one of several steps."""
         count = len(self)
         return replace(self, order=(*self.order, np.arange(count), np.full(count, child)))

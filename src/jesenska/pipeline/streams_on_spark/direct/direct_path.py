@@ -165,7 +165,7 @@ class _Run:
         records = zip(
             range(len(keys)) if numbers is None else numbers.to_pylist(), keys, known, values, times, strict=True
         )
-        return _Queue(self._behind(source.name), times, records)
+        return _Queue(self._steps_after(source.name), times, records)
 
     def _held_back(self, name: str) -> dict[Any, tuple[Step, tuple[Any, ...]]] | None:
         """The held updates of a table (record_cache.py); None if its updates go on at once."""
@@ -198,7 +198,7 @@ class _Run:
 
     # Steps
 
-    def _behind(self, name: str) -> Step:
+    def _steps_after(self, name: str) -> Step:
         """All steps after a node, as one."""
         steps = [self.step(child) for child in self._shape.children[name]]
         if len(steps) == 1:
@@ -246,7 +246,7 @@ class _Run:
         return write
 
     def filter(self, name: str, operator: stateless.FilterRecords) -> Step:
-        predicate, negated, then = operator.predicate, operator.negated, self._behind(name)
+        predicate, negated, then = operator.predicate, operator.negated, self._steps_after(name)
 
         def step(row: int, key: Any, data: bytes | None, value: Any, at: int) -> None:
             if bool(predicate(key, value)) is not negated:
@@ -255,7 +255,7 @@ class _Run:
         return step
 
     def map(self, name: str, operator: stateless.MapRecords) -> Step:
-        mapper, then = operator.mapper, self._behind(name)
+        mapper, then = operator.mapper, self._steps_after(name)
 
         def step(row: int, key: Any, data: bytes | None, value: Any, at: int) -> None:
             new_key, new_value = pair(mapper(key, value))
@@ -264,7 +264,7 @@ class _Run:
         return step
 
     def select_key(self, name: str, operator: stateless.SelectKeys) -> Step:
-        mapper, then = operator.mapper, self._behind(name)
+        mapper, then = operator.mapper, self._steps_after(name)
 
         def step(row: int, key: Any, data: bytes | None, value: Any, at: int) -> None:
             then(row, mapper(key, value), None, value, at)
@@ -272,7 +272,7 @@ class _Run:
         return step
 
     def map_values(self, name: str, operator: stateless.MapRecordValues) -> Step:
-        mapper, then = operator.mapper, self._behind(name)
+        mapper, then = operator.mapper, self._steps_after(name)
 
         def step(row: int, key: Any, data: bytes | None, value: Any, at: int) -> None:
             then(row, key, data, mapper(key, value), at)
@@ -280,7 +280,7 @@ class _Run:
         return step
 
     def flat_map(self, name: str, operator: stateless.FlatMapRecords) -> Step:
-        mapper, then = operator.mapper, self._behind(name)
+        mapper, then = operator.mapper, self._steps_after(name)
 
         def step(row: int, key: Any, data: bytes | None, value: Any, at: int) -> None:
             for made in several(mapper(key, value), "pairs"):
@@ -290,7 +290,7 @@ class _Run:
         return step
 
     def flat_map_values(self, name: str, operator: stateless.FlatMapRecordValues) -> Step:
-        mapper, then = operator.mapper, self._behind(name)
+        mapper, then = operator.mapper, self._steps_after(name)
 
         def step(row: int, key: Any, data: bytes | None, value: Any, at: int) -> None:
             made = mapper(key, value)
@@ -300,7 +300,7 @@ class _Run:
         return step
 
     def peek(self, name: str, operator: stateless.PeekRecords) -> Step:
-        action, then = operator.action, self._behind(name)
+        action, then = operator.action, self._steps_after(name)
 
         def step(row: int, key: Any, data: bytes | None, value: Any, at: int) -> None:
             action(key, value)
@@ -328,10 +328,10 @@ class _Run:
         return step
 
     def go_on(self, name: str, operator: Any) -> Step:
-        return self._behind(name)
+        return self._steps_after(name)
 
     def drop_null_keys(self, name: str, operator: stateless.DropNullKeys) -> Step:
-        then = self._behind(name)
+        then = self._steps_after(name)
         if not operator.drops:
             return then
 
@@ -362,7 +362,7 @@ class _Run:
         )
 
     def aggregate(self, name: str, operator: AggregateRecords) -> Step:
-        store, then = self._keys(operator.store_name), self._behind(name)
+        store, then = self._keys(operator.store_name), self._steps_after(name)
         initializer, aggregator = operator.initializer, operator.aggregator
         known, load, keeps, write_key, write_value = (
             store.known,
@@ -399,7 +399,7 @@ class _Run:
         return step
 
     def table(self, name: str, operator: TableFromRecords) -> Step:
-        then = self._behind(name)
+        then = self._steps_after(name)
         store = None if operator.store_name is None else self._keys(operator.store_name)
         held = self._held_back(name)
 
@@ -420,7 +420,7 @@ class _Run:
 
     def look_up(self, name: str, operator: LookUpTable) -> Step:
         assert isinstance(operator.getter, StoreGetter)
-        store, then = self._keys(operator.getter.store_name), self._behind(name)
+        store, then = self._keys(operator.getter.store_name), self._steps_after(name)
         joiner, left = operator.joiner, operator.left
         known, look_up, keeps, write_key, is_plain = (
             store.known,

@@ -52,7 +52,7 @@ def check(
     those of this state, `begin` are the offsets at which a query without a checkpoint begins."""
     checkpoint = application.directory / str(part.number) / "checkpoint"
     planned, done = numbers_in(checkpoint / "offsets"), numbers_in(checkpoint / "commits")
-    told = {key: item.offset for key, item in offsets.items() if item.metadata == text and part.takes(key.topic)}
+    committed = {key: item.offset for key, item in offsets.items() if item.metadata == text and part.takes(key.topic)}
     if application.is_bound:
         _check_id(application, part, checkpoint / "metadata", bool(planned or done))
     if done and (not planned or done[-1] not in (planned[-1], planned[-1] - 1)):
@@ -62,16 +62,16 @@ def check(
             f"commits): {_remedy(application)}."
         )
     if not planned:
-        gone = next((key for key, offset in told.items() if offset != begin.get(key)), None)
+        gone = next((key for key, offset in committed.items() if offset != begin.get(key)), None)
         if gone is not None:
             raise StreamsError(
-                f"the checkpoint {checkpoint} is gone, and {gone} was read up to offset {told[gone]} with it: "
+                f"the checkpoint {checkpoint} is gone, and {gone} was read up to offset {committed[gone]} with it: "
                 f"{_remedy(application)}."
             )
         return
     known = [ends_in(checkpoint / "offsets" / str(number)) for number in planned[-2:]]
     last, before = known[-1], known[-1] if done[-1:] == planned[-1:] else known[0] if len(known) > 1 else {}
-    for key, offset in told.items():
+    for key, offset in committed.items():
         if key in last and offset > last[key]:
             raise StreamsError(gone_on(application))
         # The commit to the group comes before Spark notes that a micro-batch is done.

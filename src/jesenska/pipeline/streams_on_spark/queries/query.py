@@ -56,7 +56,7 @@ class SubTopologyQuery:
         self.part = part
         self._application = application
         self._text = group_offsets.application_text(application)
-        self._told: dict[TopicPartition, int] = {}
+        self._committed: dict[TopicPartition, int] = {}
         self._spark = spark
         self._connection = connection
         self._counts = counts
@@ -279,7 +279,9 @@ class SubTopologyQuery:
             max(1, self._spark.sparkContext.defaultParallelism),
             range(self._tasks) if self._asks_for_the_clock else (),
         )
-        ends = {key: offset for key, offset in self._ranges.ends_of(batch_id).items() if self._told.get(key) != offset}
+        ends = {
+            key: offset for key, offset in self._ranges.ends_of(batch_id).items() if self._committed.get(key) != offset
+        }
         self._is_allowed()
         if not batch_id:
             # Partitions without records begin here: each partition has its file, and a file that is missing later is
@@ -306,7 +308,7 @@ class SubTopologyQuery:
                 counted_as=self._application.counted_as(self.part),
                 is_allowed=self._is_allowed,
             )
-            self._told.update(ends)
+            self._committed.update(ends)
         else:
             self._spark.sparkContext.parallelize(range(len(dealt)), len(dealt)).mapPartitions(task.write).collect()
             self._tell(ends)
@@ -323,7 +325,7 @@ class SubTopologyQuery:
         """Commits the offsets that this state has read. Tools show the application's lag by them, and an application
         that has lost its state goes on from them."""
         application_topics.tell_group(self._connection, self._application.id, ends, self._text)
-        self._told.update(ends)
+        self._committed.update(ends)
 
     def _global_ends(self) -> GlobalEnds | None:
         from jesenska.pipeline.streams_on_spark.queries.spark_task import GlobalEnds

@@ -52,7 +52,7 @@ def facts_in(file: HasMeta) -> dict[str, Any]:
 
 
 #: The number of dropped records that a micro-batch logs.
-_TOLD = 5
+_LOGGED_MAX = 5
 
 
 class HasMeta(Protocol):
@@ -212,16 +212,16 @@ class PartitionTask(Task):
 
     def drop(self, reason: str) -> None:
         """Counts a dropped record, and logs the first few: a micro-batch may drop many."""
-        if self.dropped_records < _TOLD:
+        if self.dropped_records < _LOGGED_MAX:
             super().drop(reason)
         else:
             self.dropped_records += 1
 
     def tell_dropped(self) -> None:
-        if self.dropped_records > _TOLD:
+        if self.dropped_records > _LOGGED_MAX:
             logger.warning(
                 "%d more records were dropped in this micro-batch of task %s.",
-                self.dropped_records - _TOLD,
+                self.dropped_records - _LOGGED_MAX,
                 self.task_id,
             )
 

@@ -36,7 +36,7 @@ class Paces:
             return
         chance = self._chance
         process.slowness = chance.choice(_DISKS)
-        broker.coordinators.verification._ask = self._later(process, broker.coordinators.verification._ask)  # type: ignore[method-assign]
+        broker.coordinators.verification.put = self._later(process, broker.coordinators.verification.put)  # type: ignore[method-assign]
         broker.coordinators.marker_writer.write = self._later(process, broker.coordinators.marker_writer.write)  # type: ignore[method-assign]
 
     def _later(self, process: Process, work: Callable[..., None]) -> Callable[..., None]:

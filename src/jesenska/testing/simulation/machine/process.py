@@ -25,7 +25,7 @@ _Result = TypeVar("_Result")
 #: Seconds that work in a thread takes, at least and at most.
 _THREAD_SECONDS = (0.00005, 0.002)
 #: Threads with more work than this got it while the disk was slow.
-_BEHIND_SECONDS = 0.05
+_LATE_SECONDS = 0.05
 #: Rounds of a loop within one step after which a program is in an endless loop.
 _ROUNDS_MAX = 100_000
 #: Cancelled timers that are kept until they are due, unless they are the majority.
@@ -85,7 +85,7 @@ class Process:
     @property
     def is_slow(self) -> bool:
         """True while its disk is slow, or still at work from that time."""
-        return self.slowness > 1.0 or any(threads.is_behind for threads in self.threads)
+        return self.slowness > 1.0 or any(threads.is_late for threads in self.threads)
 
     def new_threads(self, count: int, name: str) -> Executor:
         made = SimulatedThreads(self, name)
@@ -168,9 +168,9 @@ class SimulatedThreads(Executor):
         return future
 
     @property
-    def is_behind(self) -> bool:
+    def is_late(self) -> bool:
         """True while it is at work on tasks that it got while the disk was slow."""
-        return self._busy_until > self._process.world.now + _BEHIND_SECONDS
+        return self._busy_until > self._process.world.now + _LATE_SECONDS
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         for run in list(self.waiting):
@@ -189,7 +189,7 @@ class AtOnce(Executor):
         return future
 
 
-def _nobody() -> None:
+def _ignore() -> None:
     """The callback of a cancelled call; does nothing."""
 
 
@@ -210,7 +210,7 @@ class _Call:
     def cancel(self) -> None:
         self._cancelled = True
         # As in asyncio: a cancelled call keeps no references.
-        self._callback, self._args = _nobody, ()
+        self._callback, self._args = _ignore, ()
 
     def cancelled(self) -> bool:
         return self._cancelled
@@ -238,7 +238,7 @@ class _TimedCall(_Call):
     def cancel(self) -> None:
         if not self._cancelled:
             self._cancelled = True
-            self._callback, self._args = _nobody, ()
+            self._callback, self._args = _ignore, ()
             if self._loop is not None:
                 self._loop._timer_cancelled()
 
@@ -259,11 +259,11 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._readers: dict[int, _Call] = {}
         self._writers: dict[int, _Call] = {}
         self._default = process.new_threads(1, "default")
-        self.set_exception_handler(self._told)
+        self.set_exception_handler(self._failed)
         #: Exceptions that no task awaited, and those of callbacks.
         self.failures: list[dict[str, Any]] = []
 
-    def _told(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    def _failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         if not self._process.is_dead:
             self.failures.append(context)
 

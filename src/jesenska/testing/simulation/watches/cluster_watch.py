@@ -502,15 +502,15 @@ class ClusterWatch:
                 f"{seen.controller_epoch}"
             )
         seen.controller_epoch = fence.controller_epoch
-        told = view.controller_id
-        if told >= 0 and self._controllers and told != self._controllers[seen.controller]:
+        shown = view.controller_id
+        if shown >= 0 and self._controllers and shown != self._controllers[seen.controller]:
             later = (
-                place for place in range(seen.controller, len(self._controllers)) if self._controllers[place] == told
+                place for place in range(seen.controller, len(self._controllers)) if self._controllers[place] == shown
             )
             place = next(later, None)
             if place is None:
                 raise ViolationError(
-                    f"broker {number} tells clients that {told} is controller, and that one was replaced by another "
+                    f"broker {number} tells clients that {shown} is controller, and that one was replaced by another "
                     f"whom it has told of"
                 )
             seen.controller = place

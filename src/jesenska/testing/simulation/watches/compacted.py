@@ -88,13 +88,13 @@ class KeyedWriter:
                 await asyncio.sleep(0.2)
                 continue
             self.sent.setdefault(key, []).append(record)
-            future.add_done_callback(partial(self._told, record))
+            future.add_done_callback(partial(self._acknowledged, record))
             number += 1
             await asyncio.sleep(random.choice((0.05, 0.2, 0.5)))
         await producer.close()
         await cluster.close()
 
-    def _told(self, record: Sent, future: asyncio.Future[RecordMetadata]) -> None:
+    def _acknowledged(self, record: Sent, future: asyncio.Future[RecordMetadata]) -> None:
         if future.cancelled() or future.exception() is not None or self.process.is_dead:
             return
         record.offset = future.result().offset
@@ -116,10 +116,10 @@ class KeyedWriter:
         return sum(map(len, found.values()))
 
     def _judge_key(self, where: str, key: str, sent: list[Sent], places: list[Found], knows_tombstones: bool) -> None:
-        told = [index for index, record in enumerate(sent) if record.offset >= 0]
-        if not told:
+        acknowledged = [index for index, record in enumerate(sent) if record.offset >= 0]
+        if not acknowledged:
             return
-        newest, later = sent[told[-1]], sent[told[-1] + 1 :]
+        newest, later = sent[acknowledged[-1]], sent[acknowledged[-1] + 1 :]
         at = [place for place in places if place.offset >= newest.offset]
         if at and at[0].offset == newest.offset and at[0].value != newest.value:
             raise ViolationError(f"{where} has another record of {key} at offset {newest.offset} than was acknowledged")

@@ -37,7 +37,7 @@ class ProducerName(NamedTuple):
 class KnownTransaction:
     """One transaction as its producer knows it."""
 
-    __slots__ = ("commits", "is_refused", "is_seen", "name", "offset", "places", "skipped", "told")
+    __slots__ = ("commits", "is_refused", "is_seen", "name", "offset", "outcome", "places", "skipped")
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -46,7 +46,7 @@ class KnownTransaction:
         #: Its producer has asked for the commit.
         self.commits = False
         #: The end in the answer to its producer: True for a commit; None without an answer.
-        self.told: bool | None = None
+        self.outcome: bool | None = None
         #: No broker has accepted a commit of it, and none can any more.
         self.is_refused = False
         #: A reader of committed records has had a record of it.
@@ -61,7 +61,7 @@ class KnownTransaction:
 
     @property
     def is_aborted(self) -> bool:
-        return self.told is False or self.is_refused
+        return self.outcome is False or self.is_refused
 
 
 class TransactionHistory:
@@ -99,16 +99,17 @@ class TransactionHistory:
                 f"{transactional_id}"
             )
 
-    def begun(self, transactional_id: str, program: str, told: ProducerName) -> None:
+    def begun(self, transactional_id: str, program: str, producer: ProducerName) -> None:
         """A program got its producer id and epoch."""
-        other = self._programs.setdefault(told, program)
+        other = self._programs.setdefault(producer, program)
         if other != program:
             raise ViolationError(
-                f"{program} and {other} are both told that they are producer {told.producer_id} in epoch {told.epoch}"
+                f"{program} and {other} are both told that they are producer {producer.producer_id} in epoch "
+                f"{producer.epoch}"
             )
         newest = self._newest.get(transactional_id)
-        if newest is None or told.producer_id != newest.producer_id or told.epoch > newest.epoch:
-            self._newest[transactional_id] = told
+        if newest is None or producer.producer_id != newest.producer_id or producer.epoch > newest.epoch:
+            self._newest[transactional_id] = producer
 
     def successor_of(self, transactional_id: str, producer: ProducerName) -> ProducerName | None:
         """The known successor of a producer; None without one. For `accepted`."""
@@ -141,7 +142,7 @@ class TransactionHistory:
 
     def ended(self, transaction: KnownTransaction, commits: bool) -> None:
         """A producer got the answer that its transaction has ended so."""
-        transaction.told = commits
+        transaction.outcome = commits
         self._judge(transaction)
 
     def refused(self, transaction: KnownTransaction) -> None:
@@ -154,7 +155,7 @@ class TransactionHistory:
             raise ViolationError(f"{transaction} is aborted, and a reader of committed records has had a record of it")
         if transaction.skipped is not None:
             place = transaction.skipped
-            if transaction.told:
+            if transaction.outcome:
                 raise ViolationError(
                     f"{transaction} is committed, and its record at offset {place.offset} of {place.partition} is "
                     f"not given to a reader"
@@ -202,12 +203,12 @@ class TransactionHistory:
         transaction.offset = offset
         self._groups.setdefault(group, []).append(transaction)
 
-    def offset_told(self, group: str, offset: int, *, is_stable: bool) -> None:
+    def offset_answered(self, group: str, offset: int, *, is_stable: bool) -> None:
         """A client got a group's committed offset; `is_stable`: no pending transaction would change it."""
         for transaction in self._groups.get(group, ()):
             if transaction.offset == offset and (transaction.is_aborted or not transaction.commits):
                 raise ViolationError(f"group {group} is told offset {offset}, and {transaction} is not committed")
-            if is_stable and transaction.offset > offset and transaction.told:
+            if is_stable and transaction.offset > offset and transaction.outcome:
                 raise ViolationError(
                     f"group {group} is told offset {offset}, and {transaction} was committed with offset "
                     f"{transaction.offset}"
@@ -224,7 +225,7 @@ class TransactionHistory:
                 raise ViolationError(
                     f"{transaction} is read, and not its record at offset {lost.offset} of {lost.partition}"
                 )
-            if transaction.told and transaction.places and not there:
+            if transaction.outcome and transaction.places and not there:
                 place = transaction.places[0]
                 raise ViolationError(
                     f"{transaction} is committed, and its record at offset {place.offset} of {place.partition} is lost"
@@ -232,7 +233,7 @@ class TransactionHistory:
 
     def judge_offset(self, group: str, offset: int) -> None:
         """Judges a group's offset at the very end, after `judge_all`."""
-        self.offset_told(group, offset, is_stable=True)
+        self.offset_answered(group, offset, is_stable=True)
         for transaction in self._groups.get(group, ()):
             if not transaction.places:
                 continue

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from typing import Any, Generic, Self, TypeVar, overload
 
-from jesenska.pipeline.streams.dsl.cogrouped_operations import CogroupedKStream
 from jesenska.pipeline.streams.dsl.construction import Construction, TableFacts
 from jesenska.pipeline.streams.dsl.functions import Role, function
 from jesenska.pipeline.streams.dsl.materialization import Materialized
+from jesenska.pipeline.streams.dsl.operations.cogrouped_operations import CogroupedKStream
 from jesenska.pipeline.streams.dsl.repartitions import repartition_node
 from jesenska.pipeline.streams.dsl.windows import EmitStrategy, SessionWindows, SlidingWindows, TimeWindows
 from jesenska.pipeline.streams.durations import Duration

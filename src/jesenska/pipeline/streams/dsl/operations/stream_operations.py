@@ -23,6 +23,7 @@ from jesenska.pipeline.streams.dsl import shown
 from jesenska.pipeline.streams.dsl.construction import Construction, TableFacts
 from jesenska.pipeline.streams.dsl.functions import Function, Role, function
 from jesenska.pipeline.streams.dsl.materialization import Materialized, check_serde
+from jesenska.pipeline.streams.dsl.operations.table_operations import GlobalKTable, TableOperations
 from jesenska.pipeline.streams.dsl.processing import (
     Processor,
     Transformer,
@@ -33,7 +34,6 @@ from jesenska.pipeline.streams.dsl.processing import (
 from jesenska.pipeline.streams.dsl.repartitions import Partitioner, repartition_node
 from jesenska.pipeline.streams.dsl.stream_joins import StreamJoinNames, StreamJoinStores
 from jesenska.pipeline.streams.dsl.stream_sources import stream_source
-from jesenska.pipeline.streams.dsl.table_operations import GlobalKTable, TableOperations
 from jesenska.pipeline.streams.dsl.windows import JoinWindows
 from jesenska.pipeline.streams.kafka_names import SaysOurName
 from jesenska.pipeline.streams.locations import here, refused
@@ -345,10 +345,10 @@ class StreamOperations(SaysOurName, Generic[TableT, GroupedT]):
             partitions=partitions,
             partitioner=partitioner,
             asked_for=True,
-            key_behind=key or self.key_serde,
+            default_key=key or self.key_serde,
         )
         self._construction.add(repartitioned)
-        return self._behind(repartitioned)
+        return self._after(repartitioned)
 
     def _through_internal_topic(
         self,
@@ -359,20 +359,20 @@ class StreamOperations(SaysOurName, Generic[TableT, GroupedT]):
         partitions: int | None = None,
         partitioner: Partitioner | None = None,
         asked_for: bool = False,
-        key_behind: Serde | None = None,
+        default_key: Serde | None = None,
     ) -> Repartition:
         return repartition_node(
             self._construction,
             self.name,
             prefix,
-            key=key or key_behind,
+            key=key or default_key,
             value=value,
             partitions=partitions,
             partitioner=partitioner,
             asked_for=asked_for,
         )
 
-    def _behind(self, repartition: Repartition) -> Self:
+    def _after(self, repartition: Repartition) -> Self:
         return type(self)(
             self._construction,
             repartition.name,
@@ -386,10 +386,10 @@ class StreamOperations(SaysOurName, Generic[TableT, GroupedT]):
         if self._repartition_name is None or self.name != prefix:
             self._construction.add(node)
             self._repartition_name = node.name
-            return self._behind(node)
-        behind = self._construction.node(self._repartition_name)
-        assert isinstance(behind, Repartition)
-        return self._behind(behind)
+            return self._after(node)
+        existing = self._construction.node(self._repartition_name)
+        assert isinstance(existing, Repartition)
+        return self._after(existing)
 
     # Tables
 

@@ -1,0 +1,40 @@
+"""Answers with each topic once, as Kafka builds them for a request that may name a topic twice."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any, Protocol, TypeVar
+
+
+class TopicAnswer(Protocol):
+    """A topic of an answer, with the results of its partitions."""
+
+    name: str
+    partitions: list[Any]
+
+
+class TopicAnswerWithId(TopicAnswer, Protocol):
+    topic_id: uuid.UUID
+
+
+Answer = TypeVar("Answer", bound=TopicAnswer)
+
+
+def name_of(answer: TopicAnswer) -> str:
+    return answer.name
+
+
+def name_and_id_of(answer: TopicAnswerWithId) -> tuple[str, uuid.UUID]:
+    return answer.name, answer.topic_id
+
+
+def merged_topics(answers: Iterable[Answer], key_of: Callable[[Answer], Hashable] = name_of) -> list[Answer]:
+    """Returns each topic once, in the order of its first mention. The partitions of its later mentions follow those
+    of the first. `key_of` tells topics apart."""
+    merged: dict[Hashable, Answer] = {}
+    for answer in answers:
+        first = merged.setdefault(key_of(answer), answer)
+        if first is not answer:
+            first.partitions += answer.partitions
+    return list(merged.values())
