@@ -6,13 +6,15 @@ A request has a token, with which its answer comes (`effects.Answer`)."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jesenska.base.identifiers import TopicPartition
 from jesenska.controller.plans.config_changes import ConfigOp
 from jesenska.controller.plans.topics import TopicCreation
 from jesenska.metadata.nodes import BrokerRegistration
-from jesenska.security.acls import AclBinding, AclFilter
+
+if TYPE_CHECKING:
+    from jesenska.security.acls import AclBinding, AclFilter
 
 #: The object of a look: a path, a topic's node, or everything.
 TOPIC, EVERYTHING = "topic ", "everything"

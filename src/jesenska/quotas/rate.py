@@ -9,11 +9,10 @@ A client whose rate is above its quota waits for the time after which its rate w
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Windows:
+class Windows(NamedTuple):
     """The samples of a rate: quota.window.num and quota.window.size.seconds."""
 
     samples: int = 11

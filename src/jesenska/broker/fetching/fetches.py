@@ -56,7 +56,6 @@ from jesenska.broker.fetching.fetch_states import (
     after_read,
     waits_for_disk,
 )
-from jesenska.broker.requests.authorization.access import Access
 from jesenska.broker.requests.connection import Context
 from jesenska.broker.requests.families import FetchFamily
 from jesenska.log.disk.files import probe_cold, read_ahead
@@ -80,6 +79,7 @@ from jesenska.wire.messages.k01_fetch import (
 
 if TYPE_CHECKING:
     from jesenska.broker.metadata_cache import MetadataCache
+    from jesenska.broker.requests.authorization.access import Access
 
 _MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 _UNKNOWN = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID)

@@ -32,7 +32,7 @@ import logging
 import socket
 import struct
 from collections.abc import Callable, Coroutine
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from jesenska.base.clock import Clock
 from jesenska.base.errors import KafkaError
@@ -44,7 +44,6 @@ from jesenska.base.limits import (
 )
 from jesenska.base.regions import FileRegion
 from jesenska.broker.requests.authentication import Authentication, ListenerSecurity, State
-from jesenska.broker.requests.authorization.access import Access, Amend, Authorizer
 from jesenska.broker.requests.families import Families
 from jesenska.broker.requests.gate import Gate, Stages, UnknownApiVersionsError
 from jesenska.broker.requests.served import BETWEEN_BROKERS
@@ -56,6 +55,9 @@ from jesenska.wire.codec import MalformedMessageError, encoder
 from jesenska.wire.language import Message
 from jesenska.wire.messages.k18_api_versions import ApiVersionsResponse
 from jesenska.wire.registry import API_VERSIONS, PRODUCE, Api
+
+if TYPE_CHECKING:
+    from jesenska.broker.requests.authorization.access import Access, Amend, Authorizer
 
 logger = logging.getLogger(__name__)
 

@@ -9,15 +9,18 @@ import logging
 import socket
 from collections import Counter
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from jesenska.base.clock import Clock
 from jesenska.broker.requests.authentication import ListenerSecurity
-from jesenska.broker.requests.authorization.access import Authorizer
 from jesenska.broker.requests.connection import Connection, SharedByConnections
 from jesenska.broker.requests.connection_limits import ConnectionLimits
 from jesenska.broker.requests.families import Families
 from jesenska.quotas.client_quotas import ClientQuotas
 from jesenska.quotas.connection_rates import ConnectionRates
+
+if TYPE_CHECKING:
+    from jesenska.broker.requests.authorization.access import Authorizer
 
 logger = logging.getLogger(__name__)
 

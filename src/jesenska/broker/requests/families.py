@@ -16,8 +16,7 @@ A broker fills them at its start (`broker.server`); nothing in them is set later
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from jesenska.base.errors import ClusterAuthorizationFailedError
 from jesenska.controller.events import AlterClientSettings
@@ -50,8 +49,7 @@ if TYPE_CHECKING:
 Families = Mapping[type, object]
 
 
-@dataclass(frozen=True, slots=True)
-class ProduceFamily:
+class ProduceFamily(NamedTuple):
     clock: Clock
     loop: asyncio.AbstractEventLoop
     pool: Pool
@@ -60,16 +58,14 @@ class ProduceFamily:
     waiting: WaitingRoom
 
 
-@dataclass(frozen=True, slots=True)
-class FetchRules:
+class FetchRules(NamedTuple):
     """`max_bytes`: the limit of one answer. `by_rack`: consumers are sent to followers in their rack."""
 
     max_bytes: int
     by_rack: bool
 
 
-@dataclass(frozen=True, slots=True)
-class FetchFamily:
+class FetchFamily(NamedTuple):
     """`joining`: partitions with followers that are to join the ISR when their next requests come."""
 
     clock: Clock
@@ -82,16 +78,14 @@ class FetchFamily:
     waiting: WaitingRoom
 
 
-@dataclass(frozen=True, slots=True)
-class LogFamily:
+class LogFamily(NamedTuple):
     clock: Clock
     directories: LogDirectories
     pool: Pool
     view: MetadataCache
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterFamily:
+class ClusterFamily(NamedTuple):
     broker_id: int
     clock: Clock
     features: Features
@@ -100,8 +94,7 @@ class ClusterFamily:
     view: MetadataCache
 
 
-@dataclass(frozen=True, slots=True)
-class GroupFamily:
+class GroupFamily(NamedTuple):
     clock: Clock
     groups: Groups
     in_force: ConfigInForce
@@ -111,8 +104,7 @@ class GroupFamily:
     view: MetadataCache
 
 
-@dataclass(frozen=True, slots=True)
-class TransactionFamily:
+class TransactionFamily(NamedTuple):
     clock: Clock
     features: Features
     groups: Groups
@@ -122,16 +114,14 @@ class TransactionFamily:
     view: MetadataCache
 
 
-@dataclass(frozen=True, slots=True)
-class TopicFamily:
+class TopicFamily(NamedTuple):
     broker_id: int
     clock: Clock
     controller: ControllerClient
     view: MetadataCache
 
 
-@dataclass(frozen=True, slots=True)
-class PeerFamily:
+class PeerFamily(NamedTuple):
     """`may_have_peers`: other brokers may be in the tree; then the requests between brokers are served."""
 
     clock: Clock
@@ -150,8 +140,7 @@ class PeerFamily:
             )
 
 
-@dataclass(frozen=True, slots=True)
-class SecurityFamily:
+class SecurityFamily(NamedTuple):
     """Users, their credentials and rights. `acls`: None without an authorizer."""
 
     controller: ControllerClient

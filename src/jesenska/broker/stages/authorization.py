@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from jesenska.broker.requests.authorization.access import Authorizer
 from jesenska.broker.shared_parts import SharedParts
 from jesenska.broker.stages.tree import TreePlace
 from jesenska.config.layers import BrokerConfig
 from jesenska.security.principal import Principal, parse_super_users
 
 if TYPE_CHECKING:
+    from jesenska.broker.requests.authorization.access import Authorizer
     from jesenska.broker.settings.acls_runtime import AclsRuntime
 
 
@@ -39,6 +39,7 @@ async def authorization(
     if super_users is None:
         return None
     # The table knows the messages of every API: a broker without an authorizer starts without it.
+    from jesenska.broker.requests.authorization.access import Authorizer
     from jesenska.broker.requests.authorization.table import RULES
     from jesenska.broker.settings.acls_runtime import AclsRuntime
     from jesenska.security.acls import Acls
