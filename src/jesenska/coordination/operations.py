@@ -29,6 +29,7 @@ from jesenska.coordination.shard import (
     OfTransaction,
     Order,
     Resign,
+    Say,
     Shard,
     Tick,
     Write,
@@ -80,7 +81,7 @@ class Operations:
         #: The deadlines of operations, with their numbers, in order; operations that have ended stay until their turn.
         self._timeouts: deque[tuple[int, int]] = deque()
 
-    def handle(self, event: Any, now: Now) -> list[Answer | Append | Order]:
+    def handle(self, event: Any, now: Now) -> list[Answer | Append | Order | Say]:
         """The effects of an event of the shard, or of one of the events above."""
         if isinstance(event, Appended):
             return self._appended(event, now)
@@ -91,7 +92,7 @@ class Operations:
                 if ended is None
                 else self._begin(self.shard.handle(Failed(ended.write.operation, event.error, ended.in_time), now), now)
             )
-        before: list[Answer | Append | Order] = []
+        before: list[Answer | Append | Order | Say] = []
         if isinstance(event, Tick):
             before = self._late(now)
         elif isinstance(event, Resign):
@@ -108,7 +109,7 @@ class Operations:
             return timeouts[0][0]
         return due_ms
 
-    def _appended(self, event: Appended, now: Now) -> list[Answer | Append | Order]:
+    def _appended(self, event: Appended, now: Now) -> list[Answer | Append | Order | Say]:
         ended = self._under_way.pop(event.number, None)
         if ended is None:
             return []
@@ -122,7 +123,7 @@ class Operations:
             shard.replay_end(write.marker.of.producer_id, write.marker.commits, now)
         return self._begin(self.shard.handle(Committed(ended.write.operation, ended.in_time), now), now)
 
-    def _late(self, now: Now) -> list[Answer | Append | Order]:
+    def _late(self, now: Now) -> list[Answer | Append | Order | Say]:
         late = []
         while self._timeouts and self._timeouts[0][0] <= now.monotonic_ms:
             operation = self._under_way.get(self._timeouts.popleft()[1])
@@ -130,14 +131,16 @@ class Operations:
                 late.append(operation)
         return self._give_up(late, ErrorCode.COORDINATOR_NOT_AVAILABLE, now)
 
-    def _give_up(self, operations: Iterable[_UnderWay], error: ErrorCode, now: Now) -> list[Answer | Append | Order]:
-        effects: list[Answer | Append | Order] = []
+    def _give_up(
+        self, operations: Iterable[_UnderWay], error: ErrorCode, now: Now
+    ) -> list[Answer | Append | Order | Say]:
+        effects: list[Answer | Append | Order | Say] = []
         for operation in [item for item in operations if item.in_time]:
             operation.in_time = False
             effects += self._begin(self.shard.handle(Late(operation.write.operation, error), now), now)
         return effects
 
-    def _begin(self, effects: Iterable[Effect], now: Now) -> list[Answer | Append | Order]:
+    def _begin(self, effects: Iterable[Effect], now: Now) -> list[Answer | Append | Order | Say]:
         return [self._append(effect, now) if isinstance(effect, Write) else effect for effect in effects]
 
     def _append(self, write: Write, now: Now) -> Append:

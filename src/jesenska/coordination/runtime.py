@@ -28,7 +28,7 @@ from jesenska.base.clock import Clock
 from jesenska.base.errors import CoordinatorLoadInProgressError, KafkaError, NotCoordinatorError
 from jesenska.coordination.loader import Loader, Reading
 from jesenska.coordination.operations import Append, Appended, AppendFailed, Operations
-from jesenska.coordination.shard import Answer, KeyValue, Now, OfTransaction, Order, Resign, Shard, Tick, Token
+from jesenska.coordination.shard import Answer, KeyValue, Now, OfTransaction, Order, Resign, Say, Shard, Tick, Token
 from jesenska.log.partition.leader_appends import AppendResult
 from jesenska.log.partition.partition_log import PartitionLog
 from jesenska.records.decode import ControlMarker, ControlType
@@ -275,6 +275,8 @@ class Runtime(Generic[S]):
                     hosted.replies.pop(effect.token)(effect.response)
                 elif isinstance(effect, Order):
                     self._tenant.carry_out(hosted.number, effect.order)
+                elif isinstance(effect, Say):
+                    logger.info("%s", effect.line)
                 else:
                     following = self._append(hosted, effect, now.wall_ms)
                     if following is not None:

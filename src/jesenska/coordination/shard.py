@@ -82,6 +82,12 @@ class Order(NamedTuple):
     order: Any
 
 
+class Say(NamedTuple):
+    """Write this line to the broker's log, at INFO."""
+
+    line: str
+
+
 # --- into a shard, beside the events of its own ----------------------------------------------------------------------
 
 
@@ -118,7 +124,7 @@ class Resign:
     """This broker coordinates the shard no longer: waiting requests are answered NOT_COORDINATOR."""
 
 
-Effect = Answer | Write | Order
+Effect = Answer | Write | Order | Say
 
 
 class Shard(Protocol):

@@ -34,6 +34,7 @@ from jesenska.coordination.shard import (
     Now,
     OfTransaction,
     Resign,
+    Say,
     Tick,
     Write,
     client_error,
@@ -73,8 +74,8 @@ class GroupCoordinator:
         self._open: dict[int, set[str]] = {}
         self._next_expiry_check_ms: int | None = None
 
-    def handle(self, event: Event, now: Now) -> list[Answer | Write]:
-        """The effects of the event: answers and writes."""
+    def handle(self, event: Event, now: Now) -> list[Answer | Write | Say]:
+        """The effects of the event: answers, writes, and lines for the log."""
         effects = self.roster.begin()
         match event:
             case Heartbeat():

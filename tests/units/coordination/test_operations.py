@@ -23,6 +23,7 @@ from jesenska.coordination.shard import (
     OfTransaction,
     Order,
     Resign,
+    Say,
     Tick,
     Write,
     client_error,
@@ -141,7 +142,7 @@ TestSums = Sums.TestCase
 TestSums.settings = settings(max_examples=examples(0.6), stateful_step_count=40)
 
 
-def give(operations: Operations, event: Any, now_ms: int = 0) -> list[Answer | Append | Order]:
+def give(operations: Operations, event: Any, now_ms: int = 0) -> list[Answer | Append | Order | Say]:
     return operations.handle(event, Now(now_ms, 0))
 
 

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from jesenska.base.errors import ErrorCode
 from jesenska.coordination.operations import Append, Appended, AppendFailed, Operations
-from jesenska.coordination.shard import Answer, KeyValue, Now, Order, Tick
+from jesenska.coordination.shard import Answer, KeyValue, Now, Order, Say, Tick
 from jesenska.groups.coordinator import GroupCoordinator
 from jesenska.groups.events import Event, Join, JoinAnswer, Response, Sync, SyncAnswer
 from jesenska.groups.records import encode_record, read_record
@@ -37,6 +37,8 @@ class Driver:
         self.wall_ahead_ms = wall_ahead_ms
         self.commit_at_once = commit_at_once
         self.answers: dict[object, list[Response]] = {}
+        #: Lines for the broker's log.
+        self.lines: list[str] = []
         self.pending: list[Append] = []
         self.log: list[KeyValue] = list(log)
         self._tokens = itertools.count(1)
@@ -61,10 +63,12 @@ class Driver:
     def give(self, event: Event | Appended | AppendFailed) -> None:
         self._take(self.operations.handle(event, self.now))
 
-    def _take(self, effects: list[Answer | Append | Order]) -> None:
+    def _take(self, effects: list[Answer | Append | Order | Say]) -> None:
         for effect in effects:
             if isinstance(effect, Answer):
                 self.answers.setdefault(effect.token, []).append(effect.response)
+            elif isinstance(effect, Say):
+                self.lines.append(effect.line)
             else:
                 assert isinstance(effect, Append), "groups give no orders"
                 self.pending.append(effect)

@@ -139,3 +139,15 @@ def test_a_groups_record_has_the_wall_clocks_time(set_ms: int) -> None:
     assert found.value.current_state_timestamp == driver.wall_ms
     assert driver.restarted().coordinator.groups["g"].state is GroupState.STABLE
     assert driver.restarted().coordinator.groups["g"].state_since_ms == driver.wall_ms
+
+
+def test_a_member_that_is_removed_is_named_in_the_log_with_the_reason() -> None:
+    driver = Driver()
+    silent, _ = driver.joined_group(2)
+    driver.advance(60_000)
+    reasons = {line.partition(" is removed: ")[2] for line in driver.lines}
+    assert any(line.startswith(f"member {silent.member_id} of group g is removed: ") for line in driver.lines)
+    assert reasons <= {
+        "it joined, and sent no SyncGroup within 30000 ms",
+        "no heartbeat came within its session timeout",
+    }

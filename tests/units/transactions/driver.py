@@ -87,6 +87,7 @@ class Driver:
             elif isinstance(effect, Order):
                 self.orders.append(effect.order)
             else:
+                assert isinstance(effect, Append), "transactions log nothing"
                 self.pending.append(effect)
         while self.at_once and (self.pending or self.orders):
             if self.pending:

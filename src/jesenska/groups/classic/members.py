@@ -89,7 +89,7 @@ class GroupMembers:
             return happens
         replaces = group.static_members.get(event.group_instance_id or "")
         if replaces is None and not self._admits(group, happens, event.member_id):
-            self._remove_member(group, event.member_id)
+            self._expel(group, event.member_id, f"the group has {self._roster.settings.max_size} members already")
             return ErrorCode.GROUP_MAX_SIZE_REACHED
         if not group.supports(event.protocol_type, {name for name, _ in event.protocols}):
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
@@ -164,6 +164,10 @@ class GroupMembers:
         was_leader = group.leader_id == member.member_id
         old_id, old_protocols = member.member_id, member.protocols
         group.rename(member, new_id)
+        self._roster.say(
+            f"member {old_id} of group {group.group_id} is replaced by {new_id}: another client joined with its "
+            f"group.instance.id {member.group_instance_id}"
+        )
         self._refresh(group, member, event)
         self._touch(group, member, now)
         if not replaces or group.select_protocol() != old_selected:
@@ -245,6 +249,7 @@ class GroupMembers:
         """Ends the wait for members: members that have not come are dropped, static ones are kept."""
         group.initial_deadline_ms = group.rebalance_deadline_ms = None
         for member in [item for item in group.members.values() if item.awaiting_join is None and not item.is_static]:
+            self._say_removed(group, member.member_id, f"it did not join again within {group.rebalance_timeout_ms} ms")
             group.remove(member.member_id)
         if not group.members:
             self._become_empty(group, now)
@@ -381,6 +386,15 @@ class GroupMembers:
             self._drop_waiting(group, member, ErrorCode.UNKNOWN_MEMBER_ID)
             group.remove(member_id)
 
+    def _expel(self, group: Group, member_id: str, reason: str) -> None:
+        """Removes a member that has not asked for it, and has the broker log the reason."""
+        if member_id in group.members:
+            self._say_removed(group, member_id, reason)
+        self._remove_member(group, member_id)
+
+    def _say_removed(self, group: Group, member_id: str, reason: str) -> None:
+        self._roster.say(f"member {member_id} of group {group.group_id} is removed: {reason}")
+
     def _drop_waiting(self, group: Group, member: Member, error: ErrorCode) -> None:
         if member.awaiting_join is not None:
             self._answer(group.end_wait_in_join(member), JoinAnswer(error, member.member_id))
@@ -485,7 +499,7 @@ class GroupMembers:
             if member.deadline_ms <= now.monotonic_ms and not member.waits_for_us
         ]
         for member_id in dead:
-            self._remove_member(group, member_id)
+            self._expel(group, member_id, "no heartbeat came within its session timeout")
         if dead:
             self._after_removal(group, now)
         elif expired:
@@ -511,7 +525,7 @@ class GroupMembers:
         silent = [member.member_id for member in group.members.values() if member.awaiting_sync is None]
         group.sync_deadline_ms = None
         for member_id in silent:
-            self._remove_member(group, member_id)
+            self._expel(group, member_id, f"it joined, and sent no SyncGroup within {group.rebalance_timeout_ms} ms")
         if silent:
             self._after_removal(group, now)
 

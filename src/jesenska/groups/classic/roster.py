@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 
-from jesenska.coordination.shard import Answer, Marker, Now, OfTransaction, Token, Write
+from jesenska.coordination.shard import Answer, Marker, Now, OfTransaction, Say, Token, Write
 from jesenska.groups.classic.group import Group, Member
 from jesenska.groups.events import Response
 from jesenska.groups.records import GroupRecord, OffsetRecord
@@ -21,12 +21,12 @@ class Roster:
     def __init__(self, settings: GroupSettings) -> None:
         self.settings = settings
         self.groups: dict[str, Group] = {}
-        self._effects: list[Answer | Write] = []
+        self._effects: list[Answer | Write | Say] = []
         self._wakes: list[tuple[int, str]] = []
 
     # --- what is decided ---------------------------------------------------------------------------------------------
 
-    def begin(self) -> list[Answer | Write]:
+    def begin(self) -> list[Answer | Write | Say]:
         """Begins an event: its effects are collected in the returned list."""
         self._effects = []
         return self._effects
@@ -35,6 +35,10 @@ class Roster:
         """Answers a request; does nothing if `token` is None."""
         if token is not None:
             self._effects.append(Answer(token, response))
+
+    def say(self, line: str) -> None:
+        """Has the broker log a line."""
+        self._effects.append(Say(line))
 
     def write(
         self,
