@@ -108,8 +108,9 @@ def test_a_member_takes_the_times_that_are_given() -> None:
             auto_commit_interval_ms="7000",
         )
     )
-    assert (found["session_timeout_seconds"], found["max_poll_interval_seconds"]) == (9, 8)
-    assert (found["heartbeat_seconds"], found["auto_commit_seconds"]) == (2, 7)
+    membership = found["membership"]
+    assert (membership.session_timeout_seconds, membership.max_poll_interval_seconds) == (9, 8)
+    assert (membership.heartbeat_seconds, found["auto_commit_seconds"]) == (2, 7)
     assert group_options(settings(enable_auto_commit="false"))["auto_commit_seconds"] is None
 
 

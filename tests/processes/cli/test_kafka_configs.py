@@ -103,7 +103,10 @@ def test_a_broker_and_the_default_of_all_brokers_are_told_apart(at: Tool) -> Non
         (["--describe", "--topic", "not-there"], "doesn't exist"),
         (["--describe", "--broker", "9"], "doesn't exist"),
         (["--describe", "--broker", "x"], "integer broker id"),
-        (["--alter", "--user", "anna", "--add-config", "producer_byte_rate=1"], "quotas are not built yet"),
+        (["--alter", "--user", "anna", "--add-config", "producer_byte_rate=-1"], "must be greater than 0"),
+        (["--alter", "--user", "anna", "--add-config", "producer_byte_rate=fast"], "Cannot parse quota configuration"),
+        (["--alter", "--user", "anna", "--add-config", "burst=1"], "Invalid configuration key burst"),
+        (["--alter", "--user", "anna", "--delete-config", "producer_byte_rate"], "has no such quota"),
         (
             ["--alter", "--entity-type", "users", "--add-config", "producer_byte_rate=1"],
             "An entity-name or default entity must be specified",
@@ -164,6 +167,27 @@ def test_what_is_not_a_setting_is_refused(text: str) -> None:
 def test_where_nothing_was_set_nothing_is_shown(at: Tool, entity: str) -> None:
     shown = at(main, "--describe", *entity.split())
     assert (shown.code, shown.out, shown.err) == (0, "", "")
+
+
+def test_quotas_are_set_shown_and_taken_away(at: Tool) -> None:
+    both = ["--user", "ben", "--client-defaults"]
+    assert at(main, "--alter", *both, "--add-config", "request_percentage=12.5,producer_byte_rate=1000").lines == [
+        "Completed updating config for user ben."
+    ]
+    assert at(main, "--describe", *both).lines == [
+        "Quota configs for user-principal 'ben', the default client-id are producer_byte_rate=1000.0, "
+        "request_percentage=12.5"
+    ]
+    assert at(main, "--alter", "--client-defaults", "--add-config", "consumer_byte_rate=5").lines == [
+        "Completed updating default config for clients in the cluster."
+    ]
+    assert at(main, "--alter", "--client-defaults", "--delete-config", "consumer_byte_rate").code == 0
+    assert at(main, "--describe", "--client-defaults").out == ""
+    at(main, "--alter", *both, "--delete-config", "producer_byte_rate")
+    assert at(main, "--describe", *both).lines == [
+        "Quota configs for user-principal 'ben', the default client-id are request_percentage=12.5"
+    ]
+    at(main, "--alter", *both, "--delete-config", "request_percentage")
 
 
 @pytest.mark.parametrize("kind", ["group", "client-metric"])
