@@ -49,7 +49,7 @@ id, the answer is TRANSACTIONAL_ID_AUTHORIZATION_FAILED. If acks is not 0, 1 or 
 a malformed batch is answered with that error instead. An error answer holds the log start offset if the error was
 found in the log or in the records; it holds -1 if the request failed before that.
 
-The quota for produced bytes is applied when the answer is sent (`broker.requests.connection`).
+The quota for produced bytes is not applied here: the connection does that (`broker.requests.connection`).
 """
 
 from __future__ import annotations
