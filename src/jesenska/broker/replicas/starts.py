@@ -34,8 +34,7 @@ _NODE_BYTES_MAX: Final = 1 << 19
 class Starts:
     """The starts of one broker. `new_uuid` returns new ids for directories and starts."""
 
-    def __init__(self, store: Store, broker_id: int, directories: LogDirectories, new_uuid: Callable[[], UUID]) ->
-    None:
+    def __init__(self, store: Store, broker_id: int, directories: LogDirectories, new_uuid: Callable[[], UUID]) -> None:
         self._store = store
         self._path = paths.broker_starts(broker_id)
         self._directories = directories
