@@ -120,7 +120,7 @@ _kept = _Kept()
 
 
 def _read(region: FileRegion) -> memoryview:
-    """Reads the bytes of the region that the file still has. The view is valid until the thread reads the next region."""
+    """Reads the bytes of the region that the file still has. The view is valid until the thread's next read."""
     size = region.size_bytes
     buffer = _kept.buffer
     if size > len(buffer):

@@ -296,7 +296,7 @@ class _Produce:
             item.partition = None
 
     def check_in_pool(self, pooled: list[_Item], transactional_id: str | None) -> None:
-        """Checks the records of these partitions in the pool. Then its transactions are verified and all is appended."""
+        """Checks the records of these partitions in the pool, then verifies transactions and appends all records."""
         for item in self._items:
             if item.records is not None:
                 item.records = self._context.keep(item.records)
