@@ -1,5 +1,5 @@
-"""This broker's part in the election of a controller, on its store: it carries out the effects of
-`controller.controller_election` and brings it their outcomes.
+"""Takes part in the election of a controller for this broker: carries out the effects of
+`controller.controller_election` in the tree, and passes their outcomes back as events.
 
     begin     this broker is controller of an epoch; the controller's runtime calls `began` when it is ready
     end       it is no longer controller

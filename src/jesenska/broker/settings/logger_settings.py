@@ -1,5 +1,5 @@
-"""The levels of this process's loggers as settings of the resource BROKER_LOGGER (type 8, KIP-412), named by the
-broker's id.
+"""Describes and changes the levels of this process's loggers, as settings of the resource BROKER_LOGGER (type 8,
+KIP-412). The resource's name is the broker id.
 
     name     a logger of Python's logging: `jesenska`, `jesenska.broker.coordinators.groups`, …; `root` is above
              all others
