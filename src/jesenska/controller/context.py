@@ -1,4 +1,4 @@
-"""The controller's view of the cluster: the tree's facts about topics and brokers, as values.
+"""The controller's view of the cluster: topics, brokers and settings in the tree, as plain data.
 
 A view is built from the tree at the start (`view_of` in this process, `reading.load` through a store) and kept up to
 date by the controller's changes, which know what they have written, or by reading again after a watch fires. Versions

@@ -1,4 +1,4 @@
-"""The events of the coordinator and its answers: values only."""
+"""The events that a group coordinator receives, and the answers that it gives: plain data, without logic."""
 
 from __future__ import annotations
 

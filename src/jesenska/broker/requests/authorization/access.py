@@ -1,6 +1,7 @@
 """The authorizer of a broker, and the rights of one user at one host.
 
-A rule gets the rights of the user and the request before the request is handled. It gives
+A rule is the check of one kind of request. It is called with the user's rights and the request, before the request is
+handled, and returns
 
     None        the request may be handled as it is
     a Message   the request is refused, and this is the answer
