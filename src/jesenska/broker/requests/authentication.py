@@ -4,8 +4,8 @@
     SSL               the user is the name in the client's certificate, mapped by ssl.principal.mapping.rules;
                       ANONYMOUS without a certificate
     SASL_PLAINTEXT    the user is the one that has authenticated by a SASL exchange
-    SASL_SSL          the same over TLS; clients need certificates only if the listener's own ssl.client.auth asks for
-                      them
+    SASL_SSL          the same over TLS; client certificates are used only if the listener's own ssl.client.auth asks
+                      for them
 
 The states of a SASL connection, and the effect of each request in them (KIP-43, KIP-152, KIP-368):
 

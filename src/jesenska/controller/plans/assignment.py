@@ -9,7 +9,7 @@ followers of one broker's partitions are spread over all other brokers.
 With racks: brokers are put in an order that takes one of each rack in turn, and a broker is skipped while its rack has
 a replica already and another rack has none. If only some brokers have a rack, racks are ignored.
 
-The starting place is random, and is an argument."""
+The starting broker is chosen at random by the caller."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def assign_replicas(
     shift: int,
     first_partition: int = 0,
 ) -> dict[int, tuple[int, ...]]:
-    """Replicas of `partitions` partitions numbered from `first_partition`, the preferred leader first.
+    """Returns the replicas of `partitions` partitions, numbered from `first_partition`, the preferred leader first.
 
-    InvalidReplicationFactorError if there are fewer brokers than replicas."""
+    Raises InvalidReplicationFactorError if there are fewer brokers than replicas."""
     places = sorted(brokers)
     if replication_factor > len(places):
         raise InvalidReplicationFactorError(
