@@ -6,10 +6,9 @@ broker writes this line to stderr, as `figures {...}`.
                              the last request for figures
     loop_lag_ms_since_start  the same, since the start
     connections, waiting_requests, fetch_sessions, fetch_session_partitions, partitions
-    offline_directories      log directories that have failed, and why; offline_partitions: how many partitions they
-    had moves                    replicas that are being moved to another log directory: from, to, state (log.moving),
-    bytes
-                             copied, size in bytes, records that the copy lacks
+    offline_directories      log directories that have failed, and why; offline_partitions: their number of partitions
+    moves                    replicas that are being moved to another log directory: from, to, state (log.moving),
+                             bytes copied, size in bytes, records that the copy lacks
     uncleanable_partitions   partitions that are not compacted, and why
     requests                 by API that was called: count, mean microseconds in each stage (broker.gate: queue, local,
                              remote, send), bytes answered

@@ -8,8 +8,7 @@ takes part in the election of a controller.
     renew           registers the broker in another session, without a wait. If another broker has the id meanwhile,
                     that broker keeps it, and this one tries again
     got_replicas    removes the mark of a crash from the broker's node: a controller has dealt with the crash when it
-    has
-                    sent this broker its replicas
+                    has sent this broker its replicas
 
 Each registration has a number, the broker epoch (KIP-380): orders of a controller for an earlier registration are
 refused."""

@@ -3,8 +3,8 @@ marker is written at once. To another broker it is sent over a connection, and r
 
     the partition's topic is gone            no marker is needed
     no leader, or the leader refuses         sent again after a pause, to the leader at that time
-    INVALID_PRODUCER_EPOCH                   the producer has a newer epoch: the marker is written already, or not
-    needed this broker's shard is given up          nothing more is sent: the new coordinator sends all markers again
+    INVALID_PRODUCER_EPOCH                   the producer has a newer epoch: the marker is written, or not needed
+    this broker's shard is given up          nothing more is sent: the new coordinator sends all markers again
 
 A marker that arrives twice is written twice, which does no harm. `MarkerWriter` is the side of the partition's leader,
 for markers of this broker's own coordinator and of other brokers (WriteTxnMarkers).

@@ -6,9 +6,9 @@
     5      TRANSACTION_ABORTABLE may be answered; it is in 4, too, as in Kafka
 
 If one of the partitions does not exist, none is added: that partition is UNKNOWN_TOPIC_OR_PARTITION, the others are
-OPERATION_NOT_ATTEMPTED. If a transaction is named twice, its last partitions count. As in Apache Kafka, the first
-answer to an addition repeats the partitions of the request; to a verification, or if partitions are missing, each
-partition is answered once.
+OPERATION_NOT_ATTEMPTED. If a transaction is named twice, the partitions of its last mention are added. As in Apache
+Kafka, the answer to an addition repeats the partitions of the transaction's first mention, also partitions that are
+named twice. For a verification, or if partitions do not exist, each partition is answered once.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ As in Apache Kafka, if a partition is named twice for one producer the result of
 without a producer, or with transaction version -1 (unknown), is UNKNOWN_SERVER_ERROR.
 
     2      with transaction version 2, a marker whose epoch is that of the open transaction is late and refused
-    (KIP-1228)"""
+           (KIP-1228)"""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """DescribeLogDirs (key 35), versions 0-5: each log directory with its partitions and their sizes (KIP-113).
 
-    0      partitions by directory: size in bytes, lag to the high watermark (0 for a leader); a copy that is being
-    moved
-           to the directory is `isFuture`, with the copied bytes as its size, and the number of records that it lacks
+    0      partitions by directory: size in bytes, lag (0 for a replica in use); a copy that is being moved to the
+           directory is `isFuture`, with the copied bytes as its size, and the number of records that it lacks
     2      compact
     4      size of the volume and room that is left on it, bytes (KIP-827); -1 if the system does not say
     5      a flag that the directory is cordoned (KIP-1066)

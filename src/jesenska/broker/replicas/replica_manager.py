@@ -1,9 +1,8 @@
 """Carries out the controller's orders: changes the replicas of this broker on the disk, and its metadata cache (the
 view), from which clients are answered.
 
-    lead_and_follow     creates missing logs; the log of a branch is created from its source
-    (controller.plans.branches),
-                        after the source. Makes partitions leaders or followers, as the order says
+    lead_and_follow     creates missing logs; the log of a branch is created from its source, after the source
+                        (controller.plans.branches). Makes partitions leaders or followers, as the order says
     stop                gives up replicas. Data of a topic that is being deleted are renamed, and deleted after
                         file.delete.delay.ms
     update_metadata     adds, changes and removes brokers and topics in the view

@@ -3,9 +3,8 @@
     the consumer names no rack       the leader
     the leader is in its rack        the leader
     followers are in its rack        among the followers that may be read at the offset: the one with the largest log
-    end
-                                     offset; if several have it, the one that had the whole log last; if several still,
-                                     the one with the highest id
+                                     end offset; if several have it, the one that had the whole log last; if several
+                                     still, the one with the highest id
     else                             the leader
 
 A decider."""
