@@ -34,7 +34,7 @@ class Tell:
 
     topics: tuple[TopicPartitions, ...]
     gone: tuple[TopicPartitions, ...]
-    #: True if the request holds all existing topics, or a part of all.
+    #: True if the request holds all existing topics.
     is_all: bool = False
 
 
