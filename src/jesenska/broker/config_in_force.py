@@ -1,4 +1,4 @@
-"""A broker's settings in force. They change while it runs, if an operator changes a dynamic one."""
+"""The settings of a running broker. They change when an operator changes a dynamic setting."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from jesenska.config.layers import BrokerConfig
 
 
 class ConfigInForce:
-    """`config` holds the current settings."""
+    """The current settings (`config`), and the functions that are called when they change."""
 
     __slots__ = ("_changed", "config")
 
@@ -17,11 +17,12 @@ class ConfigInForce:
         self._changed: list[Callable[[BrokerConfig], None]] = []
 
     def on_change(self, apply: Callable[[BrokerConfig], None]) -> None:
-        """Has `apply` called with the settings when they change; functions are called in the order of registration."""
+        """Registers `apply`, which is called with the new settings at each change. Functions are called in the order
+        of registration."""
         self._changed.append(apply)
 
     def change(self, config: BrokerConfig) -> None:
-        """Puts other settings in force."""
+        """Replaces the settings, and calls the registered functions."""
         self.config = config
         for apply in self._changed:
             apply(config)

@@ -1,10 +1,10 @@
-"""Runs a machine of `controller.changes.change_machine`: carries out its effects, and brings it the events. It decides
-nothing.
+"""Runs a state machine of `controller.changes.change_machine`: carries out its effects, and passes events to it. This
+module decides nothing.
 
-Step      the tree is read or written, one step at a time
-Answer    to the requester
-Wake      a timer
-Say       a line of the log
+Step      reads or writes the tree, one step at a time
+Answer    answers the requester
+Wake      starts a timer
+Say       logs a line
 
 Subclasses carry out all other effects (`_do`)."""
 
@@ -34,8 +34,8 @@ _LEVELS = {"info": logging.INFO, "warning": logging.WARNING, "error": logging.ER
 
 
 class EffectsRuntime(ABC):
-    """The runtime of one machine. `change_max_bytes`: the largest change that the tree takes in one piece; None:
-    any."""
+    """The runtime of one state machine. `change_max_bytes`: the largest change that the tree takes in one transaction;
+    None if it takes any."""
 
     def __init__(self, core: SharedParts, store: Store, machine: ChangeMachine, change_max_bytes: int | None) -> None:
         self._core = core
@@ -47,15 +47,15 @@ class EffectsRuntime(ABC):
         self._last_token = 0
         self._step: asyncio.Task[None] | None = None
         self._timers: set[asyncio.TimerHandle] = set()
-        #: One callback for each thing to look at: the tree treats equal callbacks as one.
+        #: One callback for each part of the tree that is watched: the tree calls equal callbacks only once.
         self._hearing: dict[str, WatchCallback] = {}
         self._listens, self._closed = True, False
 
     # --- events in ---------------------------------------------------------------------------------------------------
 
     async def ask(self, make: Callable[[int], Event]) -> Any:
-        """The answer to the event that `make` makes of a token; raises its error instead, or `_ended` if the machine
-        is closed before."""
+        """Passes the machine the event that `make` creates for a token, and returns the answer. Raises the error of
+        the answer, or `_ended` if the machine is closed before it answers."""
         if self._closed:
             raise self._ended()
         self._last_token += 1
@@ -68,7 +68,7 @@ class EffectsRuntime(ABC):
             del self._answers[token]
 
     def submit(self, event: Event) -> None:
-        """Brings the machine an event."""
+        """Passes an event to the machine, unless the machine is closed."""
         if not self._closed:
             self._carry_out(self._machine.handle(event, int(self._core.clock.monotonic() * 1000)))
 
@@ -78,7 +78,7 @@ class EffectsRuntime(ABC):
             self.submit(Look(at))
 
     def stop_watching(self) -> None:
-        """Changes of others in the tree are ignored from now on; requests are still answered."""
+        """Ignores changes in the tree by other brokers and tools from now on. Requests are still answered."""
         self._listens = False
 
     def close(self) -> list[asyncio.Task[None]]:
@@ -113,7 +113,7 @@ class EffectsRuntime(ABC):
 
     @abstractmethod
     def _do(self, effect: Effect) -> None:
-        """Carries out an effect that is not one of the common ones."""
+        """Carries out an effect other than Step, Say and Wake."""
 
     def _answer(self, answer: Answer) -> None:
         asked = self._answers.get(answer.token)
@@ -152,7 +152,7 @@ class EffectsRuntime(ABC):
             self._refused(error)
 
     def _refused(self, error: Exception) -> None:  # noqa: B027
-        """The tree has refused a step, or could not be reached; the machine has the error."""
+        """Called when the tree has refused a step, or could not be reached. The machine has the error already."""
 
     async def _ask_tree(self, asked: Children | Get | Exists | GetMade) -> Any:
         hear = None if isinstance(asked, GetMade) or asked.look is None else self._hear(asked.look)

@@ -1,14 +1,14 @@
-"""A broker's figures in one line of JSON, for operators and for benchmarks: after `kill -USR1 <pid>` it is on stderr
-as `figures {...}`.
+"""Collects a broker's figures in one line of JSON, for operators and for benchmarks. After `kill -USR1 <pid>` the
+broker writes this line to stderr, as `figures {...}`.
 
-    uptime_s                 since it could be connected to
+    uptime_s                 seconds since clients could connect
     loop_lag_ms              how late the event loop is (broker.loop_lag): samples, p50, p99, max over `seconds`, since
                              the last request for figures
     loop_lag_ms_since_start  the same, since the start
     connections, waiting_requests, fetch_sessions, fetch_session_partitions, partitions
-    offline_directories      log directories that have failed, and why; offline_partitions: how many were there
-    moves                    replicas on their way to another log directory: from, to, state (log.moving), bytes copied
-                             of how many, records that the copy lacks
+    offline_directories      log directories that have failed, and why; offline_partitions: their number of partitions
+    moves                    replicas that are being moved to another log directory: from, to, state (log.moving),
+                             bytes copied, size in bytes, records that the copy lacks
     uncleanable_partitions   partitions that are not compacted, and why
     requests                 by API that was called: count, mean microseconds in each stage (broker.gate: queue, local,
                              remote, send), bytes answered
@@ -36,7 +36,7 @@ def figures_of(
     waiting: WaitingRoom,
     loop_lag: LoopLag,
 ) -> dict[str, Any]:
-    """The figures now; starts a new span of `loop_lag_ms`."""
+    """Returns the current figures; starts a new span of `loop_lag_ms`."""
     requests: dict[str, Any] = {}
     for key, stages in dispatcher.gate.stages.items():
         if stages.count:
@@ -86,7 +86,7 @@ def _moves(directories: LogDirectories) -> dict[str, dict[str, Any]]:
 
 
 def line_of(figures: dict[str, Any]) -> str:
-    """The line for stderr."""
+    """Returns the figures as the line for stderr."""
     return "figures " + json.dumps(figures, separators=(",", ":"))
 
 

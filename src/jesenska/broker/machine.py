@@ -1,5 +1,5 @@
-"""The machine that a broker runs on: clock, randomness, ids, files, network, threads. A simulation replaces it as a
-whole.
+"""The services of the machine on which a broker runs: clock, randomness, ids, files, network, threads. A simulation
+replaces them all.
 
 Time-outs and tasks belong to the event loop, which the caller provides."""
 
@@ -17,7 +17,7 @@ from jesenska.log.disk.files import FileLayer
 from jesenska.metadata.zookeeper.streams import Streams, SystemStreams
 from jesenska.net.network import Network, SystemNetwork
 
-#: Makes an executor with so many threads of that name.
+#: Makes an executor, from the number of its threads and their name.
 Threads = Callable[[int, str], Executor]
 
 
@@ -27,7 +27,7 @@ def _threads(count: int, name: str) -> Executor:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """The system's own parts by default."""
+    """The services that one broker uses. The defaults are those of the operating system."""
 
     clock: Clock = field(default_factory=SystemClock)
     random: Random = field(default_factory=system_random)
@@ -36,13 +36,13 @@ class Machine:
     new_uuid: Callable[[], uuid.UUID] = random_uuid
     files: FileLayer = field(default_factory=FileLayer)
     network: Network = field(default_factory=SystemNetwork)
-    #: Connections to the tree's server, and of that server.
+    #: Connections between the tree's server (ZooKeeper's protocol) and its clients, for both sides.
     streams: Streams = field(default_factory=SystemStreams)
-    #: Makes the threads of the pool, of log directories and of the tree's journal, which give their results back to
-    #: the event loop.
+    #: Makes the threads of the pool, of log directories and of the tree's journal. They return their results to the
+    #: event loop.
     threads: Threads = _threads
-    #: Makes the threads among which `LogDirectories` divides a start and a stop; another thread waits for their
-    #: results.
+    #: Makes the threads among which `LogDirectories` divides the work of a start and a stop. Another thread, not the
+    #: event loop, waits for their results.
     helpers: Threads = _threads
-    #: True if the event loop may call later than requested; then the broker measures the lag.
+    #: True if timers of the event loop may be called late; then the broker measures the lag.
     loop_may_be_late: bool = True

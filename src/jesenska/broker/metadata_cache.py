@@ -1,5 +1,5 @@
-"""This broker's knowledge of the cluster, in memory: topics, partitions, brokers, the controller. Requests read it
-without the tree; the controller's orders change it (`broker.replicas.replica_manager`)."""
+"""This broker's knowledge of the cluster, in memory: topics, partitions, brokers, the controller. Requests are
+answered from this cache, not from the tree. The controller's orders change it (`broker.replicas.replica_manager`)."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from jesenska.log.log_config import LogConfig
 from jesenska.records.check import MovingRules
 from jesenska.replication.partition import Partition
 
-#: Topics that Kafka itself writes; clients may read them, not write them.
+#: Topics that the brokers write themselves. Clients may read them, not write them.
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
 
 @dataclass(slots=True)
 class Topic:
-    """A topic with its partitions in order and its settings in force."""
+    """A topic with its current settings. `partitions` is in the order of the partitions' numbers."""
 
     name: str
     topic_id: uuid.UUID
     partitions: list[Partition]
     config: TopicConfig
     log_config: LogConfig
-    #: The rules for the check of produced batches.
+    #: The limits and formats by which produced batches are checked.
     rules: MovingRules
     is_internal: bool
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerNode:
-    """A registered broker: for each listener's name the host and port that clients of that listener use."""
+    """A registered broker. `endpoints` maps each listener name to the host and port that its clients use."""
 
     broker_id: int
     endpoints: dict[str, tuple[str, int]]
@@ -50,18 +50,19 @@ class MetadataCache:
     topics: dict[str, Topic] = field(default_factory=dict)
     by_id: dict[uuid.UUID, Topic] = field(default_factory=dict)
     brokers: dict[int, BrokerNode] = field(default_factory=dict)
-    #: Partitions of all topics.
+    #: The number of partitions of all topics.
     partition_count: int = 0
     _offline: dict[TopicPartition, tuple[int, ...]] = field(default_factory=dict)
 
     def has(self, topic_partition: TopicPartition) -> bool:
-        """True if there is such a partition."""
+        """Returns True if the partition exists."""
         topic = self.topics.get(topic_partition.topic)
         return topic is not None and 0 <= topic_partition.partition < len(topic.partitions)
 
     def offline_replicas(self, partition: Partition, broker_id: int) -> list[int]:
-        """The replicas of a partition that cannot be read, as far as `broker_id`, the owner of this view, knows: their
-        brokers are gone, the controller says so, or it has no log of its own replica."""
+        """Returns the brokers whose replicas of a partition cannot be read, as far as this broker (`broker_id`) knows:
+        the broker is down, the controller reports the replica offline, or this broker has no log of its own
+        replica."""
         unread = self._offline.get(partition.topic_partition, ())
         return [
             number
@@ -70,27 +71,27 @@ class MetadataCache:
         ]
 
     def endpoints_for(self, listener_name: str) -> Iterator[tuple[BrokerNode, str, int]]:
-        """Every broker with its host and port on a listener of that name; a broker without one is left out, as Kafka
-        does."""
+        """Yields every broker with its host and port on the listener of that name. A broker without such a listener is
+        left out, as in Kafka."""
         for node in self.brokers.values():
             endpoint = node.endpoints.get(listener_name)
             if endpoint is not None:
                 yield node, endpoint[0], endpoint[1]
 
     def rack_of(self, broker_id: int, listener_name: str) -> str | None:
-        """The rack of a broker that has a listener of that name; None if it has no such listener, or no rack."""
+        """Returns the rack of a broker; None if it has no rack, or no listener of that name."""
         node = self.brokers.get(broker_id)
         return node.rack if node is not None and listener_name in node.endpoints else None
 
     def tell_offline(self, metadata: Metadata) -> None:
-        """Takes the controller's list of replicas that cannot be read."""
+        """Replaces the lists of offline replicas of the partitions that the controller's metadata name."""
         for part in metadata.topics:
             for number in part.numbers:
                 self._offline.pop(TopicPartition(part.topic.name, number), None)
         self._offline.update(metadata.offline)
 
     def identify(self, topic: Topic, topic_id: uuid.UUID) -> None:
-        """A topic has got an id that it did not have."""
+        """Gives an id to a topic that had none."""
         self.by_id.pop(topic.topic_id, None)
         topic.topic_id = topic_id
         self.by_id[topic_id] = topic

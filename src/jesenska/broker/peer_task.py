@@ -1,4 +1,5 @@
-"""A task that sends messages to one other broker, over a separate connection. A mover."""
+"""A task that sends messages to one other broker, over a connection of its own. This module only transports: it
+decides nothing."""
 
 from __future__ import annotations
 
@@ -10,8 +11,8 @@ from jesenska.net.channel import Channel
 
 
 class PeerTask(ABC):
-    """`connect` gives a connection; it is opened when it is needed and kept. `_news` is set when there is something to
-    send, and `_run` waits for that."""
+    """The task for one other broker. `connect` opens the connection, when it is first needed; the task keeps it.
+    Subclasses set `_news` when there is a message to send, and `_run` waits for `_news`."""
 
     def __init__(self, connect: Callable[[], Awaitable[Channel]]) -> None:
         self._connect = connect
@@ -21,10 +22,10 @@ class PeerTask(ABC):
 
     @abstractmethod
     async def _run(self) -> None:
-        """Sends messages, one after the other, until it is cancelled."""
+        """Sends messages, one after the other, until the task is cancelled."""
 
     async def _connected(self) -> Channel:
-        """The connection that is kept, or a new one."""
+        """Returns the kept connection, or opens a new one."""
         if self._channel is None or self._channel.closed:
             self._channel = await self._connect()
         return self._channel
@@ -35,7 +36,7 @@ class PeerTask(ABC):
             self._channel = None
 
     async def close(self) -> None:
-        """Sends nothing more; unanswered requests stay unanswered."""
+        """Ends the task and closes the connection. Requests in flight get no answer."""
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
         self._disconnect()

@@ -1,5 +1,5 @@
-"""Connections to other brokers of the cluster, over the listener that brokers use among themselves
-(inter.broker.listener.name). A mover."""
+"""Opens connections to other brokers of the cluster, over the listener that brokers use among themselves
+(inter.broker.listener.name)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Peers:
-    """The connections of one broker. `security` None: they are plain."""
+    """Opens the connections of one broker. They are unencrypted and without authentication if `security` is None."""
 
     def __init__(self, core: SharedParts, listener_name: str, security: ClientSecurity | None) -> None:
         self._core = core
@@ -27,7 +27,8 @@ class Peers:
         self._timeout_seconds = core.config.integer("controller.socket.timeout.ms") / 1000
 
     async def connect(self, broker_id: int) -> Channel:
-        """A connection to a broker that this one knows to be up; BrokerNotAvailableError, NetworkException."""
+        """Opens a connection to another broker. Raises BrokerNotAvailableError if this broker does not know it to be
+        up, NetworkException if it cannot be reached."""
         node = self._core.view.brokers.get(broker_id)
         endpoint = None if node is None else node.endpoints.get(self.listener_name)
         if endpoint is None:
@@ -35,7 +36,7 @@ class Peers:
         return await self._open(*endpoint)
 
     async def connect_to(self, node: BrokerRegistration) -> Channel:
-        """A connection to a broker with this registration."""
+        """Opens a connection to the broker with this registration."""
         for item in node.endpoints:
             if item.name == self.listener_name:
                 return await self._open(item.host, item.port)
@@ -57,5 +58,5 @@ class Peers:
             cause = error.__cause__
             if not isinstance(cause, OSError) or cause.strerror is None:
                 raise
-            # The client's sentence names a flag, which does not apply here.
+            # The message of the client library names a flag of a command, which does not apply here.
             raise NetworkException(f"{host}:{port}: {cause.strerror}") from cause

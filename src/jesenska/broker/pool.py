@@ -1,5 +1,6 @@
-"""The threads for work that would block the loop: checks of large or compressed batches, cold reads, recovery. Work
-that keeps the interpreter lock does not belong here. A task is refused once `POOL_QUEUE_MAX` of them wait."""
+"""The thread pool, for work that would block the event loop: checks of large or compressed batches, cold reads,
+recovery. Work that keeps the interpreter lock does not belong here. A task is refused once `POOL_QUEUE_MAX` tasks
+wait."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ logger = logging.getLogger(__name__)
 
 
 class Pool:
-    """Runs blocking work in threads and comes back to the loop."""
+    """Runs blocking work in threads, and reports its end on the event loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, executor: Executor) -> None:
         self._loop = loop
@@ -23,7 +24,7 @@ class Pool:
         self._waiting = 0
 
     def submit(self, work: Callable[[], object], finished: Callable[[], None]) -> None:
-        """Calls `work` in a thread, then `finished` on the loop. RequestTimedOutError if too much waits already.
+        """Calls `work` in a thread, then `finished` on the loop. Raises RequestTimedOutError if too many tasks wait.
 
         An exception of `work` is a defect: it is logged, and `finished` is still called so that no request hangs."""
         if self._waiting >= POOL_QUEUE_MAX:

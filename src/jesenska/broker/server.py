@@ -1,17 +1,17 @@
-"""A broker: the order in which it starts and stops.
+"""Starts and stops a broker, in this order.
 
-    start   listeners bound -> directories locked -> tree opened, here or on a ZooKeeper server -> cluster id settled
-            -> logs loaded and recovered -> registered in the tree, where it takes part in the election of a controller
-            -> gets its replicas, topics and brokers from the controller, this broker or another -> ready
-    stop    leaderships moved -> no new connections -> requests in work answered -> logs synced, marked clean ->
-            session closed -> directories given up
+    start   bind listeners -> lock directories -> open the tree, here or on a ZooKeeper server -> find or choose the
+            cluster id -> load and recover logs -> register in the tree, and take part in the election of a controller
+            -> get replicas, topics and brokers from the controller (this broker or another) -> ready
+    stop    move leaderships -> refuse new connections -> answer requests in work -> sync logs, mark them clean ->
+            close the session -> unlock directories
 
-Binding first means that a taken port is reported before anything is touched; clients that connect during recovery wait
-in the backlog. Connections are accepted once this broker has metadata for them; if another broker is controller that
-is sooner, since its orders come over a connection.
+Listeners are bound first, so that a port in use is reported before any file is changed. Clients that connect during
+recovery wait in the backlog. Connections are accepted once this broker has metadata for clients. If another broker is
+controller they are accepted earlier, because the controller's orders come over a connection.
 
-After a crash the tree has every answered change, the logs are recovered past their recovery points, and each
-partition's leader epoch is raised, so that a consumer can tell a log that was cut from one that went on.
+After a crash the tree has every change that was answered, and the logs are recovered past their recovery points. The
+leader epoch of each partition is raised, so that a consumer can find out that a log was truncated.
 """
 
 from __future__ import annotations
@@ -86,14 +86,14 @@ _POOL_THREADS = 2
 #: The longest pause before the controller is asked again to move leaderships.
 _STOP_PAUSE_SECONDS = 1.0
 _PROGRESS_SECONDS = 2.0
-#: The times between messages about waiting for a controller.
+#: The pauses between messages that say that the broker waits for a controller.
 _MESSAGES = Backoff(_PROGRESS_SECONDS, longest_seconds=60.0, is_first_at_once=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """A broker that takes part in the cluster: all that a start has made. `listeners` take connections when they are
-    started."""
+    """The parts of a broker that takes part in the cluster, created by its start. `listeners` accept connections once
+    they are started."""
 
     place: TreePlace
     core: SharedParts
@@ -106,7 +106,7 @@ class Serving:
 
 
 class Broker:
-    """One broker on the running event loop: `start`, then `stop`."""
+    """One broker on the running event loop. Call `start`, then `stop`."""
 
     def __init__(self, config: BrokerConfig, machine: Machine | None = None) -> None:
         self.machine = machine or Machine()
@@ -129,7 +129,7 @@ class Broker:
         self.fetch_sessions = FetchSessions(
             slots, lambda: self.machine.random.randint(1, 2**31 - 1), self.waiting.notify
         )
-        # The parts that a start has made so far.
+        # The parts that the start has created so far.
         self._ports: tuple[Port, ...] = ()
         self._storage: Storage | None = None
         self._place: TreePlace | None = None
@@ -152,7 +152,7 @@ class Broker:
 
     @property
     def is_loaded(self) -> bool:
-        """True if it has its logs, and takes part in the cluster, or is about to."""
+        """True if the broker has loaded its logs, and takes part in the cluster or is about to."""
         return self._serving is not None
 
     @property
@@ -193,7 +193,7 @@ class Broker:
 
     @property
     def loop_lag(self) -> LoopLag:
-        """The loop's lag, measured once clients can connect."""
+        """The lag of the event loop, measured from the moment when clients can connect."""
         assert self._loop_lag is not None, "the broker is starting"
         return self._loop_lag
 
@@ -202,22 +202,22 @@ class Broker:
         return self._listeners_config.opened[0].name
 
     def endpoint_for(self, listener_name: str) -> tuple[str, int]:
-        """Host and port that clients of a listener use for this broker."""
+        """Returns the host and port that clients of a listener use for this broker."""
         endpoints = self.place.endpoints
         item = next((item for item in endpoints if item.name == listener_name), endpoints[0])
         return item.host, item.port
 
     @property
     def tree_served_at(self) -> tuple[str, int] | None:
-        """Host (empty: every address) and port where ZooKeeper's clients are answered; None if they are not."""
+        """Host (empty: every address) and port at which this broker answers ZooKeeper clients; None if it does not."""
         return self._place.home.served_at if self._place is not None else None
 
     def figures(self) -> dict[str, Any]:
-        """The broker's figures (`broker.figures`); starts a new span of the loop's lag."""
+        """Returns the broker's figures (`broker.figures`); starts a new span of the loop's lag."""
         return figures_of(self.dispatcher, self.directories, self.fetch_sessions, self.waiting, self.loop_lag)
 
     def _credential_of(self, mechanism: str, user: str) -> ScramCredential | None:
-        """The SCRAM credential of a user; None if there is none, or the users are not known yet."""
+        """Returns the SCRAM credential of a user; None if the user has none, or the users are not known yet."""
         text = None
         if self._serving is not None:
             text = self._serving.replication.settings.user_settings(user).get(mechanism)
@@ -234,8 +234,8 @@ class Broker:
     # --- starting ----------------------------------------------------------------------------------------------------
 
     async def start(self, on_progress: Callable[[str], None] | None = None) -> None:
-        """Returns when clients can connect; JesenskaError with one sentence if this broker cannot start. `on_progress`
-        is called during long recoveries."""
+        """Starts the broker; returns when clients can connect. Raises JesenskaError with one sentence if the broker
+        cannot start. `on_progress` is called with messages during a long recovery or a long wait."""
         try:
             await self._start(on_progress)
         except (TreeError, JournalError, NodeFormatError) as error:
@@ -281,7 +281,7 @@ class Broker:
         home, store, settings = place.home, place.store, serving.replication.settings
         home.on_renewed(controlling.registration.renew)
         if home.is_shared:
-            # A broker that becomes controller in this start looks again at what it could not read.
+            # A broker that becomes controller in this start reads again what it could not read before.
             store.on_state(self._tree_state)
         await place.until_reached(partial(controlling.registration.join, on_progress))
         await controlling.controllership.is_settled.wait()
@@ -296,7 +296,7 @@ class Broker:
             if serving.authorization is not None:
                 serving.authorization.rules.look(EVERYTHING)
         else:
-            # The controller, too, writes settings: that a branch is made.
+            # The controller writes settings, too: those of a topic that is a branch.
             settings.look(tree_paths.CONFIG_CHANGES)
         self._accept(serving)
         self._ticking = self._loop.create_task(self._tick(serving))
@@ -317,7 +317,7 @@ class Broker:
         coordinating: Coordinators,
         access: Authorization | None,
     ) -> Families:
-        """The values of the families for the handlers."""
+        """Returns the parts of the broker that handlers use, one value for each family of handlers."""
         clock, pool, view, waiting, in_force = core.clock, core.pool, core.view, core.waiting, core.in_force
         controller, features, producer_ids = controlling.controller, controlling.features, controlling.producer_ids
         groups, transactions, verification = coordinating.groups, coordinating.transactions, coordinating.verification
@@ -373,11 +373,11 @@ class Broker:
         return Listener(self._loop, name, port.listening, lambda sock, host: dispatcher.accept(sock, host, name))
 
     async def failed(self) -> None:
-        """Returns when every log directory has failed: the broker cannot go on then."""
+        """Waits until every log directory has failed: the broker cannot go on then."""
         await self.replication.failures.all_failed.wait()
 
     def _accept(self, serving: Serving) -> None:
-        """Starts to take connections; a second call changes nothing."""
+        """Starts to accept connections; a second call changes nothing."""
         if self._accepts:
             return
         self._accepts = True
@@ -406,7 +406,7 @@ class Broker:
                     messages, silent = messages + 1, 0.0
 
     def _waits_for(self, controller_id: int, endpoints: Sequence[Endpoint]) -> str:
-        """A sentence about the controller it waits for, with the address that may be wrong."""
+        """Returns a sentence that says for which controller the broker waits, with the address that may be wrong."""
         if controller_id in (-1, self.broker_id):
             return "waiting for a controller to tell this broker of its partitions"
         name = self._listeners_config.inter_broker
@@ -417,7 +417,7 @@ class Broker:
         )
 
     def _tree_state(self, state: SessionState) -> None:
-        """After the store was out of reach, everything is looked at."""
+        """Reads everything again when the tree can be reached again."""
         if state is SessionState.CONNECTED and self._serving is not None:
             self._serving.replication.settings.look(EVERYTHING)
             self._serving.control.controllership.look(EVERYTHING)
@@ -445,13 +445,13 @@ class Broker:
                 logger.exception("housekeeping of the log directories failed; it is tried again in %g s", _TICK_SECONDS)
 
     async def stop(self) -> None:
-        """Stops in order; harmless a second time, or after a start that failed."""
+        """Stops the broker in order. A second call, or a call after a failed start, does no harm."""
         if self._stopped:
             return
         self._stopped = True
         serving = self._serving
         if self._ticking is not None and serving is not None:
-            # A follower that went on would be taken into the ISRs again that it leaves now.
+            # If this broker went on fetching, leaders would take it into the ISRs again that it leaves now.
             serving.replication.links.close()
             await self._leave_to_others(serving)
         for listener in () if serving is None else serving.listeners:
@@ -480,7 +480,7 @@ class Broker:
         if self._place is not None:
             await self._place.home.close()
         if self._storage is not None:
-            # A start that has not come so far changes no marks.
+            # After a start that did not finish, the logs are not marked as cleanly closed.
             await self._loop.run_in_executor(
                 None, partial(self._storage.directories.close, clean=self._ticking is not None)
             )
@@ -502,7 +502,7 @@ class Broker:
         await controlling.orders.close()
 
     async def _leave_to_others(self, serving: Serving) -> None:
-        """Has the controller move this broker's leaderships (controlled.shutdown.*)."""
+        """Asks the controller to move this broker's leaderships to other brokers (controlled.shutdown.*)."""
         if not self.config.boolean("controlled.shutdown.enable"):
             return
         pause_seconds = self.config.integer("controlled.shutdown.retry.backoff.ms") / 1000
@@ -525,7 +525,7 @@ class Broker:
         )
 
     async def _ask_to_stop(self, serving: Serving) -> Sequence[TopicPartition]:
-        """Asks the controller; returns the partitions that this broker still leads."""
+        """Tells the controller that this broker stops; returns the partitions that this broker still leads."""
         if serving.control.controller.is_controller:
             return await serving.control.controller.stop_wanted(self.broker_id)
         channel = await serving.replication.peers.connect(serving.control.controllership.controller_id)

@@ -1,5 +1,5 @@
-"""The parts that the rooms of a broker share: its id, its settings in force, its machine, its threads, waiting
-requests, its metadata cache, its logs."""
+"""The parts of a broker that most of its packages use: id, current settings, machine, threads, waiting requests,
+metadata cache, logs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from jesenska.replication.partition import Partition
 
 @dataclass(frozen=True, slots=True)
 class SharedParts:
-    """One broker, for its rooms that know neither requests nor each other."""
+    """The shared parts of one broker, for its packages that know neither requests nor each other."""
 
     broker_id: int
     in_force: ConfigInForce
@@ -32,7 +32,7 @@ class SharedParts:
     view: MetadataCache
     directories: LogDirectories
     isr_syncs: IsrSyncs
-    #: Partitions with followers that are to join the ISR when their next requests come.
+    #: Partitions with followers that may join the ISR when their next fetches arrive.
     joining: set[Partition]
 
     @property
@@ -41,5 +41,5 @@ class SharedParts:
         return self.in_force.config
 
     def read_region(self, region: FileRegion) -> bytes:
-        """The bytes of a piece of a log; blocks, so it belongs into the pool."""
+        """Reads the bytes of a piece of a log. It blocks: call it in the pool."""
         return os.pread(region.file.fileno(), region.size_bytes, region.position)

@@ -1,4 +1,4 @@
-"""Long work done in slices, with other work in between."""
+"""Divides long work on the event loop into slices, so that other work runs in between."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import asyncio
 
 from jesenska.base.clock import Clock
 
-#: How long a piece may keep the loop.
+#: How long one slice may keep the event loop.
 _SLICE_SECONDS = 0.005
 
 
 class Slices:
-    """To be awaited between two steps of long work: now and then it yields the loop to other work."""
+    """Awaited between the steps of long work. It yields the event loop to other work when a slice is over."""
 
     def __init__(self, clock: Clock) -> None:
         self._monotonic = clock.monotonic

@@ -1,9 +1,9 @@
-"""Requests that wait: for records (a fetch with min bytes; `fetch_states` says when it has enough), for a high
-watermark (acks=all) or for their time to run out.
+"""Requests that wait: a fetch for records (`fetch_states` says when it has enough), a produce request with acks=all
+for the high watermark, each at most until its time is up.
 
-A waiting request is an object, not a task. It is found by the partitions that it watches; an event on a partition asks
-each of its watchers if it can be answered now. Events of one turn of the loop are gathered and looked at once at its
-end, so a hundred small appends wake a consumer once. One timer serves all deadlines.
+A waiting request is an object, not a task. It watches partitions or a fetch session (keys). After an event on a key
+each of its watchers is asked if it can be answered now. Events of one turn of the event loop are gathered and handled
+once, at the end of the turn, so a hundred small appends wake a consumer once. One timer serves all deadlines.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ import heapq
 from collections.abc import Callable, Hashable, Iterable
 from typing import Protocol
 
-#: Finished requests stay in the heap of deadlines until their time comes, unless they outnumber the live ones by this
-#: many.
+#: Finished requests stay in the heap of deadlines until their deadline, unless they outnumber the waiting requests by
+#: this many.
 _DEAD_MAX = 1024
 
 
 class Waiter(Protocol):
-    """A waiting request. `try_complete` answers if it can and returns True then; `expire` answers with what there is,
-    and so does `end`, when the broker stops, if that is of use to the client: else the connection is closed without an
-    answer."""
+    """A waiting request. `try_complete` answers the request if it can, and then returns True. `expire` is called when
+    the time is up, and answers with the records or the error that there is then. `end` is called when the broker
+    stops: it answers, too, if that is of use to the client; else the connection is closed without an answer."""
 
     def try_complete(self) -> bool: ...
 
@@ -56,8 +56,8 @@ class WaitingRoom:
         return self._live
 
     def add(self, waiter: Waiter, keys: Iterable[Hashable], timeout_seconds: float) -> Callable[[], None]:
-        """Waits for an event on one of the keys or for the time-out; the function returned withdraws the request
-        without an answer."""
+        """Adds a request that waits for an event on one of the keys or for the time-out. Returns a function that
+        removes the request without an answer."""
         entry = _Entry(waiter, tuple(keys))
         for key in entry.keys:
             self._watchers.setdefault(key, {})[entry] = None
@@ -73,7 +73,8 @@ class WaitingRoom:
         return lambda: self._remove(entry)
 
     def notify(self, key: Hashable) -> None:
-        """The partition has changed; its watchers are asked at the end of this turn."""
+        """Notes that a partition or session has changed. Its watchers are asked at the end of this turn of the
+        loop."""
         if key in self._watchers:
             if not self._events:
                 self._loop.call_soon(self._look)
@@ -116,7 +117,7 @@ class WaitingRoom:
             self._set_timer(self._deadlines[0][0])
 
     def close(self) -> None:
-        """The broker stops: waiting requests are answered with what there is, or not at all."""
+        """Ends all waiting requests, because the broker stops (`Waiter.end`)."""
         for _, _, entry in sorted(self._deadlines, key=lambda item: item[:2]):
             if entry.live:
                 self._remove(entry)

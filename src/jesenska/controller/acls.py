@@ -1,5 +1,5 @@
-"""Access rules, as one broker knows them: changed by its clients or by other brokers in the tree, and announced to
-every broker by a node under /kafka-acl-changes or /kafka-acl-extended-changes.
+"""Keeps the access rules (ACLs) that one broker knows. Clients change them through any broker. A change is written to
+the tree, and announced to every broker by a node under /kafka-acl-changes or /kafka-acl-extended-changes.
 
 Every broker keeps all of them for itself and decides by them (`security.acls`). A change is written against the
 version of the node that was read, and planned again if another broker was faster. Rules that cannot be read stop a
@@ -61,7 +61,8 @@ class AclChanges(ChangeMachine):
         )
 
     def _error_for_client(self, event: Work, error: Exception) -> Exception:
-        """A start tries again while the tree is out of reach: it gets the tree's own errors."""
+        """Returns the error that the requester gets. A start gets the tree's own error, because it tries again while
+        the tree is out of reach."""
         return error if isinstance(event, ReadAcls) else super()._error_for_client(event, error)
 
     # --- the content of the tree -------------------------------------------------------------------------------------
@@ -97,8 +98,8 @@ class AclChanges(ChangeMachine):
         self._last_change.update(last)
 
     def _changed(self, directory: str) -> Asking:
-        """The patterns that new nodes in a directory of changes name, and the number of the last node; the directory
-        is watched from now on."""
+        """Returns the patterns that new nodes in a directory of changes name, and the number of the last node. Watches
+        the directory from now on."""
         (names,) = yield Read((Children(directory, directory),))
         if names is None:
             raise NoNodeError(directory)
@@ -116,7 +117,8 @@ class AclChanges(ChangeMachine):
         return list(patterns), new[-1][0] if new else self._last_change[directory]
 
     def _read(self, patterns: Sequence[ResourcePattern]) -> Steps:
-        """Reads the rules of these patterns. NodeFormatError for an unreadable one, once the others are read."""
+        """Reads the rules of these patterns. If a rule is unreadable, reads the others, then raises
+        NodeFormatError."""
         nodes = yield Read(tuple(Get(acl_path(pattern)) for pattern in patterns))
         failure: NodeFormatError | None = None
         for pattern, node in zip(patterns, nodes, strict=True):
@@ -172,7 +174,8 @@ class AclChanges(ChangeMachine):
 
 
 class _AclPlan(NamedTuple):
-    """The entries that a pattern is to have, and the operations for that: none if it has them."""
+    """The new entries of a pattern, and the operations that write them; none if the pattern has these entries
+    already."""
 
     operations: tuple[Operation, ...]
     entries: Entries
@@ -191,7 +194,7 @@ def _planned(pattern: ResourcePattern, edit: Callable[[Entries], Entries]) -> Ge
 
 
 def _written(path: str, node: tuple[bytes, int] | None, entries: Entries) -> Operation:
-    """The operation that brings a pattern's node to these entries."""
+    """Returns the operation that writes these entries to a pattern's node."""
     if node is None:
         return Create(path, encode_acls(entries))
     return SetData(path, encode_acls(entries), node[1]) if entries else Delete(path, node[1])

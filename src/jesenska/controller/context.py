@@ -1,4 +1,4 @@
-"""The controller's view of the cluster: the tree's facts about topics and brokers, as values.
+"""The controller's view of the cluster: topics, brokers and settings in the tree, as plain data.
 
 A view is built from the tree at the start (`view_of` in this process, `reading.load` through a store) and kept up to
 date by the controller's changes, which know what they have written, or by reading again after a watch fires. Versions
@@ -71,11 +71,11 @@ class ControllerContext:
     controller_epoch_version: int | None = None
 
     def places(self) -> list[BrokerPlace]:
-        """The brokers that can take replicas."""
+        """Returns the brokers that can take replicas."""
         return [BrokerPlace(broker_id, node.rack) for broker_id, node in sorted(self.brokers.items())]
 
     def live(self, topic: str, number: int) -> Collection[int]:
-        """The brokers that are up and can read their replicas of a partition, if they have one."""
+        """Returns the brokers that are up, without those that cannot read their replica of the partition."""
         offline = self.offline.get(TopicPartition(topic, number)) if self.offline else None
         return self.brokers.keys() - offline if offline else self.brokers.keys()
 
@@ -90,7 +90,7 @@ class ControllerContext:
         return True
 
     def forget_offline(self, broker_id: int) -> None:
-        """A broker is gone, or registered again: it is no longer known which replicas it can read."""
+        """Forgets which replicas a broker can read, because it is gone or has registered again."""
         for topic_partition in [key for key, brokers in self.offline.items() if broker_id in brokers]:
             self.set_offline(topic_partition, broker_id, is_offline=False)
 
@@ -98,12 +98,12 @@ class ControllerContext:
         return next((topic for topic in self.topics.values() if topic.topic_id == topic_id), None)
 
     def topic_settings(self, topic: str) -> Mapping[str, str]:
-        """A topic's own settings."""
+        """Returns a topic's own settings."""
         found = self.configs.get(f"topics/{topic}")
         return found.settings if found is not None else {}
 
     def broker_settings(self, broker_id: int | None) -> Mapping[str, str]:
-        """A broker's dynamic settings; with None those of every broker."""
+        """Returns a broker's dynamic settings; for None, the dynamic settings for every broker."""
         found = self.configs.get(f"brokers/{paths.DEFAULT_ENTITY if broker_id is None else broker_id}")
         return found.settings if found is not None else {}
 
@@ -112,7 +112,7 @@ _ENTITIES: Final = f"{paths.CONFIG}/"
 
 
 def view_of(tree: Tree) -> ControllerContext:
-    """The view of a tree in this process; NodeFormatError if a node cannot be decoded."""
+    """Returns the view of a tree in this process. Raises NodeFormatError if a node cannot be decoded."""
     view = ControllerContext()
     nodes = {path: (node.data or b"", node.version) for path, node in tree.walk()}
     partitions: dict[str, dict[int, PartitionView]] = {}

@@ -142,7 +142,7 @@ class End(NamedTuple):
 
 
 class Follow(NamedTuple):
-    """That broker is controller."""
+    """Another broker is controller."""
 
     broker_id: int
 
@@ -156,7 +156,7 @@ Effect = Look | Claim | GiveUp | Begin | End | Follow | Wake
 
 
 class Election:
-    """The election of one broker."""
+    """One broker's part in the election."""
 
     def __init__(self) -> None:
         self.state = ElectionState.OUTSIDE

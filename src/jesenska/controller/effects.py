@@ -1,5 +1,5 @@
-"""The controller's effects, as values. `broker.controlling.controller_runtime` carries them out and reports the
-outcomes.
+"""The controller's effects: plain data that say what the controller wants done.
+`broker.controlling.controller_runtime` carries them out and reports the outcomes as events.
 
     Step            a read or a write of the tree: answered by `Done` with its number
     LeaderAndIsr    to one broker          answered by `LeaderAndIsrDone`
@@ -62,7 +62,7 @@ class Write(NamedTuple):
 
 
 class Step(NamedTuple):
-    """One of the two above. The current change goes on when the outcome is there."""
+    """A `Read` or a `Write`. The current change continues when the outcome is there."""
 
     number: int
     what: Read | Write
@@ -76,7 +76,8 @@ class TopicPartitions(NamedTuple):
 
 
 class LeaderAndIsr(NamedTuple):
-    """The broker has replicas of these partitions: it makes missing logs, and leads or follows by their states."""
+    """Order: the broker must have replicas of these partitions. It creates missing logs, and leads or follows as the
+    states say."""
 
     number: int
     broker_id: int
@@ -111,7 +112,7 @@ class SettingsChanged(NamedTuple):
 
 
 class OffsetsForgotten(NamedTuple):
-    """Groups forget what they have committed of a topic: it is deleted."""
+    """Groups must forget the offsets that they have committed of a topic, because it is deleted."""
 
     topic: str
 

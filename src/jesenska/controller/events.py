@@ -1,5 +1,5 @@
-"""The controller's events, as values: requests of clients, brokers that come and go, changes in the tree, outcomes of
-its effects.
+"""The events that the controller receives, as plain data: requests of clients, brokers that come and go, changes in
+the tree, outcomes of the controller's effects.
 
 A request has a token, with which its answer comes (`effects.Answer`)."""
 
@@ -23,7 +23,7 @@ TOPIC, EVERYTHING = "topic ", "everything"
 
 
 class CreateTopic(NamedTuple):
-    """Answered with the `TopicPlan`."""
+    """A client creates a topic. Answered with the `TopicPlan`."""
 
     token: int
     wanted: TopicCreation
@@ -31,7 +31,8 @@ class CreateTopic(NamedTuple):
 
 
 class ExpandTopic(NamedTuple):
-    """`partition_count` partitions in all; `assignments` names the brokers of the new ones, if the request does."""
+    """A client raises a topic to `partition_count` partitions. `assignments` names the brokers of the new partitions,
+    if the request does."""
 
     token: int
     name: str
@@ -46,7 +47,7 @@ class DeleteTopic(NamedTuple):
 
 
 class AlterTopicSettings(NamedTuple):
-    """Single settings (operations), or all of them (a mapping)."""
+    """A client changes settings of a topic: single settings (operations), or all of them (a mapping)."""
 
     token: int
     name: str
@@ -55,7 +56,7 @@ class AlterTopicSettings(NamedTuple):
 
 
 class AlterBrokerSettings(NamedTuple):
-    """The same for a broker, or for every broker (the empty name)."""
+    """A client changes settings of a broker, or of every broker (empty name): single settings, or all of them."""
 
     token: int
     name: str
@@ -171,7 +172,7 @@ class BrokerGone(NamedTuple):
 
 
 class Look(NamedTuple):
-    """Something was written there: a path, `topic <name>`, or everything, after the store was out of reach."""
+    """A part of the tree may have changed: a path, `topic <name>`, or everything, after the store was out of reach."""
 
     at: str
 

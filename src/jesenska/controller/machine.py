@@ -1,5 +1,5 @@
-"""The controller of a cluster, as a machine: events in, effects out. A decider: no tree, no clock, no broker of its
-own.
+"""The controller of a cluster, as a state machine: it receives events and returns effects. A decider: it has no tree,
+no clock and no broker.
 
     handle(event, now_ms) -> effects
 
@@ -90,11 +90,11 @@ class Controller(ChangeMachine):
 
     @property
     def config(self) -> BrokerConfig:
-        """The broker's settings in force: those of its files, and over them those of the tree."""
+        """The broker's current settings: settings of the tree override those of its files."""
         return self._shared.config
 
     def topic_config(self, name: str) -> TopicConfig:
-        """A topic's settings in force."""
+        """Returns the current settings of a topic."""
         return self._shared.topic_config(name)
 
     def _error_for_client(self, event: Work, error: Exception) -> Exception:

@@ -1,4 +1,4 @@
-"""Reads the tree's facts through any store: all of them, one topic's, one entity's settings."""
+"""Reads the content of the tree through any store: all of it, one topic, or the settings of one entity."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ T = TypeVar("T")
 
 
 async def load(store: Store, *, at_once: int = 10) -> ControllerContext:
-    """The view through any store, that many requests in flight; a node that is deleted meanwhile is left out."""
+    """Reads the whole content of the tree, with `at_once` requests in flight. A node that is deleted meanwhile is left
+    out."""
     view = ControllerContext()
     deleting = set(await _children(store, paths.DELETE_TOPICS))
     names = await _children(store, paths.TOPICS)
@@ -47,7 +48,7 @@ async def load(store: Store, *, at_once: int = 10) -> ControllerContext:
 
 
 async def load_topic(store: Store, name: str, *, deleting: bool = False, at_once: int = 10) -> TopicView | None:
-    """One topic through any store; None if it is gone."""
+    """Reads one topic; returns None if it is gone."""
     found = await _get(store, paths.topic(name))
     if found is None:
         return None
@@ -79,13 +80,13 @@ async def entities(store: Store) -> list[str]:
 
 
 async def load_config(store: Store, entity: str) -> ConfigView | None:
-    """The settings of one of them; None if it has no settings (any more)."""
+    """Reads the settings of one entity; returns None if it has no settings (any more)."""
     found = await _get(store, f"{paths.CONFIG}/{entity}")
     return None if found is None else ConfigView(decode_config(found[0]), found[1])
 
 
 async def in_flight(asked: Sequence[Callable[[], Awaitable[T]]], at_once: int) -> list[T]:
-    """The answers in their order, that many asked for at a time."""
+    """Awaits these calls, `at_once` of them at a time; returns the answers in their order."""
     answers: list[T] = []
     for start in range(0, len(asked), at_once):
         answers += await asyncio.gather(*(ask() for ask in asked[start : start + at_once]))

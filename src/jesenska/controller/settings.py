@@ -71,11 +71,11 @@ class Settings(ChangeMachine):
 
     @property
     def config(self) -> BrokerConfig:
-        """The broker's settings in force: those of its files, and over them those of the tree."""
+        """The broker's current settings: settings of the tree override those of its files."""
         return self._shared.config
 
     def topic_config(self, name: str) -> TopicConfig:
-        """A topic's settings in force."""
+        """Returns the current settings of a topic."""
         return self._shared.topic_config(name)
 
     def user_settings(self, user: str) -> Mapping[str, str]:
@@ -180,7 +180,7 @@ class Settings(ChangeMachine):
         self._shared.answer(event.token)
 
     def _found(self, entity: str, found: ConfigView) -> Steps:
-        """The settings of an entity were changed in the tree."""
+        """Applies settings of an entity that were changed in the tree."""
         yield from ()
         self._context.configs[entity] = found
         kind, _, name = entity.partition("/")

@@ -78,7 +78,7 @@ class Loader:
         self._unread = 0
 
     async def run(self) -> None:
-        """Returns when every record up to the log end offset is replayed; KafkaError or OSError if the disk cannot be
+        """Reads and replays every record up to the log end offset. Raises KafkaError or OSError if the disk cannot be
         read."""
         log = self._log
         offset, end = log.log_start_offset, log.log_end_offset
@@ -111,8 +111,8 @@ class Loader:
                 await asyncio.sleep(0)
 
     async def _read(self, offset: int, end: int) -> int:
-        """Takes in the batches of one piece; the offset after the last of them, or `offset` itself if there is no
-        whole batch."""
+        """Reads and takes in one piece of the log. Returns the offset after its last whole batch, or `offset` if there
+        is no whole batch."""
         data = await self._piece(offset, end)
         moved = offset
         try:

@@ -25,11 +25,11 @@ _Key = bytes | None
 
 
 class Loading:
-    """Takes the batches of one partition in their order; `settled` gives the records that count so far."""
+    """Takes the batches of one partition in their order; `settled` returns the records that count so far."""
 
     def __init__(self) -> None:
         self._newest: dict[_Key, Record] = {}
-        #: Offsets of open transactions, by producer id.
+        #: The records of open transactions, by producer id and key.
         self._open: dict[int, dict[_Key, Record]] = {}
         self._epochs: dict[int, int] = {}
         #: Offsets at which keys were committed outside of transactions while one was open.
@@ -40,7 +40,8 @@ class Loading:
         return len(self._open)
 
     def take(self, header: BatchHeader, records: Sequence[Record]) -> None:
-        """The next batch, taken apart; InvalidRecordError for a control batch without a valid marker."""
+        """Takes the next batch, with its decoded records. Raises InvalidRecordError for a control batch without a
+        valid marker."""
         if header.is_control:
             for record in records:
                 self._end(header.producer_id, control_marker(record).type)
@@ -68,8 +69,8 @@ class Loading:
             self._committed_at.clear()
 
     def left_open(self) -> Iterator[tuple[Record, OfTransaction, bool]]:
-        """Records of open transactions, in the order of their writes. The bool is True if the record counts when its
-        transaction is committed, False if its key was committed outside of it since."""
+        """Yields the records of open transactions, in the order of their writes. The bool is True if the record counts
+        when its transaction is committed, False if its key was written outside of the transaction since."""
         found = [(record, producer_id) for producer_id, waiting in self._open.items() for record in waiting.values()]
         for record, producer_id in sorted(found, key=lambda item: item[0].offset):
             counts = record.offset > self._committed_at.get(record.key, -1)
@@ -81,7 +82,7 @@ class Loading:
         self._newest[record.key] = record
 
     def settled(self) -> list[Record]:
-        """The records that count among those taken since the last call."""
+        """Returns the records that count among those taken since the last call."""
         records = list(self._newest.values())
         self._newest.clear()
         return records

@@ -1,5 +1,5 @@
-"""The operations of one shard, from the write of their records to the shard's last word on them. A decider: no log, no
-clock.
+"""Tracks the operations of one shard, from the write of their records until the shard has handled the outcome. A
+decider: no log, no clock.
 
     handle(event, now) -> answers and appends
 
@@ -82,7 +82,7 @@ class Operations:
         self._timeouts: deque[tuple[int, int]] = deque()
 
     def handle(self, event: Any, now: Now) -> list[Answer | Append | Order | Say]:
-        """The effects of an event of the shard, or of one of the events above."""
+        """Handles an event of the shard, or one of the events above; returns its effects."""
         if isinstance(event, Appended):
             return self._appended(event, now)
         if isinstance(event, AppendFailed):

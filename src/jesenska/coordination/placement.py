@@ -9,8 +9,8 @@ _INT32_MIN = -(1 << 31)
 
 
 def partition_for(key: str, partition_count: int) -> int:
-    """The partition that keeps the key: the absolute value of its Java hash, modulo the number of partitions. The one
-    hash without an absolute value in 32 bits counts as 0."""
+    """Returns the number of the partition that keeps the key: the absolute value of its Java hash, modulo the number
+    of partitions. The smallest 32-bit hash, whose absolute value has no 32-bit number, counts as 0."""
     value = _java_hash(key)
     return (0 if value == _INT32_MIN else abs(value)) % partition_count
 

@@ -50,7 +50,7 @@ Reply = Callable[[Any], None]
 
 @dataclass(frozen=True, slots=True)
 class Tenant(Generic[S]):
-    """A kind of coordinator, and how its records are written."""
+    """One kind of coordinator (groups or transactions), with its record format and its settings for writes."""
 
     #: The name of the coordinated things in log lines.
     name: str
@@ -222,8 +222,8 @@ class Runtime(Generic[S]):
         return self._ready(number).shard
 
     def shards(self) -> list[S]:
-        """Every shard that is ready; COORDINATOR_LOAD_IN_PROGRESS while one is loaded. A shard whose log cannot be
-        read is left out."""
+        """Returns every shard that is ready. Raises COORDINATOR_LOAD_IN_PROGRESS while a shard is being loaded. A
+        shard whose log cannot be read is left out."""
         if not all(hosted.ready or hosted.has_failed for hosted in self._hosted.values()):
             raise CoordinatorLoadInProgressError
         return [hosted.shard for hosted in self._hosted.values() if hosted.ready]
@@ -237,8 +237,8 @@ class Runtime(Generic[S]):
         return hosted
 
     def submit(self, number: int, make: Callable[[Token], Any], reply: Reply) -> None:
-        """Gives a shard the event that `make` makes of a token; `reply` is called with the answer to it. KafkaError if
-        the shard is not here."""
+        """Passes a shard the event that `make` creates for a token; `reply` is called with the answer. Raises
+        KafkaError if this broker does not run the shard."""
         hosted = self._ready(number)
         hosted.last_token += 1
         hosted.replies[hosted.last_token] = reply
@@ -251,7 +251,7 @@ class Runtime(Generic[S]):
             self._handle(hosted, event)
 
     def epoch_of(self, number: int) -> int | None:
-        """The leader epoch of a shard; None if it is not here, or still being loaded."""
+        """Returns the leader epoch of a shard; None if this broker does not run it, or still loads it."""
         hosted = self._hosted.get(number)
         return hosted.epoch if hosted is not None and hosted.ready else None
 
@@ -330,7 +330,7 @@ class Runtime(Generic[S]):
         self._handle(hosted, Tick())
 
     async def close(self) -> None:
-        """Ends loading and timers; requests that wait are answered by their connections being closed."""
+        """Ends loading and timers. Waiting requests get no answer; their connections are closed."""
         loading = [hosted.loading for hosted in self._hosted.values() if hosted.loading is not None]
         for task in loading:
             task.cancel()

@@ -1,4 +1,4 @@
-"""The parts of a coordinator: the values that go in and come out, and the protocol of a shard.
+"""The interface of a coordinator's shard: its methods, the events that it receives, and the effects that it returns.
 
 A coordinator is divided into shards. Each keeps the state of one partition of its topic (the groups of a partition of
 `__consumer_offsets`), and is a replicated state machine:
@@ -26,8 +26,7 @@ Token = int
 
 
 class Now(NamedTuple):
-    """The moment of an event, by both clocks: `monotonic_ms` for waits, `wall_ms` (since the Unix epoch) for
-    records."""
+    """The time of an event, by two clocks: `monotonic_ms` for waits, `wall_ms` (since the Unix epoch) for records."""
 
     monotonic_ms: int
     wall_ms: int
@@ -51,7 +50,7 @@ class Answer(NamedTuple):
 
 
 class OfTransaction(NamedTuple):
-    """The producer of the transaction that records belong to: they count when it is committed."""
+    """The producer of the transaction to which records belong. They take effect when it is committed."""
 
     producer_id: int
     producer_epoch: int
@@ -66,8 +65,8 @@ class Marker(NamedTuple):
 
 
 class Write(NamedTuple):
-    """Write these records; `operation` comes back with their outcome. `name` is their subject in log lines. With
-    `within` they belong to a transaction; with `marker` there are none, and a transaction ends."""
+    """An effect: write these records. `operation` comes back with their outcome. `name` is their subject in log lines.
+    With `within`, the records belong to a transaction. With `marker`, there are no records, and a transaction ends."""
 
     name: str
     records: tuple[Any, ...]
@@ -116,12 +115,12 @@ class Late(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Time has passed: the shard looks at what is due."""
+    """Time has passed: the shard handles the deadlines that are due."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resign:
-    """This broker coordinates the shard no longer: waiting requests are answered NOT_COORDINATOR."""
+    """This broker does not run the shard any more: waiting requests are answered NOT_COORDINATOR."""
 
 
 Effect = Answer | Write | Order | Say
@@ -131,7 +130,7 @@ class Shard(Protocol):
     """One shard of a coordinator: a decider."""
 
     def handle(self, event: Any, now: Now) -> Sequence[Effect]:
-        """The effects of an event."""
+        """Handles an event; returns its effects."""
         ...
 
     def replay(self, record: Any, now: Now) -> None:
@@ -144,20 +143,20 @@ class Shard(Protocol):
         ...
 
     def replay_end(self, producer_id: int, commits: bool, now: Now) -> None:
-        """A producer's transaction has ended: its records count, or are forgotten."""
+        """Applies the end of a producer's transaction: its records take effect, or are forgotten."""
         ...
 
     def finish_replay(self, now: Now) -> None:
-        """The log is read: starts the timers."""
+        """Called when the log is read: starts the timers."""
         ...
 
     def next_deadline_ms(self) -> int | None:
-        """The time of the next `Tick`, by the monotonic clock; None if nothing waits for time."""
+        """Returns the time of the next `Tick` in ms of the monotonic clock; None if nothing waits for a time."""
         ...
 
 
 def client_error(error: ErrorCode) -> ErrorCode:
-    """The error that a client gets for a coordinator's failed write."""
+    """Returns the error that a client gets for a coordinator's failed write."""
     if error in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.REQUEST_TIMED_OUT):
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     if error in (

@@ -62,7 +62,7 @@ from jesenska.groups.writes import CommitWrite, ForgetWrite, MarkerWrite, Remova
 
 
 class GroupCoordinator:
-    """`new_member_suffix` gives the random part of member ids."""
+    """One shard of the group coordinator. `new_member_suffix` returns the random part of a new member id."""
 
     def __init__(self, settings: GroupSettings, new_member_suffix: Callable[[], str]) -> None:
         self.roster = Roster(settings)
@@ -75,7 +75,7 @@ class GroupCoordinator:
         self._next_expiry_check_ms: int | None = None
 
     def handle(self, event: Event, now: Now) -> list[Answer | Write | Say]:
-        """The effects of the event: answers, writes, and lines for the log."""
+        """Handles an event; returns its effects: answers, writes, and lines for the log."""
         effects = self.roster.begin()
         match event:
             case Heartbeat():
@@ -126,7 +126,7 @@ class GroupCoordinator:
     # --- time --------------------------------------------------------------------------------------------------------
 
     def next_deadline_ms(self) -> int | None:
-        """The time of the next `Tick`, by the monotonic clock; None if nothing waits for time."""
+        """Returns the time of the next `Tick` in ms of the monotonic clock; None if nothing waits for a time."""
         wake_ms, check_ms = self.roster.next_wake_ms(), self._next_expiry_check_ms
         if wake_ms is None or check_ms is None:
             return check_ms if wake_ms is None else wake_ms
@@ -178,7 +178,7 @@ class GroupCoordinator:
     def replay_within(
         self, record: OffsetRecord | GroupRecord, of: OfTransaction, now: Now, *, counts: bool = True
     ) -> None:
-        """Applies an offset that counts when a transaction is committed. Other records are never part of a
+        """Applies an offset that takes effect when its transaction is committed. Other records are never part of a
         transaction."""
         if not isinstance(record, OffsetRecord) or record.value is None:
             return
@@ -190,7 +190,7 @@ class GroupCoordinator:
         waiting[TopicPartition(record.topic, record.partition)] = _offset_of(record.value) if counts else None
 
     def replay_end(self, producer_id: int, commits: bool, now: Now) -> None:
-        """A producer's transaction has ended."""
+        """Applies the end of a producer's transaction: its offsets take effect, or are forgotten."""
         for group_id in self._open.pop(producer_id, ()):
             group = self.groups.get(group_id)
             waiting = {} if group is None else group.open_offsets.pop(producer_id, {})
@@ -199,7 +199,8 @@ class GroupCoordinator:
             group.offsets.update((key, value) for key, value in waiting.items() if value is not None)
 
     def finish_replay(self, now: Now) -> None:
-        """The log is read: forgets groups without members, offsets and protocol type, and starts the timers."""
+        """Called when the log is read: forgets groups that have no members, offsets or protocol type, and starts the
+        timers."""
         self._is_loading = False
         for group_id in [
             key

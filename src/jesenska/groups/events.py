@@ -1,4 +1,4 @@
-"""The events of the coordinator and its answers: values only."""
+"""The events that a group coordinator receives, and the answers that it gives: plain data, without logic."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class CommittedOffset(NamedTuple):
 
 
 class CommitOffsets(NamedTuple):
-    """Without generation (-1) and member the group is used for its offsets only."""
+    """A commit of offsets. Without generation (-1) and member, the client uses the group for its offsets only."""
 
     token: Token
     group_id: str
@@ -90,17 +90,17 @@ class CommitOffsets(NamedTuple):
     member_id: str
     group_instance_id: str | None
     offsets: tuple[tuple[TopicPartition, CommittedOffset], ...]
-    #: A member that commits for an unknown group gets GROUP_ID_NOT_FOUND from OffsetCommit 9 on, ILLEGAL_GENERATION in
-    #: earlier versions.
+    #: The error of a member that commits for an unknown group: True for GROUP_ID_NOT_FOUND (OffsetCommit 9 and later),
+    #: False for ILLEGAL_GENERATION.
     knows_missing_group: bool = False
-    #: All offsets are of topics that are branches of other topics.
+    #: True if all offsets are of topics that are branches of other topics.
     is_of_branches: bool = False
-    #: The offsets count when this transaction is committed (TxnOffsetCommit).
+    #: The transaction with whose commit the offsets take effect (TxnOffsetCommit); None outside of a transaction.
     within: OfTransaction | None = None
 
 
 class EndOffsets(NamedTuple):
-    """A transaction ends: offsets that were committed in it count, or are forgotten."""
+    """A transaction ends: the offsets that were committed in it take effect, or are forgotten."""
 
     token: Token
     marker: Marker
@@ -118,7 +118,7 @@ class DeleteOffsets(NamedTuple):
 
 
 class TopicDeleted(NamedTuple):
-    """Offsets of the topic are forgotten in every group."""
+    """A topic is deleted: every group forgets its offsets."""
 
     topic: str
 
@@ -180,8 +180,8 @@ class LeaveAnswer(NamedTuple):
 
 
 class PartitionsAnswer(NamedTuple):
-    """An error for each partition of a commit or of a deletion of offsets; `error` where the request fails as a
-    whole."""
+    """The answer to a commit or a deletion of offsets: an error for each partition. `error` is set if the request
+    fails as a whole."""
 
     error: ErrorCode
     partitions: dict[TopicPartition, ErrorCode]

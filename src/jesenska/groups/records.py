@@ -1,4 +1,5 @@
-"""The records of `__consumer_offsets`: a group and its committed offsets on disk, in Apache Kafka's format.
+"""Encodes and reads the records of `__consumer_offsets`, which keep groups and their committed offsets, in Apache
+Kafka's format.
 
     key                                                value                                    null value
     OffsetCommitKey     v0, v1  group topic partition  OffsetCommitValue    v0-v4  offset …     the offset is forgotten
@@ -92,8 +93,8 @@ def offset_key(group: str, topic: str, partition: int) -> bytes:
 
 
 def offset_record(group: str, topic: str, partition: int, value: OffsetCommitValue | None) -> KeyValue:
-    """The record of a committed offset, or its tombstone. A commit with its own expiry (old clients) needs version
-    1."""
+    """Encodes the record of a committed offset, or its tombstone. A commit with its own expiry (old clients) needs
+    version 1."""
     if value is None:
         return KeyValue(offset_key(group, topic, partition), None)
     version = 1 if value.expire_timestamp >= 0 else _VALUE_WRITTEN
@@ -101,21 +102,21 @@ def offset_record(group: str, topic: str, partition: int, value: OffsetCommitVal
 
 
 def group_record(group: str, value: GroupMetadataValue | None) -> KeyValue:
-    """The record of a group, or its tombstone."""
+    """Encodes the record of a group, or its tombstone."""
     key = _versioned(_GROUP_KEY, GroupMetadataKey(group=group))
     return KeyValue(key, None if value is None else _versioned(_VALUE_WRITTEN, value))
 
 
 def encode_record(record: OffsetRecord | GroupRecord) -> KeyValue:
-    """A record as it is written."""
+    """Encodes a record."""
     if isinstance(record, OffsetRecord):
         return offset_record(record.group, record.topic, record.partition, record.value)
     return group_record(record.group, record.value)
 
 
 def read_record(key: bytes | None, value: bytes | None) -> OffsetRecord | GroupRecord | None:
-    """The content of a record; None for kinds that are not of the classic protocol. CorruptMessageError for bytes that
-    are not a record."""
+    """Decodes a record. Returns None for kinds that are not of the classic protocol; raises CorruptMessageError for
+    bytes that are not a record."""
     if key is None or len(key) < 2:
         raise CorruptMessageError(f"a record of {OFFSETS_TOPIC} has no key")
     version = int.from_bytes(key[:2], "big", signed=True)

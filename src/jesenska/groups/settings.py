@@ -1,4 +1,4 @@
-"""The settings of the broker that groups follow."""
+"""The broker settings that the group coordinator uses."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class GroupSettings:
-    """The broker's settings, Kafka's defaults."""
+    """The broker's settings for groups. The defaults are Kafka's."""
 
     min_session_timeout_ms: int = 6_000
     max_session_timeout_ms: int = 1_800_000

@@ -1,7 +1,8 @@
-"""A group's writes, as values: each goes out with its records and comes back with their outcome, so it holds all that
-is needed then.
+"""The writes of a group, as plain data. A write is passed on with its records, and comes back with their outcome. So
+it holds all that the coordinator needs to go on then.
 
-`token` is the request that waits; None if there is none. `serial` distinguishes writes of one group.
+`token` identifies the request that waits for the write; None if no request waits. `serial` distinguishes the writes of
+one group.
 """
 
 from __future__ import annotations

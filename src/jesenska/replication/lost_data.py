@@ -1,4 +1,4 @@
-"""The replicas that are known to have lost data: the disk was replaced or is not mounted, or a part of a log was
+"""Finds the replicas of a broker that have lost data: the disk was replaced or is not mounted, or a part of a log was
 removed. A decider, called once in a start, before the broker registers.
 
     the tree has                              this broker has                     result

@@ -1,5 +1,6 @@
-"""The log directories of a broker that are older than its last start: the disk was in use before another one, or is a
-copy from that time. Such a directory may lack acknowledged records. A decider, called once in a start.
+"""Finds log directories of a broker that are older than its last start: the disk was replaced by another one and is
+back, or the directory is an older copy. Such a directory may lack acknowledged records. A decider, called once in a
+start.
 
 Each start has an id. It is written into every directory that the start could use, and then into the tree, where each
 directory has an id:
@@ -39,8 +40,8 @@ def is_older(found: DirectoryStarts | None, starts: BrokerStarts | None) -> bool
 
 
 def newest_in(found: DirectoryStarts | None, starts: BrokerStarts | None) -> frozenset[TopicPartition]:
-    """Returns the partitions for which an older directory is the newest: those that are lacking since, and that it
-    had."""
+    """Returns the partitions for which an older directory is the newest: partitions whose data are lacking since then,
+    and whose data it had."""
     groups = () if starts is None else starts.lacking
     return frozenset().union(*(item.partitions for item in groups if _had(found, item)))
 
@@ -77,6 +78,6 @@ def begun(
 
 
 def without(starts: BrokerStarts, partitions: Collection[TopicPartition]) -> BrokerStarts:
-    """Returns the same value, with these partitions not lacking any more."""
+    """Returns the starts, with these partitions no longer listed as lacking."""
     groups = (LackingPartitions(item.directories, item.partitions.difference(partitions)) for item in starts.lacking)
     return BrokerStarts(starts.directories, tuple(item for item in groups if item.partitions))

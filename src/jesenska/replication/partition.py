@@ -2,10 +2,10 @@
 
     log start offset <= high watermark <= log end offset
 
-Committed records are those that every in-sync replica has; consumers see nothing beyond them. On a follower they see
-nothing beyond the high watermark that its leader has sent. `replication.replicas` has the rules; this module applies
-them to the log: it appends as the leader, moves the log's high watermark, and notifies the callers that wait for
-changes or for a commit. No other module does that.
+Committed records are those that every in-sync replica has. Consumers read only committed records; from a follower they
+read up to the high watermark that the leader has sent to it. `replication.replicas` decides what is committed. Only
+this module applies the decisions to the log: it appends as the leader, moves the log's high watermark, and notifies
+the callers that wait for changes or for a commit.
 
 A mover: it holds the log. The caller limits the time of a write with acks=all.
 """
@@ -141,7 +141,7 @@ class Partition:
 
     @property
     def log_start_offset(self) -> int:
-        """-1 without a log."""
+        """The log start offset; -1 without a log."""
         return -1 if self._log is None else self._log.log_start_offset
 
     @property
@@ -164,7 +164,7 @@ class Partition:
     # --- changes of the state ----------------------------------------------------------------------------------------
 
     def found_log(self, log: PartitionLog) -> None:
-        """Takes the partition's log on this broker."""
+        """Sets the partition's log on this broker."""
         self._log = log
         self._is_offline = False
         log.on_log_start_moved = self.changed
@@ -196,12 +196,12 @@ class Partition:
             log.after_queue(self.changed)
 
     def assign(self, assigned: Sequence[int]) -> None:
-        """Changes the brokers that are to hold replicas."""
+        """Changes the brokers that are assigned as replicas."""
         self._replicas.assign(assigned, self._elapsed_ms())
         self._look_again()
 
     def configure(self, log_config: LogConfig, min_in_sync: int) -> None:
-        """Applies settings of its topic."""
+        """Applies the settings of the topic."""
         self._replicas.min_in_sync = min_in_sync
         if self._log is not None:
             self._log.config = log_config
@@ -462,7 +462,7 @@ class Partition:
 
     @property
     def has_candidates(self) -> bool:
-        """True while there may be such a follower."""
+        """True while there may be a follower that is to join the ISR with its next request."""
         return self._replicas.has_candidates
 
     def join(self, broker_id: int, fetch_offset: int) -> bool:
@@ -498,12 +498,12 @@ class Partition:
 
     @property
     def is_to_be_synced(self) -> bool:
-        """True while its log must be synced, since too few replicas are in sync, or will be."""
+        """True while the log must be synced, because too few replicas are in sync, or will be."""
         return self._log is not None and self._replicas.is_to_be_synced
 
     @property
     def waits_for_sync(self) -> bool:
-        """True while the proposal must not be written, since the log must be synced before."""
+        """True while the proposed ISR must not be written, because the log must be synced first."""
         return self._log is not None and self._replicas.waits_for_sync
 
     def sync(self, done: Synced) -> None:
@@ -526,7 +526,8 @@ class Partition:
     # --- watchers ----------------------------------------------------------------------------------------------------
 
     def watch(self, watcher: Watcher) -> None:
-        """Notifies `watcher` of the next change, once; a second call before that changes nothing."""
+        """Registers `watcher`, which is notified once, of the next change. A second call before that changes
+        nothing."""
         self._watchers[watcher] = None
 
     def unwatch(self, watcher: Watcher) -> None:

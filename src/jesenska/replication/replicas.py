@@ -1,5 +1,5 @@
-"""The rules of one partition's replicas: the leader, the replicas in sync, the high watermark, and the requirements of
-a write with acks=all.
+"""Decides about one partition's replicas: which are in sync, where the high watermark is, and whether a write with
+acks=all may be accepted.
 
     in sync           a follower that has had the whole log within replica.lag.time.max.ms: its fetch was at the log
                       end offset, or at least at the log end offset of the time of its previous fetch, and then it had
@@ -193,7 +193,7 @@ class Replicas:
         self._epoch_start_offset = log_end_offset
 
     def assign(self, assigned: Sequence[int], now_ms: int) -> None:
-        """Changes the brokers that are to hold replicas."""
+        """Changes the brokers that are assigned as replicas."""
         self.assigned = tuple(assigned)
         self._know_followers(now_ms)
 
@@ -249,7 +249,7 @@ class Replicas:
     # --- the leader --------------------------------------------------------------------------------------------------
 
     def require_epoch(self, current_leader_epoch: int) -> None:
-        """FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH if the client has another epoch (-1: it sent none)."""
+        """Raises FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH if the client has another epoch (-1: it sent none)."""
         if current_leader_epoch not in (-1, self.leader_epoch):
             kind = FencedLeaderEpochError if current_leader_epoch < self.leader_epoch else UnknownLeaderEpochError
             raise kind(f"{self.topic_partition} is at leader epoch {self.leader_epoch}")
@@ -271,11 +271,11 @@ class Replicas:
 
     @property
     def _in_either(self) -> dict[int, None]:
-        """The members of the ISR, of the proposed one, or of both."""
+        """Returns the brokers that are in the ISR, in the proposed ISR, or in both."""
         return dict.fromkeys((*self.isr, *(self.proposed_isr or ())))
 
     def require_in_sync(self) -> None:
-        """NotEnoughReplicasError if a write with acks=all requires more replicas in sync than there are."""
+        """Raises NotEnoughReplicasError if a write with acks=all requires more replicas in sync than there are."""
         if len(self.isr) < self._needed_in_sync:
             raise NotEnoughReplicasError(
                 f"{self.topic_partition} has {len(self.isr)} in-sync replicas, min.insync.replicas asks for "

@@ -85,8 +85,9 @@ _PAUSE_MS = 200
 
 
 class TransactionCoordinator:
-    """`take_producer_id` gives a new producer id; None if none is available, which is answered
-    COORDINATOR_LOAD_IN_PROGRESS. `transaction_version` gives the cluster's level of the feature of that name."""
+    """One shard of the transaction coordinator. `take_producer_id` returns a new producer id, or None if none is
+    available: then the answer is COORDINATOR_LOAD_IN_PROGRESS. `transaction_version` returns the cluster's level of
+    the feature transaction.version."""
 
     def __init__(
         self,
@@ -99,14 +100,14 @@ class TransactionCoordinator:
         self._transaction_version = transaction_version
         self._known: dict[str, Transaction] = {}
         self._effects: list[Answer | Write | Order] = []
-        #: Ids whose end is decided and is resumed at the next tick after `_resume_ms`.
+        #: Transactional ids with a decided end whose work continues at the first tick after `_resume_ms`.
         self._to_resume: set[str] = set()
         self._resume_ms: int | None = None
         self._next_abort_ms: int | None = None
         self._next_removal_ms: int | None = None
 
     def handle(self, event: Event, now: Now) -> list[Answer | Write | Order]:
-        """The effects of the event: answers, writes and orders."""
+        """Handles an event; returns its effects: answers, writes and orders."""
         effects = self._effects = []
         match event:
             case AddPartitions():
@@ -152,7 +153,7 @@ class TransactionCoordinator:
         return ErrorCode.NONE if expected is None or transaction.is_known(expected) else ErrorCode.PRODUCER_FENCED
 
     def _first(self, event: InitProducer, now: Now) -> None:
-        """The id is unknown: the client that asks becomes its producer, whatever id or epoch it had before."""
+        """Makes a client the producer of an unknown transactional id, whatever producer id or epoch it had before."""
         producer_id = self._take_producer_id()
         if producer_id is None:
             self._answer(event.token, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
@@ -226,8 +227,8 @@ class TransactionCoordinator:
     def verify(
         self, transactional_id: str, producer: Producer, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, ErrorCode]:
-        """For each partition, NONE if it is in the open transaction and TRANSACTION_ABORTABLE if not. Records on their
-        way into the log do not count: a leader checks again when it appends."""
+        """Returns for each partition NONE if it is in the open transaction, TRANSACTION_ABORTABLE if it is not.
+        Records that are still being written do not count: a leader checks again when it appends."""
         transaction = self._known.get(transactional_id)
         error = ErrorCode.NONE
         if transaction is None or transaction.value.producer_id != producer.producer_id:
@@ -242,8 +243,9 @@ class TransactionCoordinator:
         return {key: ErrorCode.NONE if key in known else ErrorCode.TRANSACTION_ABORTABLE for key in partitions}
 
     def _refuse(self, transaction: Transaction | None, producer: Producer, *, fences_first: bool = False) -> ErrorCode:
-        """The error for a request that is refused, or NONE. The progress is checked first, since work under way may be
-        about this producer. With `fences_first` (epochs are not raised) it cannot be, and is checked last."""
+        """Returns the error for a request that is refused, else NONE. The progress is checked first, because current
+        work may be about this producer. With `fences_first` (epochs are not raised) it cannot be, and is checked
+        last."""
         if transaction is None:
             return ErrorCode.INVALID_PRODUCER_ID_MAPPING
         happens = PROGRESS_HAPPENS[REQUEST][transaction.progress]
@@ -252,7 +254,7 @@ class TransactionCoordinator:
             return error
         if transaction.value.producer_id != producer.producer_id:
             return ErrorCode.INVALID_PRODUCER_ID_MAPPING
-        # The last epoch is given to no producer.
+        # No producer ever gets the last epoch.
         if not transaction.value.producer_epoch == producer.epoch < LAST_EPOCH:
             return ErrorCode.PRODUCER_FENCED
         return error
@@ -387,7 +389,7 @@ class TransactionCoordinator:
     # --- time --------------------------------------------------------------------------------------------------------
 
     def next_deadline_ms(self) -> int | None:
-        """The time of the next `Tick`, by the monotonic clock; None if nothing waits for time."""
+        """Returns the time of the next `Tick` in ms of the monotonic clock; None if nothing waits for a time."""
         return min(
             (due for due in (self._resume_ms, self._next_abort_ms, self._next_removal_ms) if due is not None),
             default=None,
@@ -448,10 +450,10 @@ class TransactionCoordinator:
         """Does nothing: no record here belongs to a transaction."""
 
     def replay_end(self, producer_id: int, commits: bool, now: Now) -> None:
-        """As `replay_within`."""
+        """Does nothing, as `replay_within`."""
 
     def finish_replay(self, now: Now) -> None:
-        """The log is read: starts the timers and resumes what was decided."""
+        """Called when the log is read: starts the timers, and continues transactions whose end is decided."""
         self._next_abort_ms = now.monotonic_ms + self._settings.abort_interval_ms
         self._next_removal_ms = now.monotonic_ms + self._settings.remove_interval_ms
         for transaction in self._known.values():
@@ -462,14 +464,14 @@ class TransactionCoordinator:
     # --- reading -----------------------------------------------------------------------------------------------------
 
     def get(self, transactional_id: str) -> TransactionValue | None:
-        """The value of an id; None if the id is not known."""
+        """Returns the value of a transactional id; None if the id is not known."""
         transaction = self._known.get(transactional_id)
         if transaction is None or transaction.value.producer_epoch == NO_PRODUCER_EPOCH:
             return None
         return transaction.value
 
     def all(self) -> list[tuple[str, TransactionValue]]:
-        """Every known id with its value."""
+        """Returns every known transactional id with its value."""
         return [
             (name, transaction.value)
             for name, transaction in self._known.items()
@@ -478,7 +480,7 @@ class TransactionCoordinator:
 
 
 def _takes(transaction: Transaction, event: ProgressEvent) -> bool:
-    """True if the event takes effect with the transaction's progress."""
+    """Returns True if the event takes effect in the transaction's current progress."""
     return PROGRESS_HAPPENS[event][transaction.progress] is GO_ON
 
 
@@ -500,7 +502,7 @@ def _is_of_epoch_before(transaction: Transaction, producer: Producer) -> bool:
 
 
 def _client_error(error: ErrorCode) -> ErrorCode:
-    """As `client_error`; a write that too few replicas have is retriable, too."""
+    """Returns the error for the client, as `client_error`. A write that too few replicas have is retriable, too."""
     return (
         ErrorCode.COORDINATOR_NOT_AVAILABLE
         if error is ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND

@@ -1,4 +1,5 @@
-"""The events of the transaction coordinator and its answers: values only."""
+"""The events that a transaction coordinator receives, and the answers and orders that it gives: plain data, without
+logic."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ class InitProducer(NamedTuple):
 
 
 class AddPartitions(NamedTuple):
-    """Partitions that are about to be written to. `client_version` is 2 where a leader adds them for a client."""
+    """A producer is about to write to these partitions. `client_version` is 2 if a leader adds them for a client."""
 
     token: Token
     transactional_id: str
@@ -86,8 +87,8 @@ class SendMarkers(NamedTuple):
 
 
 class TransactionWrite(NamedTuple):
-    """A record on its way into the log, and what is to be done then. `token` waits for `answer`; None if no request
-    does. `last_epoch` is the previous epoch, which no record has."""
+    """A record that is being written, and the work that follows. The request with this `token` gets `answer`; None if
+    no request waits. `last_epoch` is the previous epoch, which no record holds."""
 
     token: Token | None
     transactional_id: str

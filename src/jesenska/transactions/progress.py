@@ -1,5 +1,5 @@
-"""The progress of the work on a transactional id between its records: one table. No record has it: it is lost in a
-crash, and begins again from the state of the last record (`states`).
+"""The progress of the work on a transactional id between two records: one table. Progress is not written: after a
+crash it begins again from the state of the last record (`states`).
 
     progress   means
     IDLE       nothing is on its way: a request gets the step of its row in `states`
@@ -34,7 +34,7 @@ from jesenska.base.errors import ErrorCode
 
 
 class Progress(IntEnum):
-    """Integers, and names of the module: they are looked up for each request."""
+    """The progress values. They are integers and names of this module, because they are looked up for each request."""
 
     IDLE = auto()
     WRITING = auto()
@@ -45,11 +45,11 @@ class Progress(IntEnum):
 class ProgressEvent(IntEnum):
     """The events in the work on an id."""
 
-    #: A client asks for something.
+    #: A client sends a request about the id.
     REQUEST = auto()
-    #: The times of transactions and ids are looked at.
+    #: Time-outs and expiry are checked.
     TIMES_CHECKED = auto()
-    #: A record leaves for the log.
+    #: A record is sent to the log.
     RECORD_SENT = auto()
     #: The record is in the log. It has no decision.
     RECORD_WRITTEN = auto()
@@ -71,9 +71,9 @@ class ProgressEvent(IntEnum):
 class ProgressStep(Enum):
     """The step for an event that does not change the progress."""
 
-    #: It takes effect.
+    #: The event takes effect.
     GO_ON = auto()
-    #: It has no effect.
+    #: The event has no effect.
     IGNORE = auto()
     CANNOT_HAPPEN = auto()
 

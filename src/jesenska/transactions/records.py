@@ -1,4 +1,4 @@
-"""The records of `__transaction_state`: a transactional id on disk, in Apache Kafka's format.
+"""Encodes and reads the records of `__transaction_state`, which keep transactional ids, in Apache Kafka's format.
 
     key     version 0, INT16   transactional id
     value   version, INT16     producer id and epoch, time-out, state, partitions, times; null: the id is forgotten
@@ -48,7 +48,7 @@ class TransactionLogValue(Message, key=0, versions=(0, 1), flexible=1):
 
 
 class TransactionValue(NamedTuple):
-    """The state of a transactional id: an immutable value."""
+    """The state of a transactional id, as its record holds it. Immutable."""
 
     producer_id: int
     producer_epoch: int
@@ -61,7 +61,7 @@ class TransactionValue(NamedTuple):
     #: The producer id before this one, and the one that follows when the transaction's end is complete.
     previous_producer_id: int = NO_PRODUCER_ID
     next_producer_id: int = NO_PRODUCER_ID
-    #: 2 where the transaction is ended with a raised epoch (KIP-890), else 0.
+    #: 2 if the transaction ends with a raised epoch (KIP-890), else 0.
     client_version: int = 0
 
 
@@ -73,7 +73,7 @@ class TransactionRecord(NamedTuple):
 
 
 def encode_record(record: TransactionRecord, version: int) -> KeyValue:
-    """A record as it is written, its value in that version."""
+    """Encodes a record, with its value in this version."""
     key = _versioned(_KEY_VERSION, TransactionLogKey(transactional_id=record.transactional_id))
     value = record.value
     if value is None:
@@ -101,7 +101,7 @@ def encode_record(record: TransactionRecord, version: int) -> KeyValue:
 
 
 def read_record(key: bytes | None, value: bytes | None) -> TransactionRecord | None:
-    """The content of a record; None for kinds of later releases. CorruptMessageError for bytes that are not a
+    """Decodes a record. Returns None for kinds of later releases; raises CorruptMessageError for bytes that are not a
     record."""
     if key is None or len(key) < 2:
         raise CorruptMessageError(f"a record of {TRANSACTIONS_TOPIC} has no key")

@@ -1,4 +1,4 @@
-"""The settings of the broker that transactions follow."""
+"""The broker settings that the transaction coordinator uses."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class TransactionSettings:
-    """The broker's settings, Kafka's defaults."""
+    """The broker's settings for transactions. The defaults are Kafka's."""
 
     max_timeout_ms: int = 900_000
     id_expiration_ms: int = 604_800_000

@@ -46,7 +46,7 @@ from jesenska.base.errors import ErrorCode
 
 
 class TransactionState(IntEnum):
-    """The values are the numbers in records."""
+    """The states. Their values are the numbers in records."""
 
     EMPTY = 0
     ONGOING = 1
@@ -59,7 +59,7 @@ class TransactionState(IntEnum):
 
     @property
     def label(self) -> str:
-        """The name that requests use."""
+        """Returns the name of the state in requests."""
         return "".join(word.capitalize() for word in self.name.split("_"))
 
 

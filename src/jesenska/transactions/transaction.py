@@ -15,18 +15,19 @@ RAISES_EPOCH = 2
 
 
 class Transaction:
-    """`value` changes when a record is replayed, the rest in between."""
+    """A transactional id in memory. `value` changes only when a record is replayed; the other fields change in
+    between."""
 
     __slots__ = ("awaited", "last_epoch", "progress", "transactional_id", "value")
 
     def __init__(self, transactional_id: str, value: TransactionValue) -> None:
         self.transactional_id = transactional_id
         self.value = value
-        #: The producer's epoch before this one, where it may repeat its request; -1 where it may not.
+        #: The producer's previous epoch, with which it may repeat its last request; -1 if it may not.
         self.last_epoch = NO_PRODUCER_EPOCH
-        #: Changes in `take` alone.
+        #: Changed only by `take`.
         self.progress = Progress.IDLE
-        #: Partitions that lack the marker of the decided end, while markers are on their way.
+        #: Partitions whose end marker is not written yet, while markers are being sent.
         self.awaited: set[TopicPartition] = set()
 
     def take(self, event: ProgressEvent) -> None:
@@ -55,7 +56,7 @@ class Transaction:
     # --- values that may follow --------------------------------------------------------------------------------------
 
     def begun(self, producer: Producer, timeout_ms: int, now_ms: int) -> TransactionValue:
-        """The value when a producer begins."""
+        """Returns the value after a producer has begun."""
         value = self.value
         previous = value.producer_id if producer.producer_id != value.producer_id else value.previous_producer_id
         return TransactionValue(
@@ -71,7 +72,7 @@ class Transaction:
     def added(
         self, step: Step, partitions: frozenset[TopicPartition], client_version: int, now_ms: int
     ) -> TransactionValue:
-        """The value with more partitions; `ADD_FIRST` begins the transaction."""
+        """Returns the value with more partitions; `ADD_FIRST` begins the transaction."""
         value = self.value
         return value._replace(
             state=LEADS_TO[step],
@@ -84,7 +85,7 @@ class Transaction:
     def prepared(
         self, step: Step, epoch: int, next_producer_id: int, client_version: int, now_ms: int
     ) -> TransactionValue:
-        """The value when the end is decided, with the epoch of its markers."""
+        """Returns the value after the end is decided, with the epoch of its markers."""
         value = self.value
         return value._replace(
             producer_epoch=epoch,
@@ -97,8 +98,8 @@ class Transaction:
 
 
 def completed(value: TransactionValue, now_ms: int) -> TransactionValue:
-    """The value when every marker of the end in `value` is written. If the epochs of its producer id are used up, the
-    next id takes effect."""
+    """Returns the value after every marker of the end is written. If the epochs of the producer id are used up, the
+    next producer id takes effect."""
     turns = value.next_producer_id != NO_PRODUCER_ID
     step = HAPPENS[Asked.MARKED][value.state]
     assert isinstance(step, Step), "no error is answered to markers"

@@ -1,7 +1,7 @@
-"""This broker's part in the election of a controller, on its store: it carries out the effects of
-`controller.controller_election` and brings it their outcomes.
+"""Takes part in the election of a controller for this broker: carries out the effects of
+`controller.controller_election` in the tree, and passes their outcomes back as events.
 
-    begin     this broker is controller of an epoch: the runtime of the controller says when it has begun (`began`)
+    begin     this broker is controller of an epoch; the controller's runtime calls `began` when it is ready
     end       it is no longer controller
     follow    another broker is controller
 
@@ -48,22 +48,23 @@ logger = logging.getLogger(__name__)
 
 
 class Elected(Protocol):
-    """Runs the controller of this broker, and knows which broker is controller. The methods are called on the loop,
-    and return at once."""
+    """The part of the broker that runs the controller, and knows which broker is controller. The methods are called on
+    the loop, and return at once."""
 
     def begin(self, epoch: int, epoch_version: int) -> None:
-        """This broker is controller; `Candidacy.began` is to be called when it has begun, or cannot. The version is
-        that of the epoch's node."""
+        """Called when this broker is elected controller. Must lead to a call of `Candidacy.began`, when the controller
+        is ready or has failed. `epoch_version` is the version of the node that holds the epoch."""
 
     def end(self, epoch: int) -> None:
-        """This broker is no longer controller, even if it had not begun."""
+        """Called when this broker is no longer controller, even if `Candidacy.began` was not called yet."""
 
     def follow(self, broker_id: int) -> None:
-        """That broker is controller."""
+        """Called when the broker with this id is controller."""
 
 
 class Candidacy:
-    """The candidacy of one broker, on the running loop. A session has begun when the broker is registered in it."""
+    """The candidacy of one broker, on the running loop. A session of the tree counts as begun when the broker is
+    registered in it."""
 
     def __init__(self, store: Store, broker_id: int, clock: Clock, elected: Elected) -> None:
         self._store = store
@@ -81,22 +82,23 @@ class Candidacy:
         self._closed = False
 
     def session_began(self) -> None:
-        """There is a session, in which this broker is registered and has no other nodes in the tree."""
+        """Called when there is a session in which this broker is registered, and in which it has no other nodes."""
         self._tell(SessionBegan())
 
     def session_ended(self) -> None:
         self._tell(SessionEnded())
 
     def began(self, epoch: int, is_done: bool) -> None:
-        """The controller of that epoch has begun, or cannot: then another broker may be controller."""
+        """Called when the controller of that epoch is ready (`is_done`), or has failed: then another broker may be
+        controller."""
         self._tell(Began(epoch, is_done))
 
     def fenced(self, epoch: int) -> None:
-        """A write in that epoch was refused, since there is a newer one."""
+        """Called when a write in that epoch was refused, because there is a newer epoch."""
         self._tell(Fenced(epoch))
 
     async def close(self) -> None:
-        """Takes part no longer. The place goes with the session."""
+        """Ends the candidacy. If this broker is controller, its node in the tree goes when the session ends."""
         self._closed = True
         for timer in self._timers:
             timer.cancel()
@@ -186,4 +188,4 @@ class Candidacy:
             if stat.ephemeral_owner == self._store.session_id:
                 await self._store.delete(paths.CONTROLLER, stat.version)
         except (NoNodeError, BadVersionError):
-            pass  # it is not ours any more
+            pass  # another broker has the node by now

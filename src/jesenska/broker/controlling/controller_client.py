@@ -1,5 +1,6 @@
-"""The handlers' requests to the controller: topics created, expanded, deleted, settings changed, leaders elected. Each
-returns when it is done and seen by clients; KafkaError with the code and sentence of the answer if it is refused."""
+"""Passes the requests of handlers to the controller: to create, expand or delete topics, change settings, elect
+leaders. Each method returns when the change is done and clients can see it. If the controller refuses, the method
+raises KafkaError with the code and sentence for the answer."""
 
 from __future__ import annotations
 
@@ -40,7 +41,8 @@ from jesenska.wire.messages.k19_create_topics import (
 
 logger = logging.getLogger(__name__)
 
-#: How long the controller may take to create a topic automatically, and then to send it to this broker.
+#: How long the controller may take to create a topic automatically. Then: how long it may take to send the topic to
+#: this broker, and the pause between two looks for it.
 _CREATION_SECONDS: Final = 30.0
 _SHOWN_SECONDS: Final = 5.0
 _LOOK_SECONDS: Final = 0.005
@@ -51,8 +53,8 @@ SettingsChange = Sequence[ConfigOp] | Mapping[str, str | None]
 
 
 class ControllerClient:
-    """Changes to the topics of the cluster. Methods that only a controller can do raise NotControllerError if another
-    broker is controller."""
+    """Changes topics, settings and leaders of the cluster. Methods that only a controller can carry out raise
+    NotControllerError if another broker is controller."""
 
     def __init__(
         self, core: SharedParts, controllership: Controllership, settings: SettingsRuntime, peers: Peers
@@ -61,7 +63,7 @@ class ControllerClient:
         self._controllership = controllership
         self._settings = settings
         self._peers = peers
-        #: Topics that the controller, another broker, is being asked for.
+        #: The topics that another broker, the controller, is creating for this broker now.
         self._asked_for: dict[str, asyncio.Future[None]] = {}
 
     @property
@@ -70,20 +72,21 @@ class ControllerClient:
 
     @property
     def facts(self) -> ControllerContext:
-        """The controller's view of the tree. Read only."""
+        """The controller's knowledge of the tree. For reading only."""
         return self._controllership.runtime.controller.context
 
     async def _ask(self, make: Callable[[int], Event]) -> Any:
         return await self._controllership.runtime.ask(make)
 
     async def create(self, wanted: TopicCreation, *, validate_only: bool = False) -> tuple[TopicPlan, Topic | None]:
-        """Creates a topic; returns its plan, and the topic unless it was only validated, or is gone again."""
+        """Creates a topic. Returns its plan, and the topic; None in its place if it was only validated, or is deleted
+        again."""
         plan: TopicPlan = await self._ask(lambda token: CreateTopic(token, wanted, validate_only))
         return plan, None if validate_only else self._core.view.topics.get(wanted.name)
 
     async def create_automatically(self, name: str) -> None:
         """Creates a topic that a client asked for, with the broker's defaults, or with those of internal topics. If
-        another broker is controller, it is asked; LeaderNotAvailableError if that fails."""
+        another broker is controller, this broker asks it; raises LeaderNotAvailableError if that fails."""
         wanted = automatic_topic(name, self._core.config, len(self._core.view.brokers))
         if self.is_controller:
             plan, _ = await self.create(wanted)
@@ -131,20 +134,21 @@ class ControllerClient:
         await self._ask(lambda token: ExpandTopic(token, name, count, assignments, validate_only))
 
     async def delete(self, name: str) -> None:
-        """Deletes a topic: gone from the view at once, its files after file.delete.delay.ms."""
+        """Deletes a topic. Clients do not see it any more; its files are deleted after file.delete.delay.ms."""
         await self._ask(lambda token: DeleteTopic(token, name))
 
     async def elect_uncleanly(self, name: str, number: int) -> bool:
-        """Elects a replica that is not in the ISR, if the partition has no leader and one is up. False if there is
-        still no leader."""
+        """Elects a replica outside the ISR, if the partition has no leader and such a replica is up. Returns False if
+        there is still no leader."""
         elected: bool = await self._ask(lambda token: ElectUncleanly(token, TopicPartition(name, number)))
         return elected
 
     async def elect_preferred(
         self, topic_partitions: Sequence[TopicPartition] | None
     ) -> Mapping[TopicPartition, type[KafkaError] | None]:
-        """Elects the first replica of these partitions (None: of all). Returns the error of each partition for which
-        that was not done, None for the rest; for all partitions, those that it led already are left out."""
+        """Elects the preferred (first) replica as leader of these partitions; None means all partitions. Returns for
+        each partition the error, or None if the replica was elected. If all were asked for, partitions that their
+        preferred replica leads already are left out."""
         asked = None if topic_partitions is None else tuple(topic_partitions)
         errors: Mapping[TopicPartition, type[KafkaError] | None] = await self._ask(
             lambda token: ElectPreferred(token, asked)
@@ -152,8 +156,8 @@ class ControllerClient:
         return errors
 
     async def propose_isr(self, make: Callable[[int], IsrProposed]) -> PartitionView:
-        """The state of a partition after its leader has proposed another ISR, by the event that `make` makes of a
-        token; KafkaError with the code of the answer if that is refused."""
+        """Proposes an ISR with the event that `make` creates for a token. Returns the state of the partition after
+        that. Raises KafkaError with the code for the answer if the proposal is refused."""
         stands: PartitionView = await self._ask(make)
         return stands
 
@@ -178,7 +182,7 @@ class ControllerClient:
         await self._settings.ask(lambda token: AlterTopicSettings(token, name, change, validate_only))
 
     async def alter_broker(self, resource: str, change: SettingsChange, *, validate_only: bool) -> None:
-        """The same for this broker, or for every broker (the empty name)."""
+        """Changes the settings of this broker, or of every broker (empty name)."""
         await self._settings.ask(lambda token: AlterBrokerSettings(token, resource, change, validate_only))
 
 
@@ -193,7 +197,7 @@ def _request(wanted: TopicCreation) -> CreateTopicsRequest:
 
 
 def as_kafka_error(error: Exception) -> KafkaError:
-    """The error for the answer; for an error without a code UnknownServerError."""
+    """Returns the error for the answer: the error itself if it has a Kafka code, else UnknownServerError."""
     if isinstance(error, KafkaError):
         return error
     logger.error("an administrative request failed", exc_info=error)

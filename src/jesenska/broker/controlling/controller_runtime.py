@@ -1,10 +1,10 @@
-"""Runs the controller while this broker is controller.
+"""Runs the controller while this broker is controller: carries out the effects that it returns.
 
 LeaderAndIsr, StopReplica, UpdateMetadata
-                  to this broker: done one after the other (`order_receiver`)
-                  to another one: sent to it (`order_sender`)
-OffsetsForgotten  done by this broker
-Answer            after every earlier effect is done here: an answered client finds it done"""
+                  for this broker: carried out one after the other (`order_receiver`)
+                  for another broker: sent to it (`order_sender`)
+OffsetsForgotten  carried out by this broker
+Answer            sent when all earlier effects are carried out here, so that the client finds its change done"""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ ToBroker = LeaderAndIsr | StopReplica | UpdateMetadata
 
 
 class ControllerRuntime(EffectsRuntime):
-    """The runtime of one controllership. `fenced` is called when there is a newer controller."""
+    """Runs the controller from one election to the end of its term. `fenced` is called when there is a newer
+    controller."""
 
     def __init__(
         self,
@@ -62,7 +63,7 @@ class ControllerRuntime(EffectsRuntime):
         self._fenced = fenced
         self._orders: deque[ToBroker | OffsetsForgotten | Answer] = deque()
         self._working: asyncio.Task[None] | None = None
-        #: By broker, each with the broker's registration.
+        #: The sender for each broker, with the broker epoch of its registration.
         self._senders: dict[int, tuple[int, OrderSender]] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._balancing: asyncio.TimerHandle | None = None
@@ -138,7 +139,7 @@ class ControllerRuntime(EffectsRuntime):
             self._working = None
 
     async def _carry_out_here(self, order: ToBroker) -> None:
-        """Repeats an order until it is carried out, as for other brokers (`order_sender`)."""
+        """Carries out an order here; repeats it after an error, as `order_sender` does for other brokers."""
         while True:
             try:
                 await self._carry_out_once(order)
@@ -182,7 +183,7 @@ class ControllerRuntime(EffectsRuntime):
         broker_id = order.broker_id
         node = self.controller.context.brokers.get(broker_id)
         if node is None:
-            return  # it is gone, and gets everything when it is back
+            return  # the broker is down, and gets all its orders when it is up again
         orderer = self._orderer(broker_id)
         known = self._senders.get(broker_id)
         if known is not None and known[0] != orderer.broker_epoch:

@@ -1,5 +1,5 @@
-"""The controllership of this broker: a controller exists from an election to the end of its term (`candidacy`), and
-begins with the content of the tree."""
+"""Starts a controller when this broker is elected (`candidacy`), with the content of the tree, and ends it when its
+term is over."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ logger = logging.getLogger(__name__)
 
 
 class Controllership:
-    """The controllership of one broker, on the running loop. `config` is the broker's settings in its files; `facts`
-    gives the content of the tree."""
+    """The controllership of one broker, on the running loop. `config` holds the settings in the broker's files;
+    `facts` reads the content of the tree."""
 
     def __init__(
         self,
@@ -55,14 +55,14 @@ class Controllership:
         self._runtime: ControllerRuntime | None = None
         self._beginning: asyncio.Task[None] | None = None
         self._ending: set[asyncio.Task[None]] = set()
-        #: The controller, as last seen in the tree; -1 while it is not known.
+        #: The broker id of the controller, as last seen in the tree; -1 while it is not known.
         self.controller_id = -1
         #: Set while a controller is known.
         self.is_settled = asyncio.Event()
 
     @property
     def runtime(self) -> ControllerRuntime:
-        """The runtime of the controller; NotControllerError if another broker is controller."""
+        """The runtime of the controller. Raises NotControllerError if this broker is not controller."""
         if self._runtime is None:
             raise NotControllerError
         return self._runtime
@@ -86,7 +86,7 @@ class Controllership:
         runtime: ControllerRuntime | None = None
         try:
             facts = await self._until_reached(self._facts)
-            # Brokers come as their nodes are looked at.
+            # The controller learns the brokers when it looks at their nodes.
             facts.brokers.clear()
             facts.controller_epoch, facts.controller_epoch_version = epoch, epoch_version
             core = self._core
@@ -120,7 +120,7 @@ class Controllership:
         self._runtime = runtime
         self.controller_id = self._core.broker_id
         self.is_settled.set()
-        # In this order: topics are elected leaders for the brokers that are there.
+        # Brokers first: leaders are elected among the brokers that are known then.
         runtime.submit(Look(paths.BROKER_IDS))
         if self._home.is_shared:
             runtime.submit(Look(EVERYTHING))
@@ -146,7 +146,7 @@ class Controllership:
     # --- the end -----------------------------------------------------------------------------------------------------
 
     def stop_watching(self) -> None:
-        """Changes of others in the tree are ignored from now on; requests are still answered."""
+        """Ignores changes in the tree by other brokers and tools from now on. Requests are still answered."""
         if self._runtime is not None:
             self._runtime.stop_watching()
 
@@ -156,7 +156,7 @@ class Controllership:
             task.add_done_callback(self._ending.discard)
 
     async def close(self) -> None:
-        """Ends the current work. The place goes with the session."""
+        """Ends the current work. If this broker is controller, its node in the tree goes when the session ends."""
         await self.candidacy.close()
         if self._beginning is not None:
             self._beginning.cancel()

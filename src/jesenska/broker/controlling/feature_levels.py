@@ -1,8 +1,8 @@
-"""Decides if the level of a feature may change, with the sentences that Apache Kafka 4.3.1 answers.
+"""Decides whether the level of a feature may change. The error messages are those of Apache Kafka 4.3.1.
 
-The current level is the one in force, 0 for a feature that is not in force. A broker offers levels up to its highest;
-one that does not name a feature offers 0. A level goes up with an upgrade and down with a downgrade, safe or not: no
-feature here loses anything on its way down."""
+The current level of a feature that is not in use is 0. A broker offers the levels up to its highest; a broker that
+does not name a feature offers 0. An upgrade raises the level. A downgrade lowers it, safe or unsafe: no feature of
+this software loses data when its level is lowered."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class Update:
 
 
 def refusal(update: Update, current: Mapping[str, int], offered: Mapping[str, Mapping[int, int]]) -> str | None:
-    """The reason why the update is refused; None if it is accepted. `current`: the level of each feature that this
-    software knows. `offered`: of each of them the highest level of each broker."""
+    """Returns the reason why the update is refused; None if it is accepted. `current`: the level of each feature that
+    this software knows. `offered`: for each of these features, the highest level that each broker offers."""
     why = _why(update, current.get(update.feature), offered.get(update.feature, {}))
     if why is None:
         return None

@@ -1,15 +1,16 @@
-"""The features that this cluster has, as clients read them in ApiVersions (KIP-584).
+"""The features of this cluster and their levels, as clients read them in ApiVersions (KIP-584).
 
-    transaction.version   1: records of transactional ids may have tagged fields; 2: clients have their epochs raised
-                          with each transaction, and leaders add partitions to transactions for them (KIP-890)
+    transaction.version   1: records of transactional ids may have tagged fields; 2: the producer epoch is raised with
+                          each transaction, and leaders add partitions to transactions for clients (KIP-890)
 
-The level in force is the highest that every registered broker offers, unless UpdateFeatures has set a limit below
-that. So a broker of Apache Kafka 3.9, which offers none, lowers it to 0 while it is there. Limits are in the node
-`/feature`, in a field of our own: brokers of Apache Kafka exit if that node names a finalised feature that they do not
-know.
+The current level is the highest that every registered broker offers, unless UpdateFeatures has set a lower limit. So a
+broker of Apache Kafka 3.9, which offers no level, lowers it to 0 as long as it is registered. Limits are kept in the
+node `/feature`, in a field that only jesenska reads: brokers of Apache Kafka exit if this node names a finalized
+feature that they do not know.
 
-The epoch is the tree's number of the last change, of the brokers or of that node: the same for every broker, and
-larger with each change, so that clients know which of two answers is newer. A broker looks when a watch fires.
+The epoch of the features is the tree's number (zxid) of the last change to the registered brokers or to the node
+`/feature`. It is the same for every broker, and larger after each change, so that clients know which of two answers is
+newer. A broker reads the nodes again when a watch fires.
 
 A mover.
 """
@@ -42,27 +43,27 @@ class Features:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        #: The cluster's level of the feature; 0 until the tree has been looked at.
+        #: The cluster's level of transaction.version; 0 until the tree has been read.
         self.transaction_version = 0
-        #: -1 until the tree has been looked at.
+        #: The epoch of the features; -1 until the tree has been read.
         self.epoch = -1
         #: The level that each registered broker offers, and the limits that were set.
         self._offered: dict[int, int] = {}
         self._limits: dict[str, int] = {}
-        #: The version of the node with these limits.
+        #: The version of the node that holds the limits.
         self._limits_version = ANY_VERSION
         self._looking: asyncio.Task[None] | None = None
         self._again = False
         self._closed = False
 
     async def begin(self) -> None:
-        """Looks for the first time; TreeError. From then on it looks when brokers come or go, when a limit is set, and
-        after the tree was out of reach."""
+        """Reads the features for the first time; raises TreeError. From then on they are read again when brokers come
+        or go, when a limit is set, and after the tree was out of reach."""
         await self._look()
         self._store.on_state(self._entered)
 
     def look(self) -> None:
-        """Looks once more, soon; not while the broker stops."""
+        """Reads the features again soon, unless the broker stops."""
         if self._closed:
             return
         if self._looking is not None and not self._looking.done():
@@ -77,8 +78,8 @@ class Features:
             await asyncio.gather(self._looking, return_exceptions=True)
 
     async def update(self, updates: Sequence[Update], *, validate_only: bool) -> None:
-        """Sets levels, all or none; this broker knows them when it returns, other brokers soon after.
-        InvalidUpdateVersionError with the reason for the first that is refused; TreeError."""
+        """Sets levels, all or none. This broker knows them when the method returns, other brokers soon after. Raises
+        InvalidUpdateVersionError with the reason for the first level that is refused; TreeError."""
         while True:
             await self._look()
             levels = {TRANSACTION_VERSION: self.transaction_version}
@@ -98,7 +99,7 @@ class Features:
             try:
                 await self._store.set(paths.FEATURE, encode_feature(limits), version)
             except BadVersionError:
-                continue  # another broker has set one
+                continue  # another broker has set a limit meanwhile
             await self._look()
             return
 
@@ -131,12 +132,12 @@ class Features:
             offered[int(name)] = transaction_level_of(data)
         limits: Mapping[str, int] = {}
         changed, version = brokers.pzxid, ANY_VERSION
-        # Also if there is no such node yet: the watch fires when it is created.
+        # The watch is set even if there is no such node yet: it fires when the node is created.
         if await self._store.exists(paths.FEATURE, self._changed) is not None:
             data, stat = await self._store.get(paths.FEATURE)
             limits, changed, version = decode_feature_limits(data), max(changed, stat.mzxid), stat.version
         if changed < self.epoch:
-            return  # another look was later
+            return  # a later read has finished before this one
         level = min(
             limits.get(TRANSACTION_VERSION, SUPPORTED[TRANSACTION_VERSION][1]), min(offered.values(), default=0)
         )
@@ -147,7 +148,7 @@ class Features:
 
 
 def transaction_level_of(registration: bytes) -> int:
-    """The highest level of transaction.version that a broker's node offers; 0 if it does not name the feature."""
+    """Returns the highest level of transaction.version that a broker's node offers; 0 if the node does not name it."""
     try:
         found = json.loads(registration)["features"][TRANSACTION_VERSION]["max_version"]
     except (ValueError, KeyError, TypeError, RecursionError):

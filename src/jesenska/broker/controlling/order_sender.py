@@ -1,5 +1,5 @@
-"""Sends one broker the controller's orders, over a separate connection: one request at a time, repeated until it is
-answered. Orders that come meanwhile are merged (`controller.orders.queue`).
+"""Sends the controller's orders to one broker, over a connection of its own. One request is sent at a time, and
+repeated until it is answered. Orders that come meanwhile are merged (`controller.orders.queue`).
 
     answered                      the controller gets an event for each order in the request
     not answered, another error   sent again after a pause, over a new connection. A registered broker that was not
@@ -45,18 +45,18 @@ logger = logging.getLogger(__name__)
 
 Answer = TypeVar("Answer", LeaderAndIsrResponse, StopReplicaResponse, UpdateMetadataResponse)
 
-#: A broker that has gone is registered until its session ends. A longer failure has another cause.
+#: A broker that has stopped stays registered until its session ends. A failure that lasts longer has another cause.
 _WARNED_AFTER_SECONDS: Final = 10.0
 #: Partitions in one request: both sides are busy while it is made and read.
 _PARTITIONS_AT_ONCE: Final = 500
 _FINAL: Final = (ErrorCode.STALE_CONTROLLER_EPOCH, ErrorCode.STALE_BROKER_EPOCH)
-#: A broker that answers this about a partition has no log of it: its disk prevents it, or it has data of an earlier
-#: topic of that name. Its own messages say which, and the remedy. It gets the order again when it comes again.
+#: The errors of a broker that has no log of a partition: its disk has failed, or it has data of an earlier topic of
+#: that name. The broker's own log says which, and the remedy. It gets the order again when it registers again.
 WITHOUT_LOG: Final = (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.INCONSISTENT_TOPIC_ID)
 
 
 class _RefusedError(Exception):
-    """Nothing more may be sent to the broker."""
+    """The broker has answered that nothing more may be sent to it."""
 
     def __init__(self, code: int) -> None:
         super().__init__(code)
@@ -64,8 +64,8 @@ class _RefusedError(Exception):
 
 
 class OrderSender(PeerTask):
-    """Sends the orders to one broker, in one epoch of the controller and one registration of the broker; on the
-    running loop. `brokers` gives all brokers that are up, `offline` the replicas that they cannot read, and
+    """Sends the orders to one broker, for one epoch of the controller and one registration of the broker; on the
+    running loop. `brokers` returns all brokers that are up, `offline` the replicas that cannot be read.
     `listener_name` is the listener between brokers."""
 
     def __init__(
@@ -95,7 +95,7 @@ class OrderSender(PeerTask):
         self._timeout_seconds = timeout_seconds
         self._warned_after_seconds = warned_after_seconds
         self._queue = OrderQueue()
-        #: The beginning of the failures; None if the last request was taken.
+        #: The loop's time at which requests began to fail; None if the last request succeeded.
         self._failing_since: float | None = None
 
     def put(self, order: LeaderAndIsr | UpdateMetadata | StopReplica) -> None:
@@ -197,7 +197,7 @@ class OrderSender(PeerTask):
             self._answered(StopReplicaDone(order.number, self.broker_id, error))
 
     async def _ask(self, channel: Channel, message: Message, response: type[Answer], version: int) -> Answer:
-        """The answer of a broker that has taken the request. _RefusedError if nothing more may be sent to that broker,
+        """Sends a request and returns its answer. Raises _RefusedError if nothing more may be sent to that broker,
         KafkaError if the request must be repeated."""
         answer = await channel.request(message, response, timeout_seconds=self._timeout_seconds, at_most=version)
         if answer.error_code in _FINAL:
@@ -207,7 +207,7 @@ class OrderSender(PeerTask):
         return answer
 
     def _leaders(self) -> dict[int, tuple[str, int]]:
-        """The host and port at which other brokers reach each broker."""
+        """Returns the host and port at which other brokers reach each broker, by broker id."""
         found = {}
         for broker_id, node in self._brokers().items():
             for item in node.endpoints:
@@ -217,8 +217,8 @@ class OrderSender(PeerTask):
 
 
 def in_pieces(topics: Sequence[TopicPartitions], at_once: int = _PARTITIONS_AT_ONCE) -> list[list[TopicPartitions]]:
-    """The topics in pieces of so many partitions, each topic in one piece if possible; one empty piece for no
-    topics."""
+    """Divides topics into pieces of at most `at_once` partitions. A topic is in one piece if possible. Returns one
+    empty piece if there are no topics."""
     pieces: list[list[TopicPartitions]] = [[]]
     room = at_once
     for topic, numbers in topics:

@@ -1,15 +1,17 @@
-"""A broker's registration in the tree: its node under /brokers/ids, while its session lives, and with it its part in
-the election of a controller.
+"""Registers a broker in the tree: keeps its node under /brokers/ids as long as its session lives. A registered broker
+takes part in the election of a controller.
 
-    free            no other broker has this broker's addresses, nor its id if its directories are new: checked before
-                    anything is written. Nodes of an earlier session are waited for, as long as such a session may live
-    join            registered, once its logs are recovered; with the same wait. Then it takes part in the election
-    renew           the same with another session, without a wait: another broker that has the place meanwhile keeps
-                    it, and it is tried again
-    got_replicas    a controller has sent this broker its replicas: its crash is dealt with, and is removed from its
-                    node
+    require_free    checks, before anything is written, that no other broker has this broker's addresses, nor its id if
+                    its directories are new. Waits until nodes of an earlier session are gone, as long as such a
+                    session may live
+    join            registers the broker once its logs are recovered; waits in the same manner
+    renew           registers the broker in another session, without a wait. If another broker has the id meanwhile,
+                    that broker keeps it, and this one tries again
+    got_replicas    removes the mark of a crash from the broker's node: a controller has dealt with the crash when it
+                    has sent this broker its replicas
 
-Each registration has a number, the broker's epoch (KIP-380): a controller's orders for an earlier one are refused."""
+Each registration has a number, the broker epoch (KIP-380): orders of a controller for an earlier registration are
+refused."""
 
 from __future__ import annotations
 
@@ -33,13 +35,14 @@ from jesenska.metadata.watches import WatchEvent
 logger = logging.getLogger(__name__)
 
 Progress = Callable[[str], None]
-#: A server checks its sessions from time to time: an ended one may remain for so long (ZooKeeper's tick is 2 or 3 s).
+#: How long a session that has ended may remain: a server checks its sessions only at each tick (ZooKeeper: 2 or 3 s).
 _LATE_SECONDS = 4.0
 
 
 class Registration:
-    """The registration of one broker, on the running loop. `node` tells if the broker has crashed; `orders` are obeyed
-    for the current registration; `begin` is awaited between each registration and its part in the election."""
+    """The registration of one broker, on the running loop. `node` is the content of the broker's node, with the mark
+    of a crash. `orders` obeys orders for the current registration only. `begin` is awaited after each registration,
+    before the broker takes part in the election."""
 
     def __init__(
         self,
@@ -65,11 +68,11 @@ class Registration:
 
     @property
     def broker_epoch(self) -> int:
-        """The number of the change that made the node; -1 while there is none."""
+        """The broker epoch: the number (zxid) of the change that created the node; -1 while there is no node."""
         return self._orders.broker_epoch
 
     async def join(self, on_progress: Progress | None = None) -> None:
-        """Registers the broker. JesenskaError with one sentence if another broker has the id; TreeError."""
+        """Registers the broker. Raises JesenskaError with one sentence if another broker has the id; TreeError."""
         ends = _end_of_patience(self._clock, self._session_timeout_ms)
         while self.broker_epoch < 0:
             try:
@@ -81,7 +84,7 @@ class Registration:
                     raise JesenskaError(str(error)) from error
 
     async def renew(self) -> None:
-        """Registers the broker in a new session. ConnectionLossError if another broker still has the place."""
+        """Registers the broker in a new session. Raises ConnectionLossError if another broker still has the id."""
         try:
             await self._register()
         except BrokerIdTaken as error:
@@ -96,7 +99,7 @@ class Registration:
         self._candidacy.session_began()
 
     async def got_replicas(self, broker_epoch: int) -> None:
-        """A controller has sent this registration its replicas."""
+        """Removes the mark of a crash from the node, because a controller has sent this registration its replicas."""
         if not self._node.crashed or broker_epoch != self.broker_epoch:
             return
         self._node = node = replace(self._node, crashed=False)
@@ -105,7 +108,7 @@ class Registration:
             if stat is not None and stat.czxid == broker_epoch:
                 await self._store.set(paths.broker(self._broker_id), node.encode(), stat.version)
         except TreeError as error:
-            # A later controller takes it for crashed again, which only costs elections.
+            # A later controller treats this broker as crashed again, which only costs elections.
             logger.info("that broker %d crashed stays in its node: %s", self._broker_id, error)
 
     def _entered(self, state: SessionState) -> None:
@@ -124,8 +127,8 @@ async def require_free(
     *,
     is_new: bool,
 ) -> None:
-    """Returns when no other broker has one of these addresses, nor this id if the broker `is_new` (none of its
-    directories has been used by it before). JesenskaError with one sentence if another broker keeps it; TreeError.
+    """Waits until no other broker has one of these addresses, nor this id if the broker `is_new` (it has used none of
+    its directories before). Raises JesenskaError with one sentence if another broker keeps them; TreeError.
 
     With two brokers at one address a controller would send the orders for one to the other."""
     ends = _end_of_patience(clock, session_timeout_ms)
@@ -158,7 +161,7 @@ def _end_of_patience(clock: Clock, session_timeout_ms: int) -> float:
 
 
 async def _wait_until_gone(store: Store, clock: Clock, path: str, ends: float, on_progress: Progress | None) -> bool:
-    """Waits until a node is deleted; False if it is still there at that time of the monotonic clock."""
+    """Waits until a node is deleted. Returns False if it still exists at `ends` (seconds of the monotonic clock)."""
     gone = asyncio.Event()
 
     def changed(_: WatchEvent) -> None:

@@ -1,12 +1,14 @@
-"""A topic whose partitions' leaders are coordinators: of groups, or of transactions. It starts and ends shards with
-the topic and its leaders, and finds the shard of a key.
+"""An internal topic whose partitions keep the state of coordinators, of groups or of transactions. The leader of a
+partition is the coordinator of all keys (group ids or transactional ids) that the partition keeps. This module starts
+and ends the shards of the coordinator on this broker, and finds the shard of a key.
 
-Each partition that this broker leads has a shard, which `coordination.runtime` runs. The topic is made when the first
-client asks for a coordinator.
+Each partition that this broker leads has a shard, which `coordination.runtime` runs. The topic is created when the
+first client asks for a coordinator.
 
-The partition of a key follows from the number of partitions that the topic had in the tree when it came here: orders
-may name only some of them first. More partitions change nothing until the next start, as in Kafka. When the topic is
-deleted, its shards end, and waiting requests are answered NOT_COORDINATOR.
+The partition of a key is computed from the number of partitions that the topic had in the tree when this broker first
+heard of it, because orders may name only some of the partitions first. Partitions that are added later have no effect
+until the next start, as in Kafka. When the topic is deleted, its shards end, and waiting requests are answered
+NOT_COORDINATOR.
 """
 
 from __future__ import annotations
@@ -48,13 +50,13 @@ class CoordinatedTopic(Generic[S]):
         self._store = store
         self._create_topic = create_topic
         self._runtime = Runtime(tenant, Reading(core.pool.executor, core.read_region), core.clock)
-        #: The number of partitions of the topic when it was taken over; None while it is not here.
+        #: The number of partitions of the topic when this broker first heard of it; None while there is no topic.
         self._partition_count: int | None = None
 
     # --- coming and going --------------------------------------------------------------------------------------------
 
     async def ensure_topic(self) -> Topic:
-        """The topic, made if it is not there; CoordinatorNotAvailableError if it cannot be."""
+        """Returns the topic; creates it if it does not exist. Raises CoordinatorNotAvailableError if that fails."""
         name = self.topic_name
         topic = self._core.view.topics.get(name)
         if topic is None:
@@ -72,8 +74,8 @@ class CoordinatedTopic(Generic[S]):
         return topic
 
     async def count_partitions(self) -> None:
-        """Reads the number of the topic's partitions in the tree, if it is not known; TreeError if the tree cannot be
-        reached."""
+        """Reads the number of the topic's partitions from the tree, if it is not known. Raises TreeError if the tree
+        cannot be reached."""
         if self._partition_count is not None:
             return
         try:
@@ -83,7 +85,7 @@ class CoordinatedTopic(Generic[S]):
         self._partition_count = len(TopicNode.decode(data).replicas)
 
     def take_over(self, topic: Topic | None = None) -> None:
-        """Runs a shard for every partition of the topic that is led here, and for no other."""
+        """Runs a shard for every partition of the topic that this broker leads, and ends all others."""
         topic = topic or self._core.view.topics.get(self.topic_name)
         events = list(self._events_for_new())
         if topic is None:
@@ -98,7 +100,7 @@ class CoordinatedTopic(Generic[S]):
                 self._resign(number)
 
     def give_up(self) -> None:
-        """The topic is gone: waiting requests are answered NOT_COORDINATOR, and nothing is kept."""
+        """Ends all shards, because the topic is gone. Waiting requests are answered NOT_COORDINATOR."""
         count, self._partition_count = self._partition_count, None
         for number in range(count or 0):
             self._resign(number)
@@ -107,21 +109,21 @@ class CoordinatedTopic(Generic[S]):
         self._runtime.resign(number)
 
     def _events_for_new(self) -> Iterable[Any]:
-        """Events for the shards of the first take-over."""
+        """Returns the events that new shards get first. Subclasses override this."""
         return ()
 
     def topic_deleted(self, topic: str) -> None:
-        """Another topic is gone."""
+        """Called when another topic is gone. Does nothing; subclasses override this."""
 
     # --- what is asked -----------------------------------------------------------------------------------------------
 
     def shard_of(self, key: str) -> S:
-        """The shard that keeps a key, for reading. NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE or
-        COORDINATOR_LOAD_IN_PROGRESS if it is not ready."""
+        """Returns the shard that keeps a key, for reading. Raises NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE or
+        COORDINATOR_LOAD_IN_PROGRESS if the shard is not ready."""
         return self._runtime.shard(self.partition_for(key))
 
     def leader_for(self, key: str) -> int:
-        """The leader of the partition that keeps a key; -1 if there is none."""
+        """Returns the broker id of the leader of the partition that keeps a key; -1 if there is no leader."""
         topic = self._core.view.topics.get(self.topic_name)
         if topic is None or self._partition_count is None:
             return -1
@@ -129,21 +131,22 @@ class CoordinatedTopic(Generic[S]):
         return topic.partitions[number].leader if number < len(topic.partitions) else -1
 
     def shards(self) -> list[S]:
-        """Every shard that is ready; COORDINATOR_LOAD_IN_PROGRESS while one is loaded. A shard whose log cannot be
-        read is left out."""
+        """Returns every shard that is ready. Raises COORDINATOR_LOAD_IN_PROGRESS while a shard is being loaded. A
+        shard whose log cannot be read is left out."""
         return self._runtime.shards()
 
     def submit(self, key: str, make: Callable[[Token], Any], reply: Callable[[Any], None]) -> None:
-        """Passes the shard of a key the event that `make` makes of a token; `reply` is called with the answer.
-        KafkaError if there is none."""
+        """Passes the shard of a key the event that `make` creates for a token; `reply` is called with the answer.
+        Raises KafkaError if there is no such shard."""
         self._runtime.submit(self.partition_for(key), make, reply)
 
     def partition_for(self, key: str) -> int:
-        """The number of the partition that keeps a key; CoordinatorNotAvailableError while the topic is not here."""
+        """Returns the number of the partition that keeps a key. Raises CoordinatorNotAvailableError while there is no
+        topic."""
         if self._partition_count is None:
             raise CoordinatorNotAvailableError
         return partition_for(key, self._partition_count)
 
     async def close(self) -> None:
-        """Ends loading and timers; requests that wait are answered by their connections being closed."""
+        """Ends loading and timers. Waiting requests get no answer; their connections are closed."""
         await self._runtime.close()

@@ -1,7 +1,7 @@
 """The consumer groups that this broker coordinates: a shard of the group coordinator (`groups.coordinator`) for each
 partition of `__consumer_offsets` that it leads.
 
-Offsets of a deleted topic are forgotten; for groups that are being loaded, once they are loaded.
+When a topic is deleted, the groups forget its offsets; groups that are being loaded do so once they are loaded.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Groups(CoordinatedTopic[GroupCoordinator]):
             encode=encode_record,
             read=read_record,
             timeout_ms=settings.offsets_commit_timeout_ms,
-            # Any number but 0 and 1 means the whole ISR: counts of replicas are from 0.8.
+            # Any number but 0 and 1 means the whole ISR: only Kafka 0.8 counted replicas.
             acks=acks if acks in (0, 1) else -1,
         )
         super().__init__(OFFSETS_TOPIC, tenant, core, store, create_topic)
@@ -56,28 +56,30 @@ class Groups(CoordinatedTopic[GroupCoordinator]):
         self._deleted_early: list[str] | None = []
 
     def coordinator_of(self, group_id: str) -> GroupCoordinator:
-        """As `shard_of`."""
+        """Returns the coordinator of a group. Raises errors as `shard_of`."""
         return self.shard_of(group_id)
 
     def coordinators(self) -> list[GroupCoordinator]:
-        """As `shards`."""
+        """Returns all group coordinators of this broker that are ready. Raises errors as `shards`."""
         return self.shards()
 
     @property
     def record_max_bytes(self) -> int:
-        """The largest record of a group: `max.message.bytes` of the offsets topic."""
+        """The size limit of a group's record: `max.message.bytes` of the offsets topic."""
         topic = self._core.view.topics.get(OFFSETS_TOPIC)
         return (
             topic.log_config.max_message_bytes if topic is not None else self._core.config.integer("message.max.bytes")
         )
 
     def keeps(self, number: int) -> bool:
-        """True if a partition of the offsets topic keeps groups; partitions that were added later keep none."""
+        """Returns True if a partition of the offsets topic keeps groups. Partitions that were added later keep
+        none."""
         return self._partition_count is not None and number < self._partition_count
 
     def end(self, number: int, marker: Marker, done: Callable[[ErrorCode], None]) -> None:
-        """Marks the end of a transaction in a partition of the offsets topic; once it is committed its groups apply
-        it, and `done` is called. KafkaError if they are not here."""
+        """Writes the end marker of a transaction to a partition of the offsets topic. Once the marker is committed the
+        groups of this partition apply it, and `done` is called. Raises KafkaError if this broker does not coordinate
+        them."""
 
         def reply(response: Response) -> None:
             assert isinstance(response, ErrorAnswer)
@@ -90,7 +92,8 @@ class Groups(CoordinatedTopic[GroupCoordinator]):
         return [TopicDeleted(name) for name in deleted or ()]
 
     def topic_deleted(self, topic: str) -> None:
-        """Groups forget the offsets of a deleted topic; groups that are being loaded do so once they are loaded."""
+        """Lets groups forget the offsets of a deleted topic; groups that are being loaded do so once they are
+        loaded."""
         if self._deleted_early is not None:
             self._deleted_early.append(topic)
         self._runtime.tell(TopicDeleted(topic))

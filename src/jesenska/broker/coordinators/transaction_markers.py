@@ -1,13 +1,13 @@
-"""Writes the marker of a transaction's end to every partition of the transaction: on this broker at once, on other
-brokers over a connection to each, repeated until it is done.
+"""Writes the end marker of a transaction (commit or abort) to every partition of the transaction. On this broker the
+marker is written at once. To another broker it is sent over a connection, and repeated until it is written.
 
-    the partition's topic is gone            there is nothing to mark
-    no leader, or its leader refuses         again after a pause, with the leader at that time
-    INVALID_PRODUCER_EPOCH                   the producer has gone on, so this end is marked, or not needed
-    this broker's shard is given up          nothing more is sent: the new coordinator sends it all again
+    the partition's topic is gone            no marker is needed
+    no leader, or the leader refuses         sent again after a pause, to the leader at that time
+    INVALID_PRODUCER_EPOCH                   the producer has a newer epoch: the marker is written, or not needed
+    this broker's shard is given up          nothing more is sent: the new coordinator sends all markers again
 
-A marker that comes twice is written twice, which changes nothing. `MarkerWriter` is the leader's side, for the markers
-of this broker's own coordinator and for those of other brokers (WriteTxnMarkers).
+A marker that arrives twice is written twice, which does no harm. `MarkerWriter` is the side of the partition's leader,
+for markers of this broker's own coordinator and of other brokers (WriteTxnMarkers).
 
 A mover.
 """
@@ -45,7 +45,7 @@ _PAUSE_SECONDS: Final = 0.1
 _TIMEOUT_SECONDS: Final = 30.0
 #: Markers in one request: both sides are busy while it is made and read.
 _MARKERS_AT_ONCE: Final = 500
-#: No coordinator sends it; Apache Kafka 4.3.1 fails to write such a marker.
+#: A transaction version that no coordinator sends; Apache Kafka 4.3.1 fails to write such a marker.
 _UNKNOWN_VERSION: Final = -1
 
 
@@ -63,9 +63,9 @@ class MarkerWriter:
         transaction_version: int,
         done: Callable[[ErrorCode], None],
     ) -> None:
-        """Calls `done`, perhaps at once, when the marker is committed, or with the error. With transaction version 2 a
-        marker has a newer epoch than the transaction that it ends; one with the epoch of the open transaction is
-        late."""
+        """Writes a marker. Calls `done`, perhaps at once, when the marker is committed, or with the error. With
+        transaction version 2 a marker has a newer epoch than the transaction that it ends; a marker with the epoch of
+        the open transaction is late, and is refused."""
         topic = self._core.view.topics.get(topic_partition.topic)
         if topic is None or not 0 <= topic_partition.partition < len(topic.partitions):
             done(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -102,7 +102,7 @@ class MarkerWriter:
 
 
 class _End:
-    """The end of one transaction, with the partitions that lack its marker."""
+    """The end of one transaction. `lacking` holds the partitions in which the marker is not written yet."""
 
     __slots__ = ("lacking", "number", "order")
 
@@ -113,7 +113,7 @@ class _End:
 
 
 class TransactionMarkers:
-    """The markers of transactions that this broker coordinates. `connect` gives a connection to a broker."""
+    """Sends the markers of transactions that this broker coordinates. `connect` opens a connection to a broker."""
 
     def __init__(self, core: SharedParts, writer: MarkerWriter, connect: Callable[[int], Awaitable[Channel]]) -> None:
         self._core = core
@@ -125,19 +125,19 @@ class TransactionMarkers:
         #: The markers that are sent again after a pause.
         self._later: dict[_End, set[TopicPartition]] = {}
         self._timer: asyncio.TimerHandle | None = None
-        #: Set by the coordinator: the epoch of a shard, None if it is given up; and the function called with what is
-        #: marked.
+        #: Two functions that the coordinator sets. The first returns the epoch of a shard, None if the shard is given
+        #: up. The second is called when markers are written.
         self.coordinator_epoch_of: Callable[[int], int | None] = lambda number: None
         self.written: Callable[[int, MarkersWritten], None] = lambda number, event: None
 
     def send(self, number: int, order: SendMarkers) -> None:
-        """Writes markers to these partitions for the shard of that number."""
+        """Writes the markers that the shard with this number has ordered."""
         end = self._ends[number, order.transactional_id] = _End(number, order)
-        # Not within the shard's own event: the result comes as another event.
+        # Called later, not while the shard handles its event: the result is another event for the shard.
         self._loop.call_soon(self._route, end, frozenset(end.lacking))
 
     def forget(self, number: int) -> None:
-        """The shard is given up."""
+        """Sends no more markers for the shard with this number, because this broker gives it up."""
         for key in [key for key in self._ends if key[0] == number]:
             del self._ends[key]
 
@@ -148,7 +148,7 @@ class TransactionMarkers:
         await asyncio.gather(*(peer.close() for peer in self._peers.values()))
 
     def marker_of(self, end: _End) -> Marker | None:
-        """The marker to write; None if the end is no longer this broker's."""
+        """Returns the marker to write; None if this broker does not coordinate the transaction any more."""
         order = end.order
         epoch = self.coordinator_epoch_of(end.number)
         if epoch is None or self._ends.get((end.number, order.transactional_id)) is not end:
@@ -179,7 +179,7 @@ class TransactionMarkers:
             self._done(end, frozenset(gone))
 
     def answered(self, end: _End, key: TopicPartition, error: int) -> None:
-        """Takes the result of a marker."""
+        """Handles the result of a marker: notes the partition as done, or sends the marker again later."""
         if error in (ErrorCode.NONE, ErrorCode.INVALID_PRODUCER_EPOCH):
             if error:
                 logger.info(
@@ -213,7 +213,7 @@ class TransactionMarkers:
 
 
 class _Peer(PeerTask):
-    """Markers for the partitions of one other broker: one request is under way, later markers go in the next one."""
+    """Sends markers to one other broker: one request is in flight, later markers go in the next request."""
 
     def __init__(self, markers: TransactionMarkers, connect: Callable[[], Awaitable[Channel]]) -> None:
         super().__init__(connect)
@@ -243,7 +243,7 @@ class _Peer(PeerTask):
                     self._markers.send_later(end, key)
 
     async def _send(self, taken: dict[_End, set[TopicPartition]]) -> None:
-        """Sends markers; removes those that are answered from `taken`."""
+        """Sends the markers in `taken`; removes the partitions that are answered from it."""
         channel = await self._connected()
         request, ends = WriteTxnMarkersRequest(), []
         for end, keys in list(taken.items()):

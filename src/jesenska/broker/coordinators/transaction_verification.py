@@ -1,16 +1,17 @@
-"""Asks the coordinator of a transaction, before a leader takes its first batch, if the partition is in the transaction
-(KIP-890), or has the coordinator add it for clients that leave that to the leader.
+"""Verifies transactions (KIP-890): before a leader takes the first batch of a transaction, it asks the transaction
+coordinator if the partition is in the transaction. For newer clients it asks the coordinator to add the partition.
 
-    the coordinator is this broker    it is asked at once
-    another                           over a connection to it; later questions go in the next request
-    not known                         COORDINATOR_NOT_AVAILABLE
+    the coordinator is this broker    asked at once
+    it is another broker              asked over a connection; later questions go in the next request
+    it is not known                   COORDINATOR_NOT_AVAILABLE
     the connection breaks             NETWORK_EXCEPTION
 
-While the previous transaction is being ended, the coordinator answers CONCURRENT_TRANSACTIONS: to have a partition
-added it is asked again (add.partitions.to.txn.retry.backoff.ms), up to add.partitions.to.txn.retry.backoff.max.ms.
-Each time is a new verification: the marker of the previous transaction may come at any moment until then, and voids
-earlier verifications (`Guards`). If it came during the last question, that is asked again, too: the coordinator adds a
-partition once, and answers with an error if the new transaction has ended.
+While the previous transaction is being ended, the coordinator answers CONCURRENT_TRANSACTIONS. If a partition is to be
+added, the leader asks again after add.partitions.to.txn.retry.backoff.ms, for at most
+add.partitions.to.txn.retry.backoff.max.ms. Each question begins a new verification, because the marker of the previous
+transaction may arrive at any moment, and voids earlier verifications (`Guards`). If the marker arrived during the last
+question, the leader asks once more, too. That is safe: the coordinator adds a partition once, and answers with an
+error if the new transaction has ended.
 
 A mover.
 """
@@ -51,8 +52,9 @@ Done = Callable[[Results], None]
 
 
 class Guards:
-    """The notes in the logs of some partitions for the next transaction of a producer
-    (`ProducerState.begin_verification`). The constructor makes them."""
+    """Notes, in the logs of some partitions, that the next transaction of a producer is being verified
+    (`ProducerState.begin_verification`). The constructor writes the notes. The marker of a transaction's end voids
+    them."""
 
     __slots__ = ("_noted", "_now_ms", "_sequences", "adds", "knows_abortable", "producer")
 
@@ -80,7 +82,7 @@ class Guards:
         return frozenset(partition.topic_partition for partition in self._sequences)
 
     def take(self) -> None:
-        """Makes the notes again, since a marker may have voided them."""
+        """Writes the notes again, because a marker may have voided them."""
         for partition, sequence in self._sequences.items():
             # If this broker no longer leads a partition, the append reports it.
             with suppress(KafkaError):
@@ -90,7 +92,7 @@ class Guards:
                 )
 
     def hold(self) -> bool:
-        """False where `holds_for` is false for any partition that this broker still leads."""
+        """Returns False if `holds_for` is false for a partition that this broker still leads."""
         for partition in self._sequences:
             with suppress(KafkaError):
                 if not self.holds_for(partition):
@@ -98,8 +100,8 @@ class Guards:
         return True
 
     def holds_for(self, partition: Partition) -> bool:
-        """False if a marker has voided the note, and no transaction of the producer is open there. KafkaError if this
-        broker no longer leads the partition."""
+        """Returns False if a marker has voided the note of a partition, and no transaction of the producer is open in
+        it. Raises KafkaError if this broker no longer leads the partition."""
         return partition.leader_log().producers.is_verified(*self.producer, self._noted.get(partition))
 
 
@@ -115,7 +117,7 @@ class _Question(NamedTuple):
 
 
 class TransactionVerification:
-    """The questions of one broker. `connect` gives a connection to a broker."""
+    """Asks coordinators for one broker. `connect` opens a connection to a broker."""
 
     def __init__(
         self, core: SharedParts, transactions: Transactions, connect: Callable[[int], Awaitable[Channel]]
@@ -131,12 +133,12 @@ class TransactionVerification:
         return self._core.config.boolean("transaction.partition.verification.enable")
 
     async def close(self) -> None:
-        """No more questions are sent."""
+        """Sends no more questions."""
         await asyncio.gather(*(peer.close() for peer in self._peers.values()))
 
     def ask(self, transactional_id: str, guards: Guards, done: Done) -> None:
-        """Calls `done`, perhaps at once, with the producer's error for each partition of `guards`. If partitions are
-        added the guards are taken again with each further question."""
+        """Asks about the partitions of `guards`. Calls `done`, perhaps at once, with the error for the producer of
+        each partition. If partitions are to be added, `guards` are renewed with each further question."""
         pause_seconds = ends = 0.0
         if guards.adds:
             config = self._core.config
@@ -177,7 +179,8 @@ class TransactionVerification:
 
 
 class _Verified:
-    """The guards of one producer whose coordinator is asked, and is asked again if it has to add the partitions."""
+    """The verification of one producer's transaction: asks the coordinator, and asks again if partitions are to be
+    added and that is not possible yet."""
 
     __slots__ = ("_done", "_ends", "_guards", "_loop", "_pause_seconds", "_put", "_question")
 
@@ -219,7 +222,7 @@ class _Verified:
 
 
 class _Peer(PeerTask):
-    """Questions to one other broker: one request is under way, later questions go in the next one."""
+    """Sends questions to one other broker: one request is in flight, later questions go in the next request."""
 
     def __init__(self, connect: Callable[[], Awaitable[Channel]]) -> None:
         super().__init__(connect)
@@ -251,7 +254,7 @@ class _Peer(PeerTask):
                     question.done({key: found.get(key, ErrorCode.UNKNOWN_SERVER_ERROR) for key in question.partitions})
 
     def _take(self) -> dict[str, _Question]:
-        """Takes one question for each transaction: the answer names transactions only."""
+        """Takes one waiting question for each transactional id: an answer is found by its transactional id."""
         taken: dict[str, _Question] = {}
         left = []
         for question in self._waiting:
@@ -267,7 +270,7 @@ class _Peer(PeerTask):
     async def _send(self, taken: dict[str, _Question]) -> dict[str, Results]:
         channel = await self._connected()
         if channel.version_for(AddPartitionsToTxnRequest) < _FIRST_BETWEEN_BROKERS:
-            # A release from before verification: its coordinator cannot be asked.
+            # The broker is of a release without verification: its coordinator cannot be asked.
             return {name: dict.fromkeys(question.partitions, ErrorCode.NONE) for name, question in taken.items()}
         request = AddPartitionsToTxnRequest()
         for name, question in taken.items():
@@ -302,15 +305,16 @@ class _Peer(PeerTask):
 
 
 def must_be_verified(partition: Partition, producer: Producer) -> bool:
-    """True if no transaction of the producer is open in the partition, so that its coordinator is asked before the
-    first batch is written. KafkaError if the producer's epoch is old, or this broker does not lead the partition."""
+    """Returns True if no transaction of the producer is open in the partition: then the coordinator must be asked
+    before the batch is written. Raises KafkaError if the producer's epoch is old, or this broker does not lead the
+    partition."""
     producers = partition.leader_log().producers
     producers.check_epoch(*producer)
     return not producers.has_open_transaction(*producer)
 
 
 def _for_producer(error: ErrorCode, knows_abortable: bool) -> ErrorCode:
-    """The error for a writing producer from an answer of the coordinator."""
+    """Converts an error of the coordinator to the error that a producer gets in the answer to its write."""
     if error is ErrorCode.PRODUCER_FENCED:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     if error is ErrorCode.TRANSACTION_ABORTABLE and not knows_abortable:

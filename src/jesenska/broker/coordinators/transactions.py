@@ -1,5 +1,5 @@
 """The transactions that this broker coordinates: a shard of the coordinator (`transactions.coordinator`) for each
-partition of `__transaction_state` that it leads. `transaction_markers` carries out a shard's orders."""
+partition of `__transaction_state` that it leads. `transaction_markers` sends the markers that a shard orders."""
 
 from __future__ import annotations
 
@@ -64,7 +64,8 @@ class Transactions(CoordinatedTopic[TransactionCoordinator]):
         markers.written = self._written
 
     def partition_for(self, key: str) -> int:
-        """As in the base class, but NotCoordinatorError while the topic is not here, as in Kafka."""
+        """Returns the number of the partition that keeps a transactional id. Raises NotCoordinatorError while there is
+        no topic, as in Kafka."""
         try:
             return super().partition_for(key)
         except CoordinatorNotAvailableError as error:
@@ -73,12 +74,13 @@ class Transactions(CoordinatedTopic[TransactionCoordinator]):
     def verify(
         self, transactional_id: str, producer: Producer, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, ErrorCode]:
-        """For each partition, NONE if it is in the producer's open transaction, else the error; KafkaError if the
-        coordinator is not here."""
+        """Returns for each partition NONE if it is in the producer's open transaction, else the error. Raises
+        KafkaError if this broker is not the coordinator."""
         return self.shard_of(transactional_id).verify(transactional_id, producer, partitions)
 
     def _encode(self, record: TransactionRecord) -> KeyValue:
-        # As in Kafka: the version that a release without the feature reads, while there may be one.
+        # As in Kafka: while a broker without the feature may be in the cluster, the version that it can read is
+        # written.
         return encode_record(record, 1 if self._features.transaction_version else 0)
 
     def _written(self, number: int, event: MarkersWritten) -> None:

@@ -1,5 +1,5 @@
-"""Offsets in the tree, as the consumers of 0.8 keep them: /consumers/GROUP/offsets/TOPIC/PARTITION holds the number as
-text."""
+"""Commits and fetches offsets in the tree, as consumers of Kafka 0.8 keep them:
+/consumers/GROUP/offsets/TOPIC/PARTITION holds the offset as text."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ def _path(group_id: str, key: TopicPartition) -> str:
 
 
 def is_legal_group(group_id: str) -> bool:
-    """True if a group's name can be one step of a path."""
+    """Returns True if a group id can be the name of a node."""
     return bool(group_id) and "/" not in group_id and group_id not in (".", "..") and "\0" not in group_id
 
 
 async def commit_to_tree(store: Store, group_id: str, key: TopicPartition, offset: int) -> ErrorCode:
-    """Writes an offset, with the nodes above it where they are missing."""
+    """Writes an offset; creates the nodes above it if they are missing. Returns NONE or the error."""
     if not is_legal_group(group_id):
         return ErrorCode.INVALID_GROUP_ID
     path, data = _path(group_id, key), str(offset).encode()
@@ -43,7 +43,8 @@ async def commit_to_tree(store: Store, group_id: str, key: TopicPartition, offse
 
 
 async def fetch_from_tree(store: Store, group_id: str, key: TopicPartition) -> tuple[int, ErrorCode]:
-    """The offset; -1 and UNKNOWN_TOPIC_OR_PARTITION if none was written, as Kafka answers version 0."""
+    """Returns the offset and NONE, or -1 and the error: UNKNOWN_TOPIC_OR_PARTITION if no offset was written, as Kafka
+    answers OffsetFetch 0."""
     if not is_legal_group(group_id):
         return -1, ErrorCode.INVALID_GROUP_ID
     try:

@@ -1,13 +1,12 @@
-"""Answers for consumers from before 0.11, and from topics with a `message.format.version` below 0.11: the batches of a
-fetch as message sets (Fetch 0 and 1: format v0, 2 and 3: v1).
+"""Converts record batches to message sets, for consumers older than Kafka 0.11 and for topics with a
+`message.format.version` below 0.11. Fetch 0 and 1 get format v0, Fetch 2 and 3 get v1.
 
-The records found in the log are a piece of a file, which is not read when it goes to a newer consumer; here it is read
-whole and converted, in the pool. Records that do not fit the old formats become an error of the partition: zstd
+For a newer consumer the broker sends a piece of the log's file without reading it. For an old consumer the thread pool
+reads the whole piece and converts it. If the records do not fit the old format the partition gets an error: zstd gives
 UNSUPPORTED_COMPRESSION_TYPE, as in Apache Kafka 3.9.1.
 
-A megabyte of memory that is new costs more than a megabyte converted (the kernel clears each page), so each thread
-reads into a buffer that it keeps, the messages are written into the memory of the answer, which is used again when
-they have left.
+To allocate a megabyte costs more than to convert a megabyte, because the kernel clears each new page. So each thread
+keeps the buffer into which it reads. The memory of an answer is used again once the answer has been sent.
 """
 
 from __future__ import annotations
@@ -29,21 +28,21 @@ _FIRST_WITH_V1 = 2
 
 
 def magic_for(fetch_version: int) -> int | None:
-    """The format that a consumer of this version reads; None if that is the log's own."""
+    """Returns the magic of the format that a Fetch of this version reads; None if no conversion is needed."""
     if fetch_version >= FIRST_WITH_BATCHES:
         return None
     return 1 if fetch_version >= _FIRST_WITH_V1 else 0
 
 
 def refuse(answer: FetchResponsePartition, code: ErrorCode) -> None:
-    """Makes it the error answer of a partition whose records cannot be given in the consumer's format."""
+    """Turns the answer into an error: the partition's records cannot be given in the consumer's format."""
     answer.error_code = code
     answer.records = b""
     answer.high_watermark = answer.log_start_offset = -1
 
 
 class DownConversion:
-    """One partition of an answer on its way down; `run` in any thread, once."""
+    """The conversion of one partition's records in an answer. Call `run` once, in any thread."""
 
     __slots__ = ("_answer", "_first_offset", "_magic", "region")
 
@@ -55,16 +54,17 @@ class DownConversion:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes that the records take once they are converted."""
+        """The size of the answer's records in bytes, after the conversion."""
         records = self._answer.records
         return 0 if records is None else len(records)
 
     def run(self) -> None:
-        """Puts the records into the answer, or an error instead. The owner of the region must still release it."""
+        """Puts the converted records into the answer, or an error instead. The caller must still release the
+        region."""
         answer = self._answer
         answer.records = b""
         try:
-            # A small answer would give back only a small buffer, and large answers would get none.
+            # Only large answers use kept memory: a small one would give back a buffer too small for a large one.
             memory = _answers.take() if self.region.size_bytes >= CONVERTED_KEPT_MIN_BYTES else bytearray()
             with _read(self.region) as batches:
                 memory = from_batches(batches, self._magic, self._first_offset, memory)
@@ -80,14 +80,15 @@ class DownConversion:
 
 
 class _Answers:
-    """Memory of answers: in use while a view of it exists; a bytearray refuses to change its size then."""
+    """Memory of earlier answers, kept to be used again. Memory is in use while a view of it exists: a bytearray
+    refuses to change its size then, which is how `take` finds out."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._memory: list[bytearray] = []
 
     def take(self) -> bytearray:
-        """The memory of an answer that has left, or an empty bytearray."""
+        """Returns the memory of an answer that has been sent; an empty bytearray if there is none."""
         with self._lock:
             for index, memory in enumerate(self._memory):
                 try:
@@ -109,7 +110,7 @@ _answers = _Answers()
 
 
 class _Kept(threading.local):
-    """A thread's buffer, as large as its largest need so far, up to a limit."""
+    """The read buffer of a thread: as large as the largest region that it has read, up to a limit."""
 
     def __init__(self) -> None:
         self.buffer = bytearray()
@@ -119,7 +120,7 @@ _kept = _Kept()
 
 
 def _read(region: FileRegion) -> memoryview:
-    """The available bytes of the region; valid until the thread reads the next one."""
+    """Reads the bytes of the region that the file still has. The view is valid until the thread's next read."""
     size = region.size_bytes
     buffer = _kept.buffer
     if size > len(buffer):

@@ -1,15 +1,17 @@
-"""Fetch sessions (KIP-227): the state of a client that fetches repeatedly, so that it names only changes and gets only
-changes. A decider: it reads no log and sends nothing.
+"""Fetch sessions (KIP-227): the broker remembers the partitions and offsets of a client that fetches repeatedly. So
+each request names only what has changed, and each answer holds only what has changed. A decider: this module reads no
+log and sends nothing.
 
     session id   epoch      a request that
-    any          -1         wants no session; the one it names ends
-    any          0          wants a new one; the one it names ends. It names all its partitions and is answered in full
+    any          -1         wants no session; the session that it names ends
+    any          0          wants a new session; the session that it names ends. The request names all its partitions,
+                            and the answer holds all of them
     s            n          goes on in session s. It names what changed, and is answered with what changed
                             unknown s: FETCH_SESSION_ID_NOT_FOUND; n not the next epoch: INVALID_FETCH_SESSION_EPOCH;
                             topic ids in a session that began with names, or the reverse: FETCH_SESSION_TOPIC_ID_ERROR
 
-After epoch 2^31-1 comes 1. An answer in a session holds a partition if it has records, an error, a nearer replica to
-read from, or another high watermark or log start offset than in the last answer.
+After epoch 2^31-1 comes 1. An answer in a session holds a partition if there are records, an error or a nearer replica
+to read from, or if its high watermark or log start offset differs from the last answer.
 
 A partition of a session is in one of two states:
 
@@ -18,22 +20,22 @@ A partition of a session is in one of two states:
     idle    there is nothing more at its offset, and the client knows its offsets; it is a watcher of its `Partition`,
             which makes it ready with the next append or move of an offset
 
-So the cost of a fetch depends only on its ready partitions, not on idle ones. Ready ones are read in the session's
-order: as they were first named, and a partition that was answered with records goes to the end, so that a small limit
-of bytes starves none.
+So the cost of a fetch depends only on its ready partitions, not on idle ones. Ready partitions are read in the
+session's order: the order in which they were first named, but a partition that was answered with records goes to the
+end. So a small limit of bytes starves no partition.
 
-Java's consumers let go of (forget) partitions of which they still hold records, and meanwhile fetch the other
-partitions, one request at a time. If none of those has anything new, a wait of `max_wait_ms` delays such a consumer
-once it has used up its records: with Apache Kafka it pauses for half a second. Here the wait is at most the time since
-the client let go of a partition that has more for it, at least a millisecond; then it is answered with what there is.
-That gives ten such answers within the default of 500 ms, none if the client has got everything.
+While a Java consumer still holds records of a partition, it removes the partition from the session (forgets it) and
+fetches the others, one request at a time. If the others have nothing new, this request waits for `max_wait_ms`, and
+delays the consumer once it has used up its records: with Apache Kafka it pauses for half a second. Here such a request
+waits at most as long as the time since the client forgot a partition that has more records, and at least a
+millisecond. That gives ten such answers within the default of 500 ms; none if no forgotten partition has more records.
 
-The cache holds a number of sessions. When it is full a new session replaces one that was not used for two minutes,
-else the smallest one that is older than two minutes, if the new one is larger; a follower's may replace any
-consumer's. Otherwise the client gets session id 0: no session.
+The cache holds a limited number of sessions. When it is full a new session replaces one that was not used for two
+minutes; else the smallest session that is older than two minutes, if the new one is larger. A follower's session may
+replace any consumer's session. If the new session can replace none, the client gets session id 0: no session.
 
-Nothing of this is on disk: after a restart clients get FETCH_SESSION_ID_NOT_FOUND and begin again. The limits: the
-slots, the partitions of one session and those of all (base/limits.py).
+Sessions are kept in memory only: after a restart clients get FETCH_SESSION_ID_NOT_FOUND and begin again. There are
+limits for the number of sessions, the partitions of one session and the partitions of all (base/limits.py).
 """
 
 from __future__ import annotations
@@ -52,11 +54,11 @@ from jesenska.wire.messages.k01_fetch import FetchRequestForgottenTopicsData, Fe
 
 #: Session id of requests and answers without a session.
 NO_SESSION: Final = 0
-#: Epochs of requests that want a new session, and that want none.
+#: The epoch of a request that wants a new session, and of one that wants no session.
 INITIAL_EPOCH: Final = 0
 FINAL_EPOCH: Final = -1
-#: A session may be replaced by a larger one after this time, and by any if it was not used for as long. Kafka's own
-#: figure.
+#: A larger session may replace a session that is older than this, and any session may replace one that was not used
+#: for this time. The same figure as in Kafka.
 EVICTION_MS: Final = 120_000
 
 _EPOCH_MAX = 2**31 - 1
@@ -79,11 +81,11 @@ class WantedPartition:
         self.fetch_offset = fetch_offset
         self.current_leader_epoch = current_leader_epoch
         self.max_bytes = max_bytes
-        #: The last answer held fewer records than there were.
+        #: True if the partition had more records than the last answer held.
         self.has_more = False
         self.partition: Partition | None = None
-        #: The reason why there is no partition. A class and not an error: a raised error keeps the frames of its fetch
-        #: alive.
+        #: The error to answer if `partition` is None. It is the class of an error, because a raised instance would
+        #: keep the frames of its fetch alive.
         self.error: type[KafkaError] | None = None
 
 
@@ -95,7 +97,7 @@ class SessionPartition(WantedPartition):
     topic: str
     topic_id: uuid.UUID
     session: FetchSession
-    #: Place among the session's partitions.
+    #: Sorts the session's partitions: lower numbers are read first.
     order: int
 
     def __init__(self, index: int, fetch_offset: int, current_leader_epoch: int, max_bytes: int) -> None:
@@ -104,7 +106,8 @@ class SessionPartition(WantedPartition):
         self.log_start_offset = _UNKNOWN
 
     def changed(self) -> None:
-        """Something happened to the partition (a `replication.partition.Watcher`)."""
+        """Marks the partition as ready. Its `Partition` calls this after an append or a move of an offset (this is a
+        `replication.partition.Watcher`)."""
         self.session.mark(self)
 
     def unwatch(self) -> None:
@@ -113,7 +116,7 @@ class SessionPartition(WantedPartition):
 
 
 class _Worth(NamedTuple):
-    """The worth of a session to the cache; the least is replaced first."""
+    """The sort key of sessions in the cache: the session with the least key is replaced first."""
 
     is_privileged: bool
     size: int
@@ -156,23 +159,24 @@ class FetchSession:
         self.epoch = next_epoch(INITIAL_EPOCH)
         self.closed = False
         self.size = 0
-        #: The version of the access rules by which all its partitions were looked at.
+        #: The version of the access rules under which all partitions were last checked.
         self.rules_version = -1
         #: Called when a partition becomes ready.
         self.wake = wake
-        #: For the cache: the session's worth in its lists, and the lists that it is in.
+        #: Kept by the cache: the session's sort key, and which of its two lists (`_by_privileged`, `_by_all`) hold it.
         self.worth: _Worth | None = None
         self.replaceable = (False, False)
         self._topics: dict[str | uuid.UUID, dict[int, SessionPartition]] = {}
         self._ready: set[SessionPartition] = set()
         self._next_order = 0
-        #: The last time that the client let go of a partition that has more for it.
+        #: The last time at which the client forgot a partition that has more records; None if it never did.
         self._left_ms: int | None = None
 
     # --- partitions --------------------------------------------------------------------------------------------------
 
     def add(self, topic: str, topic_id: uuid.UUID, part: SessionPartition) -> None:
-        """One more partition, at the end of the order and ready; one that is there already gets the new wants."""
+        """Adds a partition at the end of the order, ready. If the session has it already, only its offset, epoch and
+        `max_bytes` are replaced."""
         parts = self._topics.setdefault(topic_id if self.uses_topic_ids else topic, {})
         known = parts.get(part.index)
         if known is not None:
@@ -193,8 +197,8 @@ class FetchSession:
     def update(
         self, topics: Sequence[FetchRequestTopic], forgotten: Sequence[FetchRequestForgottenTopicsData], now_ms: int
     ) -> bool:
-        """Applies a request's new and changed partitions, then its forgotten ones; False if that is more than a
-        session holds."""
+        """Applies a request's new and changed partitions, then its forgotten ones. Returns False if the session would
+        exceed its limits."""
         by_id = self.uses_topic_ids
         for asked in topics:
             if (
@@ -235,20 +239,20 @@ class FetchSession:
         return True
 
     def held(self, topic: str, topic_id: uuid.UUID, index: int) -> SessionPartition:
-        """The session's entry of a partition, which must exist. A request that named a partition twice has made two
-        entries and left one here."""
+        """Returns the session's entry of a partition, which must exist. If a request names a partition twice, the
+        session keeps one entry."""
         return self._topics[topic_id if self.uses_topic_ids else topic][index]
 
     def find(self, topic: str, topic_id: uuid.UUID, index: int) -> SessionPartition | None:
-        """The same; None if there is no entry."""
+        """Returns the session's entry of a partition; None if there is no entry."""
         return self._topics.get(topic_id if self.uses_topic_ids else topic, {}).get(index)
 
     def partitions(self) -> list[SessionPartition]:
-        """All partitions, in order."""
+        """Returns all partitions, in the session's order."""
         return sorted((part for parts in self._topics.values() for part in parts.values()), key=_order)
 
     def ready(self) -> list[SessionPartition]:
-        """The partitions that the next answer has to look at, in the session's order."""
+        """Returns the partitions that the next fetch must read, in the session's order."""
         return sorted(self._ready, key=_order) if len(self._ready) > 1 else list(self._ready)
 
     def look_again(self, rules_version: int) -> None:
@@ -259,18 +263,19 @@ class FetchSession:
                 self._ready.update(parts.values())
 
     def patience_ms(self, max_wait_ms: int, now_ms: int) -> int:
-        """How long a request of this session with this `max_wait_ms` may wait."""
+        """Returns how many ms a request of this session with this `max_wait_ms` may wait."""
         return max_wait_ms if self._left_ms is None else min(max_wait_ms, max(now_ms - self._left_ms, _WAIT_MIN_MS))
 
     def mark(self, part: SessionPartition) -> None:
-        """Marks a partition as ready."""
+        """Marks a partition as ready, and wakes a request that waits in the session."""
         self._ready.add(part)
         self.wake(self)
 
     # --- answers -----------------------------------------------------------------------------------------------------
 
     def note_answer(self, part: SessionPartition, answer: FetchResponsePartition) -> None:
-        """Records a partition's answer: the offsets that the client knows then, and if it becomes idle."""
+        """Notes the offsets that the client knows after this answer. Makes the partition idle if nothing more is at
+        its offset."""
         if answer.error_code:
             part.high_watermark = _UNKNOWN  # so that the partition is in the answer again when the error has gone
             part.log_start_offset = answer.log_start_offset
@@ -289,7 +294,7 @@ class FetchSession:
             part.partition.watch(part)
 
     def must_tell(self, part: SessionPartition, answer: FetchResponsePartition) -> bool:
-        """Records what was found for a partition; True if it must be in the answer that is being made."""
+        """Notes a partition's answer, as `note_answer`. Returns True if the answer must be sent: it holds news."""
         news = (
             bool(answer.records)
             or answer.error_code != 0
@@ -313,8 +318,8 @@ class FetchSession:
 
 
 class FetchSessions:
-    """The cache. `new_id` gives a random number from 1 to 2^31-1, `wake` is called with a session that has something
-    new, `now_ms` never goes back."""
+    """The cache of sessions. `new_id` returns a random number from 1 to 2^31-1. `wake` is called with a session of
+    which a partition became ready, or that was closed. `now_ms` never goes back."""
 
     def __init__(
         self, slots: int, new_id: Callable[[], int], wake: Callable[[FetchSession], None] = lambda session: None
@@ -327,7 +332,8 @@ class FetchSessions:
         self._wake = wake
         #: Least recently used first.
         self._sessions: dict[int, FetchSession] = {}
-        #: The sessions that a follower's session may replace, and those that a consumer's may; least worth first.
+        #: The sessions that a follower's session may replace, and the sessions that a consumer's session may replace;
+        #: the least sort key first.
         self._by_privileged: list[_Worth] = []
         self._by_all: list[_Worth] = []
 
@@ -346,8 +352,8 @@ class FetchSessions:
         forgotten: Sequence[FetchRequestForgottenTopicsData],
         now_ms: int,
     ) -> FetchSession | ErrorCode:
-        """The session of a request (neither a first nor a last one), with the request's changes; or the error. A
-        session that has no partitions any more is ended, and is returned closed."""
+        """Applies a request to its session, and returns the session, or the error. The request is neither the first
+        nor the last of its session. A session that has no partitions any more is ended, and is returned closed."""
         session = self._sessions.get(session_id)
         if session is None:
             return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
@@ -374,7 +380,7 @@ class FetchSessions:
         uses_topic_ids: bool,
         now_ms: int,
     ) -> FetchSession | None:
-        """A new session with these partitions; None if there is no room for it."""
+        """Creates a session with these partitions; returns None if there is no room for it."""
         size = len(parts)
         if size > FETCH_SESSION_PARTITIONS_MAX or any(len(topic) > TOPIC_NAME_MAX_CHARS for topic, _, _ in parts):
             return None
@@ -436,7 +442,7 @@ class FetchSessions:
         return session.worth.size if session.worth is not None else 0
 
     def _evict(self, is_privileged: bool, size: int, now_ms: int) -> bool:
-        """Makes room for a session of this size, if one may be replaced by it."""
+        """Ends one session that a new session of this size may replace. Returns False if there is none."""
         oldest = next(iter(self._sessions.values()), None)
         if oldest is None:
             return False

@@ -1,12 +1,12 @@
 """The states of a fetch, and the transitions between them: one table.
 
     state           what a fetch does when it comes into it
-    READING         reads what there is
+    READING         reads the records that there are
     WARMING         releases what it has read; the pool loads what finding the offsets needs
-    WAITING         releases what it has read; is in the waiting room
+    WAITING         releases what it has read; waits in the waiting room (`broker.waiting`)
     ANSWERING       makes the answer
-    READING_AHEAD   the pool reads the pages of records that are not in memory
-    CONVERTING      the pool makes message sets of the batches (`down_conversion`), and reads the rest ahead
+    READING_AHEAD   the pool reads pages of records that are not in memory
+    CONVERTING      the pool converts batches to message sets (`down_conversion`), and reads the other records ahead
     DONE            is answered
     GONE            releases what it has read; it is not answered
 
@@ -15,21 +15,22 @@
                       without the disk
                     there are `min_bytes`, or it must be     ANSWERING
                       answered (a partition has an error,
-                      or its segment ends: what follows is
-                      in another one), or its time is up
-                    there is less                            WAITING, where it keeps a place that it has, and the time
+                      or its segment ends: the records
+                      after it are in another segment),
+                      or its time is up
+                    there is less                            WAITING; a fetch that has waited before only gets the time
                                                              that is left
-    WARMING         POOL_DONE                                READING, which waits for the disk after WARM_UPS_MAX of
-                                                             them
+    WARMING         POOL_DONE                                READING, which waits for the disk after WARM_UPS_MAX
+                                                             warm-ups
                     POOL_FULL                                READING, which waits for the disk
                     CLIENT_GONE                              GONE
     WAITING         NEWS                                     READING
                     TIME_UP                                  READING, with no time left
                     STOP                                     READING, with no time left
                     CLIENT_GONE                              GONE
-    ANSWERING       something is to be converted             CONVERTING
+    ANSWERING       records must be converted                CONVERTING
                     pages are not in memory                  READING_AHEAD
-                    all is there                             DONE
+                    all pages are in memory                  DONE
     READING_AHEAD   POOL_DONE                                DONE
                     POOL_FULL                                DONE: sending waits for the disk
                     CLIENT_GONE                              GONE
@@ -37,9 +38,9 @@
                     POOL_FULL                                GONE, and the connection is closed
                     CLIENT_GONE                              GONE
 
-A fetch begins with READING. It never stays there, nor in ANSWERING: `after_read` and `after_answer` are their rows,
-and the first row that holds counts. `HAPPENS` has the rows of events. DONE and GONE are final. When the broker stops,
-a fetch that the pool works for gets no event: its connection is closed, and then the client is gone.
+A fetch begins with READING. It never waits in READING or ANSWERING: `after_read` and `after_answer` return their next
+state, by the first row that applies. `HAPPENS` holds the rows of events. DONE and GONE are final. When the broker
+stops, a fetch that the pool works for gets no event: its connection is closed, and then the client is gone.
 
 A decider: `fetches` carries out the states.
 """
@@ -54,7 +55,8 @@ WARM_UPS_MAX: Final = 3
 
 
 class FetchState(IntEnum):
-    """The values are integers: they are looked up for each waiting fetch, and integers are fastest."""
+    """The states of a fetch. They are integers, because they are looked up for each waiting fetch, and integers are
+    fastest."""
 
     READING = auto()
     WARMING = auto()
@@ -69,13 +71,13 @@ class FetchState(IntEnum):
 class FetchEvent(IntEnum):
     """The events that a fetch waits for."""
 
-    #: The pool has done its work.
+    #: The pool has done the work of this fetch.
     POOL_DONE = auto()
     #: The pool takes no work: its queue is full.
     POOL_FULL = auto()
     #: A partition or the session has changed.
     NEWS = auto()
-    #: It has waited as long as it may.
+    #: The fetch has waited as long as it may.
     TIME_UP = auto()
     #: The broker stops.
     STOP = auto()
@@ -109,8 +111,8 @@ HAPPENS: Final[dict[FetchState, dict[FetchEvent, FetchState]]] = {
 
 
 def after_read(is_cold: bool, found_bytes: int, min_bytes: int, must_end: bool, is_time_up: bool) -> FetchState:
-    """The state after a read. `is_cold`: finding an offset could have waited for the disk. `must_end`: the fetch must
-    be answered now."""
+    """Returns the state after a read. `is_cold`: finding an offset could have waited for the disk. `must_end`: the
+    fetch must be answered now."""
     if is_cold:
         return WARMING
     if found_bytes >= min_bytes or must_end or is_time_up:
@@ -119,7 +121,7 @@ def after_read(is_cold: bool, found_bytes: int, min_bytes: int, must_end: bool, 
 
 
 def after_answer(converts: bool, is_cold: bool) -> FetchState:
-    """The state after the answer is made. `is_cold`: some of its records are not in memory."""
+    """Returns the state after the answer is made. `is_cold`: some records of the answer are not in memory."""
     if converts:
         return CONVERTING
     if is_cold:
@@ -128,5 +130,6 @@ def after_answer(converts: bool, is_cold: bool) -> FetchState:
 
 
 def waits_for_disk(warm_ups: int, event: FetchEvent) -> bool:
-    """True if the next read may wait for the disk: after so many warm-ups, of which the last ended with this event."""
+    """Returns True if the next read may wait for the disk. `warm_ups` is the number of warm-ups so far, and `event` is
+    the event that ended the last one."""
     return event is POOL_FULL or warm_ups >= WARM_UPS_MAX

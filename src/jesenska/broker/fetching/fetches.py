@@ -1,19 +1,20 @@
-"""Fetches in work, with a session and without one: they read, wait, have the pool work for them and make the answer,
-as `fetch_states` says.
+"""Carries out fetches, with a session and without one, from state to state as `fetch_states` says: reads the logs,
+waits, gives work to the thread pool and makes the answer.
 
-The answer's records are pieces of the log's files, never read here: the transport sends them from the page cache.
-Until they are in the answer a fetch holds them, and releases them before it waits for anything but the pool's work on
-them.
+The records of an answer are pieces of the log's files (regions). They are not read here: the transport sends them from
+the page cache. A fetch holds its regions until they are in the answer. It releases them before it waits, unless it
+waits for the pool's work on these regions.
 
-Nothing here waits for the disk: if finding an offset could (its index is not loaded, pages are not in memory) the pool
-loads what is needed, and the fetch is tried again; the pages of the records themselves are loaded when the answer is
-known. If the pool is overloaded, or has warmed up in vain, the fetch waits for the disk after all.
+The event loop does not wait for the disk. If finding an offset could wait (the index is not loaded, or pages are not
+in memory), the pool loads the data, and the fetch reads again. The pages of the records themselves are loaded when the
+answer is made. The loop waits for the disk only if the pool is overloaded, or several warm-ups have not helped.
 
-In a session only those partitions are read that have something new, in the session's order; without one all of them,
-in the order of the request.
+In a session a fetch reads only the partitions that are ready, in the session's order. Without a session it reads all
+partitions, in the order of the request.
 
-A follower is read like a leader, up to its high watermark. If this broker leads and chooses replicas by rack, a
-consumer with a nearer replica gets its id and no records.
+A consumer may also read where this broker is a follower: it gets the records up to the high watermark that the
+follower knows. If this broker leads the partition and `replica.selector.class` chooses by rack, a consumer with a
+nearer replica gets the id of that replica and no records.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ _READ_COMMITTED = 1
 _FIRST_AT_FOLLOWERS = 11
 _FIRST_WITH_LEADERS = 16
 
-#: The bytes of an answer beside its records, about.
+#: About how many bytes an answer takes beside its records.
 _ANSWER_BYTES = 60
 
 #: The partitions that a request names, topic by topic.
@@ -134,41 +135,42 @@ class Fetch:
         #: The leaders that the answer names; None if there are none.
         self._moved: set[int] | None = None
         self._leader_only = context.version < _FIRST_AT_FOLLOWERS
-        #: The consumer's rack; empty if it is not sent to a follower.
+        #: The consumer's rack; empty if consumers are not sent to followers.
         self._rack = request.rack_id if uses.rules.by_rack else ""
         self._read_committed = request.isolation_level == _READ_COMMITTED
         self._state = READING
         self._response: FetchResponse | None = None
         self._regions: list[FileRegion] = []
-        #: The format of message sets that the client wants, and the conversions of the last read.
+        #: The magic of the message sets that the client wants (None: batches), and the conversions of the last read.
         self._magic = magic_for(context.version)
         self._conversions: list[DownConversion] = []
-        #: The logs and offsets that the last read could not find without a possible wait for the disk.
+        #: The logs and offsets that the last read skipped, because finding the offset could have waited for the disk.
         self._cold: list[tuple[PartitionLog, int]] = []
         self._warm_ups = 0
         self._waits_for_disk = False
         self._max_wait_ms = min(request.max_wait_ms, FETCH_WAIT_MAX_MS)
         self._time_is_up = self._max_wait_ms <= 0
-        #: It waited for any record, and has been woken: the records were appended a moment ago, and are in memory.
+        #: True if the fetch waited for a first record and has been woken: the records were appended a moment ago, so
+        #: they are in memory.
         self._is_woken = False
-        #: The end of its wait; None before it has begun to wait.
+        #: The time at which the wait ends, in seconds of the monotonic clock; None before the wait has begun.
         self._until: float | None = None
-        #: Bytes that may still be converted for this answer, once the first have been.
+        #: Bytes that may still be converted for this answer; None before the first region is converted.
         self._room_bytes: int | None = None
 
     def read(self) -> FetchState:
-        """Reads what there is now; returns the next state."""
+        """Reads the records that there are now; returns the next state."""
         raise NotImplementedError
 
     def watch(self) -> None:
         """Watches the partitions, so that changes reach the waiting room."""
 
     def wait(self) -> None:
-        """Waits for more than there is, in the waiting room."""
+        """Puts the fetch into the waiting room, where it waits for more records."""
         raise NotImplementedError
 
     def response(self) -> FetchResponse:
-        """The answer with what was read; called once, and then it is sent."""
+        """Returns the answer with the records that were read. Called once; the answer is then sent."""
         raise NotImplementedError
 
     # --- from state to state -----------------------------------------------------------------------------------------
@@ -216,7 +218,8 @@ class Fetch:
                 return None
 
     def _is_throttled(self, limits: ClientLimits) -> bool:
-        """Counts the answer; True if the client is above a quota, and gets an empty one."""
+        """Counts the answer for the client's quotas. Returns True if the client is above a quota: then it gets an
+        answer without records."""
         size_bytes = sum([region.size_bytes for region in self._regions]) + _ANSWER_BYTES
         context, now_ms = self._context, int(self._uses.clock.monotonic() * 1000)
         context.is_counted = True
@@ -228,11 +231,11 @@ class Fetch:
         return FetchResponse()
 
     def _after(self, event: FetchEvent) -> FetchState:
-        """The state after an event; a client that has gone counts first."""
+        """Returns the state after an event. If the client is gone, that counts in place of the event."""
         return HAPPENS[self._state][CLIENT_GONE if self._context.gone else event]
 
     def _enter(self, state: FetchState) -> None:
-        """Goes on, after other work had its turn."""
+        """Continues from this state after a wait, and sends the answer if it is ready."""
         response = self.go_on(state)
         if response is not None:
             self._context.answer(response)
@@ -258,7 +261,7 @@ class Fetch:
         self._enter(self._after(STOP))
 
     def seconds_left(self) -> float:
-        """The rest of its wait."""
+        """Returns how many seconds the fetch may still wait."""
         if self._until is None:
             return self._max_wait_ms / 1000
         return self._until - self._uses.clock.monotonic()
@@ -266,7 +269,7 @@ class Fetch:
     # --- what the pool does ------------------------------------------------------------------------------------------
 
     def _warm_up(self) -> bool:
-        """Has the pool load what the last read could not find; False if the pool is full."""
+        """Lets the pool load the data that the last read lacked. Returns False if the pool is full."""
         self.release()
         cold, self._cold = self._cold, []
         self._warm_ups += 1
@@ -292,7 +295,8 @@ class Fetch:
         return True
 
     def _read_ahead(self, cold: list[FileRegion]) -> bool:
-        """Has the pool load these records, so that the loop does not wait for the disk; False if the pool is full."""
+        """Lets the pool load these records, so that the loop does not wait for the disk. Returns False if the pool is
+        full."""
 
         def read_all() -> None:
             for region in cold:
@@ -308,8 +312,8 @@ class Fetch:
         return True
 
     def _convert(self) -> bool:
-        """Has the pool convert batches to message sets for the client, or the topic; False if the pool is full: the
-        connection is closed then."""
+        """Lets the pool convert batches to the format of the client, or of the topic. Returns False if the pool is
+        full: then the connection is closed."""
         conversions = self._conversions
         converted = {id(conversion.region) for conversion in conversions}
         others = [region for region in self._regions if id(region) not in converted]
@@ -340,7 +344,7 @@ class Fetch:
     # --- the answer of a partition -----------------------------------------------------------------------------------
 
     def refused(self, wanted: WantedPartition, answer: FetchResponsePartition, error: KafkaError) -> bool:
-        """Puts an error into a partition's answer; True if it ends the wait."""
+        """Puts an error into a partition's answer. Returns True if the error ends the wait."""
         answer.error_code = error.code
         if error.code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
             answer.aborted_transactions = []
@@ -360,8 +364,8 @@ class Fetch:
         return True
 
     def sends_elsewhere(self, wanted: WantedPartition, partition: Partition, answer: FetchResponsePartition) -> bool:
-        """True if the consumer is to read a partition from a nearer follower: then the answer names it. That ends the
-        wait. Raises the errors of a read with another leader epoch."""
+        """Returns True if the consumer is to read a partition from a nearer follower: then the answer names this
+        follower, and the wait must end. Raises the errors of a read with a wrong leader epoch."""
         if not partition.leads:
             return False
         log = partition.leader_log(max(wanted.current_leader_epoch, -1))
@@ -384,7 +388,7 @@ class Fetch:
     def read_from(
         self, wanted: WantedPartition, partition: Partition, max_bytes: int, minimum_one_batch: bool
     ) -> ReadResult:
-        """Reads a partition for this fetch, at most so many bytes; the errors of `Partition.read`."""
+        """Reads at most `max_bytes` of a partition for this fetch. Raises the errors of `Partition.read`."""
         return partition.read(
             wanted.fetch_offset,
             min(wanted.max_bytes, max_bytes),
@@ -398,7 +402,7 @@ class Fetch:
     def found(
         self, wanted: WantedPartition, partition: Partition, result: ReadResult, answer: FetchResponsePartition
     ) -> int:
-        """Puts what was read into a partition's answer; returns the bytes of its records."""
+        """Puts the result of a read into a partition's answer; returns the bytes of its records."""
         answer.high_watermark = partition.high_watermark
         answer.last_stable_offset = partition.last_stable_offset
         answer.log_start_offset = result.log_start_offset
@@ -430,8 +434,9 @@ class Fetch:
         return region.size_bytes
 
     def _within_room(self, wanted: WantedPartition, partition: Partition, region: FileRegion) -> FileRegion | None:
-        """The part of a region that may be converted: a converted answer is in memory until the client has taken it.
-        The first batch of the answer is always allowed."""
+        """Returns the part of a region that may be converted; None if nothing of it may. The size is limited because a
+        converted answer stays in memory until the client has taken it. The first batch of the answer is always
+        allowed."""
         room = self._room_bytes
         if room is None:
             room = self._context.connection.answer_room_bytes()
@@ -449,12 +454,12 @@ class Fetch:
         return region
 
     def cold(self, wanted: WantedPartition) -> None:
-        """The read of a partition could wait for the disk."""
+        """Notes that the read of a partition could wait for the disk: the pool must load its data."""
         assert wanted.partition is not None
         self._cold.append((wanted.partition.replica_log(), wanted.fetch_offset))
 
     def release(self) -> None:
-        """Releases what was read and is not sent."""
+        """Releases the regions that were read and will not be sent."""
         for region in self._regions:
             region.release()
         self._regions = []
@@ -462,7 +467,7 @@ class Fetch:
         self._room_bytes = None
 
     def tell_endpoints(self, response: FetchResponse) -> None:
-        """Puts the endpoints of the leaders that an answer names into it."""
+        """Adds the endpoints of the leaders that an answer names to the answer."""
         response.node_endpoints = [
             FetchResponseNodeEndpoint(node_id=node.broker_id, host=host, port=port, rack=node.rack)
             for node, host, port in self._uses.view.endpoints_for(self._context.connection.listener_name)
@@ -471,7 +476,7 @@ class Fetch:
 
 
 class FullFetch(Fetch):
-    """A fetch that names all its partitions: without a session, or the first of one."""
+    """A fetch that names all its partitions: it has no session, or is the first of its session."""
 
     __slots__ = ("_begins_session", "_by_id", "_knows_none", "_plan", "_responses")
 
@@ -487,10 +492,10 @@ class FullFetch(Fetch):
     ) -> None:
         super().__init__(uses, request, context)
         self._plan = plan
-        #: There is no partition that it could wait for.
+        #: True if there is no partition for which the fetch could wait.
         self._knows_none = knows_none
         self._by_id = by_id
-        #: A session is opened when the answer is known.
+        #: True if a session begins with this fetch. It is created when the answer is made.
         self._begins_session = begins_session
         self._responses: list[FetchResponseTopic] = []
 
@@ -555,7 +560,7 @@ class FullFetch(Fetch):
         self._context.on_abandoned = self._uses.waiting.add(self, self._watched(), self.seconds_left())
 
     def _begin_session(self) -> int:
-        """Creates a session from the request and the answer; returns its id, 0 if there is no room."""
+        """Creates a session from the request and the answer; returns the session id, 0 if there is no room."""
         by_id, view = self._by_id, self._uses.view
         parts: list[tuple[str, uuid.UUID, SessionPartition]] = []
         for asked, items in self._plan:
@@ -573,7 +578,7 @@ class FullFetch(Fetch):
 
 
 class SessionFetch(Fetch):
-    """A fetch that goes on in a session: looks only at its ready partitions."""
+    """A fetch in a session that exists: it reads only the session's ready partitions."""
 
     __slots__ = ("_epoch", "_found", "_session")
 
@@ -624,7 +629,7 @@ class SessionFetch(Fetch):
             size_bytes = self.found(wanted, partition, result, answer)
             total += size_bytes
             left -= size_bytes
-        # As in Kafka, the unknown ones come last, and end the wait only if there is no other partition to wait for.
+        # As in Kafka, unknown partitions come last, and end the wait only if there is no other partition to wait for.
         self._found += unknown
         must_end = ends or len(unknown) == session.size
         return after_read(bool(self._cold), total, self.min_bytes, must_end, self._time_is_up)
@@ -632,7 +637,7 @@ class SessionFetch(Fetch):
     def response(self) -> FetchResponse:
         session = self._session
         if session.epoch != self._epoch:
-            # Another request of this session came meanwhile: an answer now would contradict the answer to it.
+            # Another request of this session came meanwhile: an answer now would contradict the answer to that one.
             self.release()
             return FetchResponse(error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH, session_id=session.session_id)
         responses: list[FetchResponseTopic] = []
@@ -662,20 +667,22 @@ class SessionFetch(Fetch):
         self._context.on_abandoned = self._uses.waiting.add(self, (self._session,), self.seconds_left())
 
     def watch(self) -> None:
-        """Ready partitions with fewer bytes than asked for wake this fetch when they have more."""
+        """Watches the ready partitions, so that this fetch wakes when one of them gets more records."""
         for wanted in self._session.ready():
             if wanted.partition is not None:
                 wanted.partition.watch(wanted)
 
 
 def require_read(access: Access, topic: str) -> None:
-    """TopicAuthorizationFailedError if the user may not read the topic. The empty name is a topic by an unknown id."""
+    """Raises TopicAuthorizationFailedError if the user may not read the topic. An empty name is allowed: it stands for
+    a topic with an unknown id."""
     if topic and not access.may_read(topic):
         raise TopicAuthorizationFailedError(f"{access.principal} may not read the topic")
 
 
 def resolve(view: MetadataCache, wanted: SessionPartition, by_id: bool) -> None:
-    """Finds a session's partition that was not known before or is gone."""
+    """Finds the `Partition` of a session's entry that has none, or whose partition has no log any more. Sets the error
+    if there is none."""
     wanted.unwatch()
     wanted.partition = None
     if by_id and not wanted.topic:

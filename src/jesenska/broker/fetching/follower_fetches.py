@@ -1,19 +1,20 @@
-"""Fetches of followers: brokers that have replicas of partitions that this broker leads.
+"""Fetches of followers: of brokers that replicate partitions that this broker leads.
 
-A follower gets everything up to the log end, committed or not, as it is in the log. Its fetch offset is its log end
-offset: that is noted once a request for each partition in the request, and may raise the high watermark, or bring the
-follower into the ISR. The offset of a partition that it does not name is unchanged.
+A follower gets all records up to the log end, committed or not, as they are in the log. Its fetch offset is its log
+end offset. Each request notes this offset once for each partition that it names, which may raise the high watermark or
+bring the follower into the ISR. The offset of a partition that the request leaves out is unchanged.
 
-If the follower's last batch is of an epoch that ended sooner in this log, its log diverges from there on: it gets the
-place (a diverging epoch) and no records, and its fetch offset does not count. That ends the wait, as an error does.
+If the leader epoch of the follower's last batch ended at a smaller offset in this log, the two logs diverge from that
+offset on. The follower then gets this epoch and offset (the diverging epoch) and no records, and its fetch offset does
+not count. A diverging epoch ends the wait, as an error does.
 
-A follower learns the high watermark with the records, and so is one answer late. If consumers are sent to followers
-(`replica.selector.class`) it is answered as soon as there is a high watermark that it does not know, so that they do
-not wait for `replica.fetch.wait.max.ms`, as they do with Apache Kafka.
+A follower learns the high watermark from the answers to its fetches, and so knows it one answer late. If consumers may
+read from followers (`replica.selector.class`), a fetch is answered as soon as there is a high watermark that the
+follower does not know. With Apache Kafka such consumers wait for up to `replica.fetch.wait.max.ms`.
 
 A broker that has no replica of a partition gets NOT_LEADER_OR_FOLLOWER, or UNKNOWN_LEADER_EPOCH if it sends the
-current epoch: then it knows an assignment that this broker does not know yet. Sources: KIP-101, KIP-227, KIP-279,
-KIP-595."""
+current epoch: then that broker knows an assignment that this one does not know yet. Sources: KIP-101, KIP-227,
+KIP-279, KIP-595."""
 
 from __future__ import annotations
 
@@ -46,12 +47,12 @@ _NOT_SENT = -1
 
 
 def replica_of(request: FetchRequest) -> int:
-    """The broker id of a follower's request; below 0 for a consumer."""
+    """Returns the broker id of the follower that sent the request; below 0 for a consumer."""
     return max(request.replica_id, request.replica_state.replica_id)
 
 
 def handle_follower(uses: FetchFamily, request: FetchRequest, context: Context) -> Outcome:
-    """Answers a follower's fetch, at once or later. Quotas of clients do not count it."""
+    """Answers a follower's fetch, at once or later. Client quotas do not apply to followers."""
     context.limits = None
     by_id = context.version >= _FIRST_WITH_IDS
     sessions, now_ms = uses.sessions, int(uses.clock.monotonic() * 1000)
@@ -66,15 +67,15 @@ def handle_follower(uses: FetchFamily, request: FetchRequest, context: Context) 
         if isinstance(found, ErrorCode):
             return FetchResponse(error_code=found)
         if found.closed:
-            return FetchResponse()  # it wants nothing any more
+            return FetchResponse()  # the session has no partitions any more
         session = found
     answer = FollowerFetch(uses, request, context, session).go_on(READING)
     return LATER if answer is None else answer
 
 
 def _begun(uses: FetchFamily, request: FetchRequest, by_id: bool, now_ms: int) -> FetchSession:
-    """A session with the partitions of a request; one for this request only, if no session is wanted or there is no
-    room."""
+    """Begins a session with the partitions of a request. If no session is wanted or there is no room, the session
+    lasts for this request only."""
     parts = [
         (
             asked.topic,
@@ -93,7 +94,7 @@ def _begun(uses: FetchFamily, request: FetchRequest, by_id: bool, now_ms: int) -
 
 
 class FollowerFetch(SessionFetch):
-    """A fetch of a follower, which is always in a session, if only one for this request."""
+    """A fetch of a follower. It always has a session, which may last for this request only."""
 
     __slots__ = ("_diverging", "_hurries", "_replica_id", "_unnoted")
 
@@ -101,10 +102,10 @@ class FollowerFetch(SessionFetch):
         super().__init__(uses, request, context, session)
         self._replica_id = replica_of(request)
         self._hurries = uses.rules.by_rack
-        #: The places where a follower's log diverges, by partition; None if that is not known.
+        #: The epoch and end offset at which the follower's log diverges, by partition; None if they are not known.
         self._diverging: dict[SessionPartition, tuple[int, int] | None] = {}
-        #: The epochs of the follower's last batches and where its logs start, of partitions that this broker does not
-        #: lead yet. They are noted when it does: the follower need not repeat them.
+        #: The last epoch and the log start offset of the follower, for each partition that this broker does not lead
+        #: yet. They are noted as soon as it leads the partition, so that the follower need not repeat them.
         self._unnoted: dict[SessionPartition, tuple[int, int]] = {}
         self._note(request)
         if uses.joining:
@@ -122,7 +123,8 @@ class FollowerFetch(SessionFetch):
                     self._note_partition(wanted, part.last_fetched_epoch, part.log_start_offset)
 
     def _join(self, joining: set[Partition]) -> None:
-        """A request in a session repeats the session's offsets of partitions that it does not name."""
+        """Proposes for the ISR the partitions in `joining` that this follower may now join. A partition that the
+        request leaves out counts as fetched at the offset that its session holds."""
         if self._replica_id not in self._uses.view.brokers:
             return
         for partition in list(joining):
@@ -160,7 +162,8 @@ class FollowerFetch(SessionFetch):
             ):
                 self._uses.isr_changes.propose(partition)
         except KafkaError:
-            self._unnoted[wanted] = last_epoch, log_start_offset  # reading it gives the same, or it is led by now
+            # The read of this partition meets the same error, unless this broker leads the partition by then.
+            self._unnoted[wanted] = last_epoch, log_start_offset
 
     def _found_partition(self, wanted: SessionPartition) -> Partition | None:
         if wanted.partition is None or not wanted.partition.is_served:
@@ -232,7 +235,7 @@ class FollowerFetch(SessionFetch):
     def _tell(
         self, wanted: SessionPartition, partition: Partition, result: ReadResult, answer: FetchResponsePartition
     ) -> int:
-        """Puts what was read into a partition's answer, as it is in the log; returns its bytes."""
+        """Puts the result of a read into a partition's answer, unconverted; returns the bytes of its records."""
         answer.high_watermark = partition.high_watermark
         answer.last_stable_offset = partition.last_stable_offset
         answer.log_start_offset = result.log_start_offset

@@ -19,12 +19,12 @@ _MODULES = modules_by_key(__name__, __path__)
 
 
 def load(key: int) -> None:
-    """Imports the handler of a key. KeyError if there is none."""
+    """Imports the handler of an API key. Raises KeyError if there is none."""
     importlib.import_module(_MODULES[key])
 
 
 def all_keys() -> list[int]:
-    """The keys that have a handler."""
+    """Returns the API keys that have a handler."""
     return list(_MODULES)
 
 

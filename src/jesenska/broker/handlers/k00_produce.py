@@ -9,22 +9,23 @@
     10     hints of a new leader
     13     topic ids instead of names
 
-Each partition's records are checked (header, CRC, the records inside) and appended where the request's bytes lie.
-Batches up to 64 KB are checked at once, compressed ones too as long as a request's make no more than
-INLINE_DECOMPRESSED_MAX_BYTES: 16 KB of lz4 take 8 us here, and going to a thread and back took ten times that. Larger
-ones go to the pool, all of one request at once, before any of the request is appended. The connection takes no further
-request meanwhile, which keeps the order of its batches.
+Each partition's records are checked (header, CRC, the records inside) and appended from the request's buffer, without
+a copy. Batches up to 64 KB are checked in the event loop. Compressed batches, too, as long as the batches of one
+request decompress to no more than INLINE_DECOMPRESSED_MAX_BYTES: to check 16 KB of lz4 takes 8 us, and to hand it to a
+thread takes ten times as long. Larger batches are checked in the thread pool, all those of a request together, before
+any batch of the request is appended. Meanwhile the connection takes no further request, which keeps the order of
+batches.
 
-acks 0 has no answer; an error closes the connection, as in Kafka, so that the producer learns of it. acks all checks
-min.insync.replicas first, and waits until every in-sync replica has the records: REQUEST_TIMED_OUT after the request's
-`timeout_ms`, though they may be committed later. On a lone broker there is nothing to wait for. A write that must wait
-for a flush of its directory delays the answer, not the loop.
+acks 0 has no answer; an error closes the connection, as in Kafka, so that the producer learns of the error. acks all
+checks min.insync.replicas first, and waits until every in-sync replica has the records. After the request's
+`timeout_ms` the answer is REQUEST_TIMED_OUT, though the records may be committed later. A lone broker waits for no
+replica. A write that must wait for a flush of its directory delays the answer, not the event loop.
 
-Message sets are converted by the same rule: at once if they are small and uncompressed, snappy or lz4, else in the
-pool. One without a whole message is not an error: nothing is appended, and the base offset in the answer is -1.
+Message sets are converted in the event loop if they are small and uncompressed, snappy or lz4, else in the pool. A
+message set without a whole message is not an error: nothing is appended, and the base offset in the answer is -1.
 
 The first batch of a transaction in a partition would hold back read_committed consumers for ever if the coordinator
-did not know that the transaction must end there. So its coordinator is asked first (KIP-890), unless
+did not know that the transaction must end there. So the transaction coordinator is asked first (KIP-890), unless
 `transaction.partition.verification.enable` is off:
 
     up to 10   is the partition in the transaction? INVALID_TXN_STATE if it is not
@@ -40,14 +41,15 @@ and no transactional id is refused as a whole, whatever acks are (TRANSACTIONAL_
 transactional id without such batches and such a batch without a producer id have no meaning; both are taken, as in
 Apache Kafka.
 
-As in Apache Kafka: a partition that is named twice is written once, with its last records, and a topic without
-partitions is not answered. If one of such a partition's records are ill-formed that is its answer, and, unlike in
-Kafka, nothing is written. A batch of an unknown magic refuses the whole request (CORRUPT_MESSAGE), for it cannot be
-read; if a transactional batch comes before it and there is no transactional id, that error is answered. If acks is not
-0, 1 or -1, the errors of an unknown partition and of a malformed batch come first. The log start offset is answered
-with an error found in the log or in the records, not with an earlier one.
+As in Apache Kafka, a partition that is named twice is written once, with its last records, and a topic without
+partitions is not answered. If the records of one of the two are ill-formed, the partition's answer is this error, and,
+unlike in Kafka, nothing is written. If a batch has an unknown magic the whole request is refused (CORRUPT_MESSAGE),
+because the batch cannot be read. But if a transactional batch comes before this batch and there is no transactional
+id, the answer is TRANSACTIONAL_ID_AUTHORIZATION_FAILED. If acks is not 0, 1 or -1, a partition that is unknown or has
+a malformed batch is answered with that error instead. An error answer holds the log start offset if the error was
+found in the log or in the records; it holds -1 if the request failed before that.
 
-Left out: quotas.
+The quota for produced bytes is not applied here: the connection does that (`broker.requests.connection`).
 """
 
 from __future__ import annotations
@@ -138,7 +140,7 @@ _WITHOUT_WORDS = (
     ErrorCode.INVALID_REQUIRED_ACKS,
     ErrorCode.REQUEST_TIMED_OUT,
 )
-#: Errors that are found before the log is looked at.
+#: Errors that are found before the log is read. Their answers hold no log start offset.
 _BEFORE_THE_LOG = (
     ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
     ErrorCode.CORRUPT_MESSAGE,
@@ -146,7 +148,8 @@ _BEFORE_THE_LOG = (
     ErrorCode.INVALID_REQUIRED_ACKS,
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
 )
-#: The coordinator of a transaction cannot be asked now. Old clients know these errors from coordinators alone.
+#: The answers of a transaction coordinator that cannot be asked now. Old clients do not expect these errors of a
+#: produce request, so they get another error in their place.
 _ASK_AGAIN = (
     ErrorCode.NETWORK_EXCEPTION,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -168,16 +171,16 @@ class _Item:
         self.rules: CheckRules | None = None
         self.checked: list[BatchHeader] | None = None
         self.error: KafkaError | None = None
-        #: The transaction of its batch is being verified.
+        #: Guards of the batch's transaction while that is verified; None if it is not.
         self.guards: Guards | None = None
-        #: It was refused by the verification, before the log was looked at.
+        #: True if the verification of the transaction refused the batch, before the log was read.
         self.is_unverified = False
         self.produce: _Produce | None = None
 
     def written(self, outcome: AppendResult | KafkaError) -> None:
-        """A write that had to wait is in the log, or failed."""
+        """Notes the outcome of a write that had to wait: the records are in the log, or the write failed."""
         produce, self.produce = self.produce, None
-        if produce is not None:  # else it has timed out before
+        if produce is not None:  # None after the request's time-out
             produce.written(self, outcome)
 
 
@@ -189,7 +192,7 @@ class _Kinds:
     def __init__(self) -> None:
         self.has_transactional = False
         self._has_unreadable = False
-        #: No batch of a transaction comes before the first unreadable one.
+        #: True if no transactional batch comes before the first unreadable batch.
         self._unreadable_is_first = False
 
     def add_all(self, topics: list[ProduceRequestTopic]) -> None:
@@ -210,7 +213,7 @@ class _Kinds:
                 self._unreadable_is_first = True
 
     def refusal(self, request: ProduceRequest) -> KafkaError | None:
-        """The error of the whole request; None if there is none."""
+        """Returns the error of the whole request; None if there is none."""
         if self.has_transactional and not self._unreadable_is_first and request.transactional_id is None:
             return TransactionalIdAuthorizationFailedError("a transactional batch came without a transactional id")
         if self._has_unreadable:
@@ -254,8 +257,8 @@ class _Produce:
     def read(
         self, topics: list[ProduceRequestTopic], refusal: KafkaError | None, kinds: _Kinds, now_ms: int
     ) -> list[_Item]:
-        """Finds the partitions and checks their records, as far as that is done at once; returns the partitions that
-        are left to the pool. `refusal` is the error of a request with invalid acks."""
+        """Finds each partition and checks its records here if that is cheap enough. Returns the partitions whose
+        records the thread pool must check. `refusal` is the error of a request with invalid acks, else None."""
         pooled: list[_Item] = []
         items, context, view = self._items, self._context, self._uses.view
         version = context.version
@@ -287,13 +290,13 @@ class _Produce:
         return pooled
 
     def refuse(self, error: KafkaError) -> None:
-        """Refuses the whole request. Its answer tells nothing of the partitions' logs."""
+        """Refuses the whole request with this error. The answer says nothing about the partitions' logs."""
         for item in self._items:
             item.error = error
             item.partition = None
 
     def check_in_pool(self, pooled: list[_Item], transactional_id: str | None) -> None:
-        """Checks these partitions' records in the pool; then the request is verified and appended."""
+        """Checks the records of these partitions in the pool, then verifies transactions and appends all records."""
         for item in self._items:
             if item.records is not None:
                 item.records = self._context.keep(item.records)
@@ -317,8 +320,8 @@ class _Produce:
             self._context.no_answer()
 
     def append(self, now_ms: int) -> Outcome:
-        """Appends every partition whose records are good; the answer, or LATER if a write waits for a flush, or for
-        replicas."""
+        """Appends the records of every partition without an error. Returns the answer, or LATER if a write waits for a
+        flush or for replicas."""
         for item in self._items:
             if item.error is None:
                 partition = item.partition
@@ -334,7 +337,7 @@ class _Produce:
                         item.error = unverified
                         self._refused(item)
                         continue
-                # Too few bytes for another batch may follow: `check_batches` lets them through.
+                # Bytes may follow that are too few for another batch: `check_batches` lets them through.
                 size = first.batch_length + LENGTH_OVERHEAD
                 records = item.records if len(item.records) == size else item.records[:size]
                 item.produce = self
@@ -364,7 +367,8 @@ class _Produce:
         return LATER
 
     def verify(self, transactional_id: str, now_ms: int, *, is_kept: bool) -> Outcome:
-        """As `append`, after the coordinators of transactions that begin here were asked."""
+        """Asks the transaction coordinator about transactions that begin here, then appends as `append` does. Returns
+        LATER if there is such a transaction."""
         asked: dict[Producer, list[_Item]] = {}
         verification = self._uses.verification
         adds = self._context.version >= _FIRST_THAT_ADDS
@@ -392,14 +396,14 @@ class _Produce:
         return LATER
 
     def try_complete(self) -> bool:
-        """False: only its partitions complete it, when they are done."""
+        """Returns False: the request is complete only when the writes of its partitions are done."""
         return False
 
     def end(self) -> None:
-        """The broker stops: the producer gets no time-out error, and asks the next leader."""
+        """Sends nothing when the broker stops: without a time-out error the producer turns to the next leader."""
 
     def expire(self) -> None:
-        """The producer's time-out for replicas is over. Its records may still be committed."""
+        """Answers REQUEST_TIMED_OUT for the writes that still wait. Their records may be committed later."""
         self._stop_waiting = None
         for item in self._items:
             if item.produce is not None:
@@ -471,7 +475,7 @@ class _Produce:
 
 
 class _Verified:
-    """A request whose transactions are being verified, and the number of missing answers."""
+    """A request whose transactions are being verified; counts the missing answers of the coordinators."""
 
     __slots__ = ("_asked", "_context", "_lacking", "_produce", "_uses")
 
@@ -518,7 +522,7 @@ class _Verified:
                 item.error = KafkaError.of(error, "the partition is not in a transaction of the producer")
         self._lacking -= 1
         if not self._lacking:
-            # Not within the handler's own call, which returns LATER first.
+            # Called later, because the handler must return LATER first.
             self._uses.loop.call_soon(self._append)
 
     def _append(self) -> None:
@@ -528,7 +532,7 @@ class _Verified:
 
 
 def _unverified(item: _Item, guards: Guards) -> KafkaError | None:
-    """The error if the transaction has ended since its coordinator was asked; None if it has not."""
+    """Returns the error if the transaction has ended since its coordinator was asked; None if it has not."""
     assert item.partition is not None
     item.guards = None
     try:
@@ -575,8 +579,8 @@ def _prepare(
     budget_bytes: int,
     now_ms: int,
 ) -> int:
-    """Finds the partition and checks the records, unless they are for the pool; returns how much of the budget of
-    decompressed bytes that took."""
+    """Finds the partition, and checks its records here if that is cheap enough. Returns how many bytes of the budget
+    for decompression this took. Raises KafkaError if the partition is unknown or the records are invalid."""
     if topic is None:
         if version >= _FIRST_WITH_IDS:
             raise UnknownTopicIdError("this broker knows no topic of that id")
@@ -608,8 +612,8 @@ def _prepare(
 
 
 def _once_each(topics: list[ProduceRequestTopic], version: int) -> list[ProduceRequestTopic]:
-    """The topics that have partitions, each partition once: of a partition that is named twice the last that is
-    ill-formed, else the last."""
+    """Returns the topics that have partitions, each partition once. If a partition is named twice, its last ill-formed
+    records are kept, else its last records."""
     for topic in topics:
         partitions = topic.partition_data
         if not partitions or (len(partitions) > 1 and len({data.index for data in partitions}) < len(partitions)):
@@ -632,7 +636,7 @@ def _once_each(topics: list[ProduceRequestTopic], version: int) -> list[ProduceR
 
 
 def _without_acks(refusal: KafkaError, topic: Topic | None, data: ProduceRequestPartition, version: int) -> KafkaError:
-    """The error of a partition in a request with invalid acks."""
+    """Returns the error of a partition in a request with invalid acks."""
     if topic is None:
         return UnknownTopicIdError() if version >= _FIRST_WITH_IDS else UnknownTopicOrPartitionError()
     if not 0 <= data.index < len(topic.partitions):
@@ -643,8 +647,8 @@ def _without_acks(refusal: KafkaError, topic: Topic | None, data: ProduceRequest
 
 
 def _ill_formed(data: ProduceRequestPartition, version: int) -> KafkaError | None:
-    """The error in the form of a partition's records, before any look-up; None if there is none. Old versions and
-    missing records have no such rule."""
+    """Returns the error if a partition's records are ill-formed, which needs no look-up; None if they are not. Always
+    None for versions below 3 and for a partition without records."""
     records = data.records
     if version < _FIRST_WITH_BATCHES or not isinstance(records, memoryview):
         return None
@@ -656,7 +660,7 @@ def _ill_formed(data: ProduceRequestPartition, version: int) -> KafkaError | Non
 
 
 def _was_in_the_log(error: KafkaError, records: memoryview | None) -> bool:
-    """False for errors that Kafka finds before it looks at the partition's log."""
+    """Returns False for errors that Kafka finds before it reads the partition's log."""
     if error.code == ErrorCode.INVALID_RECORD:
         return records is not None and _is_one_batch(records)
     return isinstance(error, RecordErrors) or error.code not in _BEFORE_THE_LOG
@@ -669,12 +673,14 @@ def _is_one_batch(records: memoryview) -> bool:
 
 
 def _size_of(records: memoryview) -> int:
-    """The size of the first batch by its length field. A negative length counts as more than there can be."""
+    """Returns the size of the first batch by its length field. The length is read as unsigned: a negative length is
+    larger than any batch."""
     return int.from_bytes(records[BATCH_LENGTH_OFFSET:LEADER_EPOCH_OFFSET], "big") + LENGTH_OVERHEAD
 
 
 def _kind_of(records: memoryview) -> int:
-    """The kind of the first batch. An incomplete batch is not a transaction's, even if its attributes say so."""
+    """Returns the kind of the first batch. An incomplete batch counts as plain, even if its attributes say that it is
+    transactional."""
     size = len(records)
     if size <= MAGIC_OFFSET:
         return _PLAIN
@@ -687,19 +693,19 @@ def _kind_of(records: memoryview) -> int:
 
 
 def _version_of_checks(version: int) -> int:
-    """A batch in a request of a version before batches is checked as in the newest version: Kafka has no rule for
-    it."""
+    """Returns the request version by which batches are checked. Below version 3, which should hold message sets,
+    batches are checked as in the newest version."""
     return version if version >= _FIRST_WITH_BATCHES else NEWEST_PRODUCE_VERSION
 
 
 def _is_message_set(records: memoryview, version: int) -> bool:
-    """True for a message set. A batch in an old request is taken as a batch, as in Kafka."""
+    """Returns True if the records are a message set. A batch in an old request is taken as a batch, as in Kafka."""
     return version < _FIRST_WITH_BATCHES and not (len(records) > MAGIC_OFFSET and records[MAGIC_OFFSET] == MAGIC_V2)
 
 
 def _convert_at_once(item: _Item, log: PartitionLog, records: memoryview, budget_bytes: int) -> int:
-    """Makes a batch of a message set, or leaves it to the pool if that takes too long; returns how much of the budget
-    it took."""
+    """Converts a message set to a batch, or leaves it to the pool if the conversion takes too long. Returns how many
+    bytes of the budget this took."""
     cost = len(records) * COST_OF_CONVERTING
     if cost > budget_bytes:
         return 0
@@ -719,7 +725,7 @@ def _convert_at_once(item: _Item, log: PartitionLog, records: memoryview, budget
 
 
 def _require_format(log: PartitionLog, header: BatchHeader) -> None:
-    """Refuses batches that the consumers of a topic in an old format could not get."""
+    """Raises the error of a batch that cannot be given to consumers of a topic with an old message format."""
     if log.config.message_magic < MAGIC_V2:
         if header.producer_id >= 0:
             raise UnsupportedForMessageFormatError(
@@ -741,7 +747,7 @@ def _recompress(item: _Item, rules: CheckRules) -> None:
 
 
 def _check_all(items: list[_Item], version: int) -> None:
-    """Runs in the pool."""
+    """Checks the records of these items, and converts or recompresses them if needed. Runs in the pool."""
     for item in items:
         assert item.records is not None
         assert item.rules is not None

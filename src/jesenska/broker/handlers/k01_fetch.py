@@ -14,18 +14,19 @@
 This file finds the session and the partitions of a request. `broker.fetching.fetches` reads them, waits and answers,
 by the table of `broker.fetching.fetch_states`.
 
-The batch that holds the offset comes whole, the first of the answer even if it exceeds the limits; in every later
-partition a batch that exceeds them is left for the next answer. Until there are `min_bytes` the request waits, at most
-`max_wait_ms`; an error of a partition that is here ends the wait, and so does a request without any known partition.
+Batches are answered whole, from the batch that holds the fetch offset. The first batch of an answer is answered even
+if it exceeds the limits of bytes; any later batch that exceeds them is left for the next answer. The request waits
+until there are `min_bytes`, at most `max_wait_ms`. It does not wait if a partition of this broker has an error, or if
+it knows none of the partitions.
 
 Without a session, and in the first request of one, partitions are read in the order of the request, which clients
 rotate themselves. In a session only partitions with something new are read, in the session's order.
 
-With an authorizer, a consumer may read a topic or gets TOPIC_AUTHORIZATION_FAILED, at each look at a partition: also
-in a session, and after a wait. A topic that it may not read is refused by name even if there is none.
+With an authorizer, a consumer that may not read a topic gets TOPIC_AUTHORIZATION_FAILED. This is checked at each read
+of a partition, also in a session and after a wait. By name, a topic that does not exist is refused in the same manner.
 
-An unknown topic: by name UNKNOWN_TOPIC_OR_PARTITION, by id UNKNOWN_TOPIC_ID. A session remembers the name of an id; if
-that name belongs to another topic now, INCONSISTENT_TOPIC_ID.
+An unknown topic is UNKNOWN_TOPIC_OR_PARTITION by name, UNKNOWN_TOPIC_ID by id. A session remembers the name of each
+id: if the name belongs to another topic now, the error is INCONSISTENT_TOPIC_ID.
 
 A topic whose `message.format.version` is older gives every consumer that format. With
 `message.downconversion.enable=false` a consumer that would need converted records gets UNSUPPORTED_VERSION.
@@ -33,9 +34,9 @@ A topic whose `message.format.version` is older gives every consumer that format
 A partition that is named twice is read once, from the last offset. A request with a replica id from 0 on comes from a
 follower (`broker.fetching.follower_fetches`); -2 is a consumer that compares replicas (kafka-replica-verification).
 
-From version 11 on a consumer may read from a follower: up to the follower's high watermark, independent of the
-settings. If `replica.selector.class` looks at racks the leader sends it there (`replication.leader.read_replicas`):
-the answer names the follower, holds no records and ends the wait.
+From version 11 on a consumer may read from a follower, up to the follower's high watermark, whatever the settings are.
+If `replica.selector.class` chooses by rack, the leader sends the consumer to a follower
+(`replication.leader.read_replicas`): the answer names the follower, holds no records and ends the wait.
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ def handle(uses: FetchFamily, request: FetchRequest, context: Context) -> Outcom
 
 
 def _named(view: MetadataCache, request: FetchRequest, by_id: bool, begins_session: bool) -> tuple[Plan, bool]:
-    """The partitions that a request names, each once; and True if none of them can be read here."""
+    """Returns the partitions that a request names, each once; and True if this broker can read none of them."""
     make = SessionPartition if begins_session else WantedPartition
     named: dict[tuple[str | uuid.UUID, int], WantedPartition] | None = {} if _names_twice(request, by_id) else None
     plan: Plan = []
@@ -123,7 +124,7 @@ def _named(view: MetadataCache, request: FetchRequest, by_id: bool, begins_sessi
 
 
 def _names_twice(request: FetchRequest, by_id: bool) -> bool:
-    """True if a partition may be in the request more than once."""
+    """Returns True if a partition may be in the request more than once."""
     topics: set[str | uuid.UUID] = set()
     for asked in request.topics:
         topics.add(asked.topic_id if by_id else asked.topic)

@@ -10,14 +10,15 @@
     9      -5: last tiered offset: none
     11     -6: earliest offset that waits for tiering: none
 
--1 is the end of what the isolation level may read, for a follower the end of the log; -2 the log start. Only leaders
-answer, except replica -2, a consumer that compares replicas (kafka-replica-verification): it gets the offsets of the
-replica here, up to its log end. A leader that does not know yet what was committed under the previous leader answers
-no offset that may have to be taken back (KIP-207): OFFSET_NOT_AVAILABLE, LEADER_NOT_AVAILABLE below version 5. For a
-time the answer is the first record at or after it, found through the time index and then in the batch, which may have
-to be decompressed: in the pool. A topic in format v0 has no times: UNSUPPORTED_FOR_MESSAGE_FORMAT. From version 1 on a
-partition that is named twice is INVALID_REQUEST, answered once; a topic is answered once, one without partitions not
-at all; and a special time that the version lacks is UNSUPPORTED_VERSION, for any partition.
+Time -1 asks for the end offset: the high watermark or the last stable offset, by isolation level; for a follower the
+log end. Time -2 asks for the log start offset. Only leaders answer. The exception is replica id -2, a consumer that
+compares replicas (kafka-replica-verification): it gets the offsets of this broker's replica, up to its log end. A new
+leader that does not know the high watermark yet answers no offset that it may have to take back (KIP-207), but
+OFFSET_NOT_AVAILABLE (LEADER_NOT_AVAILABLE below version 5). For any other time the answer is the first record at or
+after it. The time index leads to the batch, which the pool reads and decompresses. A topic in format v0 has no
+timestamps: UNSUPPORTED_FOR_MESSAGE_FORMAT. From version 1 on a partition that is named twice is INVALID_REQUEST, and
+is answered once. A topic that is named twice is answered once, a topic without partitions not at all. A special time
+that the version does not have is UNSUPPORTED_VERSION, for any partition.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ from jesenska.wire.messages.k02_list_offsets import (
 
 logger = logging.getLogger(__name__)
 
-#: How often segments may leave a log while it is searched, before the client gets an error.
+#: How often a search is repeated because segments were deleted meanwhile, before the client gets an error.
 _ROUNDS_MAX = 5
 
 _CONSUMER, _COMPARES = -1, -2
@@ -119,8 +120,7 @@ def _answered_or_searched(
     request: ListOffsetsRequest,
     version: int,
 ) -> _Search | None:
-    """Fills the answer for a partition from what is in memory; the search that fills it, if the log's files must be
-    read."""
+    """Fills the answer for a partition if that needs no file. Else returns the search that will fill it."""
     if asked.timestamp < LATEST and version < _FIRST_VERSION.get(asked.timestamp, _NEVER):
         raise UnsupportedVersionError
     if topic is None or not 0 <= asked.partition_index < len(topic.partitions):
@@ -147,8 +147,8 @@ class _Search(NamedTuple):
 
 
 class _Searches:
-    """The searches of one request. Each round runs in the pool. A search that segments have left meanwhile is repeated
-    in the next round."""
+    """The searches of one request. They run in rounds, in the pool. If segments that a search needs were deleted
+    meanwhile, it is repeated in the next round."""
 
     __slots__ = ("_context", "_now_ms", "_request", "_response", "_rounds", "_searches", "_uses")
 
@@ -219,7 +219,7 @@ def _answer_at_once(
     request: ListOffsetsRequest,
     version: int,
 ) -> bool:
-    """Fills the answer from what is in memory; False if the log's files must be read."""
+    """Fills the answer from memory. Returns False if the log's files must be read."""
     time = asked.timestamp
     if time == LATEST:
         if request.replica_id != _CONSUMER:
@@ -252,12 +252,12 @@ def _answer_at_once(
 
 
 def _end_for(request: ListOffsetsRequest, partition: Partition) -> int:
-    """The end of what a consumer reads at its isolation level."""
+    """Returns the offset up to which a consumer reads at its isolation level."""
     return partition.last_stable_offset if request.isolation_level == _READ_COMMITTED else partition.high_watermark
 
 
 def _require_known(partition: Partition, version: int) -> None:
-    """Raises an error if it is not known yet what was committed under the previous leader."""
+    """Raises an error if this leader does not know yet which records the previous leader had committed."""
     if not partition.knows_high_watermark:
         raise OffsetNotAvailableError if version >= _FIRST_WITH_NOT_AVAILABLE else LeaderNotAvailableError
 
@@ -271,7 +271,8 @@ def _look_up(
     now_ms: int,
     end_offset: int,
 ) -> None:
-    """Runs in the pool. No offset from `end_offset` on is answered."""
+    """Searches the log's files and fills the answer. Runs in the pool. Offsets from `end_offset` on are not
+    answered."""
     if version == 0:
         answer.old_style_offsets = lookup.starts_before(asked.timestamp, asked.max_num_offsets, end_offset, now_ms)
         return

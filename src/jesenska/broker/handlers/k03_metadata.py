@@ -14,10 +14,10 @@
     13     an error code for the whole answer
 
 A topic that is asked for by name and does not exist is created if both the client and auto.create.topics.enable allow
-it. The answer says LEADER_NOT_AVAILABLE for it and names no partitions, as Kafka 3.9 does in every version, so that a
-client can tell a topic that it has just deleted from one that is there; clients ask again. The answer is not sent
-before the topic can be written to: the second answer has it. If it cannot be created, the answer says why, but
-UNKNOWN_TOPIC_OR_PARTITION for a name that may not be created at all.
+that. The answer is LEADER_NOT_AVAILABLE for this topic, without partitions, as in Kafka 3.9; clients ask again. So a
+client that has just deleted a topic does not take the new one for the old. The answer is sent when the topic can be
+written to, so the second request finds it. If the topic cannot be created, the answer says why; for a name that may
+not be created at all the error is UNKNOWN_TOPIC_OR_PARTITION.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ _FIRST_WITH_NULL = 1
 _FIRST_WITH_REPLICAS_THAT_ARE_DOWN = 1
 _FIRST_WITH_CREATION_FLAG = 4
 _FIRST_WITH_LISTENER_NOT_FOUND = 6
-#: With more partitions in the cluster, an answer about everything is made in slices.
+#: If the cluster has more partitions than this, an answer about all topics is made in slices.
 _PARTITIONS_AT_ONCE = 1000
-#: These carry topic ids in requests, but a look-up by id came later.
+#: Versions whose requests can carry topic ids, but in which Kafka does not look topics up by id.
 _IDS_NOT_YET_LOOKED_UP = (10, 11)
 
 
@@ -86,8 +86,8 @@ def _all(uses: ClusterFamily, request: MetadataRequest, context: Context) -> lis
 
 
 async def _answer_in_slices(uses: ClusterFamily, request: MetadataRequest, context: Context) -> MetadataResponse:
-    """The answer about everything in a large cluster; other requests are served in between. If brokers or topics come
-    or go meanwhile it is made again, in one go, so that it is consistent."""
+    """Makes the answer about all topics of a large cluster; other requests are served in between. If brokers or topics
+    come or go meanwhile the answer is made again, without a pause, so that it is consistent."""
     view, between = uses.view, Slices(uses.clock)
     names, brokers = list(view.topics), view.brokers
     topics = []
@@ -101,8 +101,7 @@ async def _answer_in_slices(uses: ClusterFamily, request: MetadataRequest, conte
 
 
 def _refuse(asked: Iterable[MetadataRequestTopic]) -> MetadataResponse:
-    """Kafka's answer to a request of version 10 or 11 that asks by id: INVALID_REQUEST for each topic, and nothing
-    else."""
+    """Returns Kafka's answer to a request of version 10 or 11 that asks by id: only INVALID_REQUEST for each topic."""
     return MetadataResponse(
         topics=[
             MetadataResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name=item.name or "", topic_id=item.topic_id)
@@ -130,8 +129,7 @@ async def _create_and_answer(
 def _topics(
     uses: ClusterFamily, request: MetadataRequest, context: Context, codes: dict[str, int]
 ) -> list[MetadataResponseTopic]:
-    """The answers for the topics of the request, each once; `codes` has those that are answered with an error
-    instead."""
+    """Returns the answers for the topics of the request, each once. A topic in `codes` is answered with that error."""
     answers = []
     asked = request.topics or ()
     if any(item.topic_id != NO_UUID for item in asked):

@@ -9,12 +9,12 @@
     9      STALE_MEMBER_EPOCH for the new group protocol; GROUP_ID_NOT_FOUND if a member commits for an unknown group
     10     topic ids
 
-The answer leaves when the offsets are committed in the group's log. A topic that does not exist is
-UNKNOWN_TOPIC_OR_PARTITION for its partitions, the rest is committed. If a partition is named twice each offset is
-judged by its own metadata, and the last good one stays; in version 1 only the last counts and is answered once, if the
-partition exists. A known topic without partitions is not answered; one that is named twice is answered once if
-anything in the request is unknown. A group with members takes a commit without a member if all of it is of branches
-(groups.offsets).
+The answer is sent when the offsets are committed in the group's partition of the offsets topic. If a topic does not
+exist its partitions are UNKNOWN_TOPIC_OR_PARTITION; the others are committed. If a partition is named twice, the size
+of each offset's metadata is checked, and the last good offset stays; in version 1 only the last counts and is answered
+once, if the partition exists. A known topic without partitions is not answered. A topic that is named twice is
+answered once if anything in the request is unknown. A group with members accepts a commit without a member id if all
+its partitions are of branches (groups.offsets).
 """
 
 from __future__ import annotations
@@ -82,8 +82,8 @@ async def _to_tree(uses: GroupFamily, commit: _Commit, group_id: str, offsets: _
 
 
 class _Commit:
-    """One request, and the errors that are found in it before the offsets are committed. A partition of the request
-    has the place (topic's number, partition's number)."""
+    """One request, and the errors that are found before its offsets are committed. A partition is identified by its
+    position in the request: (index of the topic, index of the partition)."""
 
     __slots__ = (
         "_context",
@@ -102,17 +102,17 @@ class _Commit:
         self._request = request
         self._context = context
         self.metadata_max_bytes = uses.in_force.config.integer("offset.metadata.max.bytes")
-        #: The known partitions.
+        #: The known partitions by position.
         self._places: dict[_Place, TopicPartition] = {}
-        #: The errors of the others.
+        #: The errors of the other partitions by position.
         self._errors: dict[_Place, ErrorCode] = {}
-        #: The unknown topics.
+        #: The positions of unknown topics.
         self._unknown: set[int] = set()
         self._too_large: set[_Place] = set()
         self._unanswered: set[_Place] = set()
 
     def read(self) -> _Offsets:
-        """The offsets to commit, of the known partitions. Notes the errors of the others."""
+        """Returns the offsets to commit, those of known partitions. Notes the errors of the other partitions."""
         request, version, view = self._request, self._context.version, self._uses.view
         now_ms, limit = self._uses.clock.now_ms(), self.metadata_max_bytes
         offsets: _Offsets = []
@@ -143,12 +143,12 @@ class _Commit:
         return offsets
 
     def replied(self, response: Response) -> None:
-        """The group's coordinator has answered."""
+        """Sends the answer, from the answer of the group's coordinator."""
         assert isinstance(response, PartitionsAnswer)
         self._context.answer(self.response(response.partitions, response.error))
 
     def response(self, partitions: dict[TopicPartition, ErrorCode], otherwise: ErrorCode) -> OffsetCommitResponse:
-        """The answer with the errors of `partitions`, and `otherwise` for the others that are known."""
+        """Returns the answer, with the errors in `partitions`, and `otherwise` for all other known partitions."""
         unanswered = self._unanswered
         answers = [
             OffsetCommitResponseTopic(

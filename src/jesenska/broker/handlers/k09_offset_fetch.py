@@ -8,7 +8,7 @@
 7      only stable offsets, if that is asked for: UNSTABLE_OFFSET_COMMIT for a partition that an open transaction has
        committed an offset for
 8      several groups at once
-9      member id and epoch: of groups of the new protocol, so they are not looked at here
+9      member id and epoch, for groups of the new protocol: ignored here
 10     topic ids
 """
 
@@ -108,7 +108,7 @@ def _as_asked(
     error: ErrorCode,
     unstable: Container[TopicPartition] = (),
 ) -> list[OffsetFetchResponseTopic]:
-    """Topics and partitions as in the request: one that is named twice is answered twice."""
+    """Returns topics and partitions as in the request: a partition that is named twice is answered twice."""
     return [
         OffsetFetchResponseTopic(
             name=topic.name,

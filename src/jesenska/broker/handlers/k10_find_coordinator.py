@@ -5,9 +5,10 @@
     4      several keys at once
     6      key type 2, share groups
 
-The leader of a group's partition of the offsets topic coordinates the group, the leader of the partition of
-`__transaction_state` a transactional id: COORDINATOR_NOT_AVAILABLE while there is no leader. librdkafka compresses
-with lz4 and closes quickly only if it finds a coordinator. The first look-up makes the topic that keeps them.
+A group's coordinator is the leader of its partition of the offsets topic; a transactional id's coordinator is the
+leader of its partition of `__transaction_state`. While there is no leader the answer is COORDINATOR_NOT_AVAILABLE. The
+first look-up creates the topic. This request is served even for clients without groups, because librdkafka compresses
+with lz4 and closes quickly only if it finds a coordinator.
 
 Left out: share groups, until their coordinator is built (INVALID_REQUEST).
 """
@@ -63,7 +64,7 @@ def _keys(request: FindCoordinatorRequest, context: Context) -> list[str]:
 def _coordinator(
     uses: GroupFamily, kept: CoordinatedTopic[Any], key: str, context: Context
 ) -> tuple[ErrorCode, str | None, tuple[int, str, int]]:
-    """The leader of the partition that keeps the key, with its address."""
+    """Returns the coordinator of a key, with its address: the leader of the partition that keeps the key."""
     leader = kept.leader_for(key)
     node = uses.view.brokers.get(leader)
     endpoint = None if node is None else node.endpoints.get(context.connection.listener_name)
@@ -75,7 +76,7 @@ def _coordinator(
 def _answer(
     request: FindCoordinatorRequest, context: Context, error: ErrorCode, message: str | None, node: tuple[int, str, int]
 ) -> FindCoordinatorResponse:
-    """The same answer for every key."""
+    """Returns a response with the same answer for every key."""
     return _response(request, context, [(key, error, message, node) for key in _keys(request, context)])
 
 

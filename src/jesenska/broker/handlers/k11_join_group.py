@@ -8,7 +8,7 @@
     7      protocol type in the answer
     9      a static leader that comes back may skip the assignment
 
-The answer leaves when the group's rebalance has every member, or its time is up.
+The answer is sent when every member has joined the rebalance, or the time for it is up.
 
 A member whose metadata is too large for a record of the group is refused (MESSAGE_TOO_LARGE). Apache Kafka lets it
 join, keeps the metadata as long as the member lives, and fails each assignment (UNKNOWN_SERVER_ERROR to SyncGroup).

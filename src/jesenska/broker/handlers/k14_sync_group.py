@@ -5,7 +5,8 @@
     5      protocol type and name, checked against the group's; without one INCONSISTENT_GROUP_PROTOCOL before anything
            else
 
-The leader brings the assignment of all members; the answers leave when it is committed in the group's log.
+The group's leader sends the assignment of all members. All answers are sent when the assignment is committed in the
+offsets topic.
 """
 
 from __future__ import annotations

@@ -4,9 +4,10 @@
     3      the client's name and version, which must match a pattern (KIP-511); features
     4      features may start at version 0
 
-The table has the served APIs and nothing else: clients use what it announces. A version above ours is answered with
-UNSUPPORTED_VERSION in version 0 (`connection`), with our range for this key so that the client can ask again within
-it. Features: the levels of this software, and those of this cluster (`uses.features`).
+The answer names the APIs that are served and no others, since clients use every API that it names. A request in a
+newer version than 4 is answered with UNSUPPORTED_VERSION in version 0 (`connection`), and with the range of versions
+of this key, so that the client can ask again. Features: the levels of this software, and of this cluster
+(`uses.features`).
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ from jesenska.wire.messages.k18_api_versions import (
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?\Z")
 _FIRST_WITH_SOFTWARE = 3
-#: In older versions of this request a feature cannot begin at 0: its levels begin at 1 there, as in Kafka.
+#: The first version in which the levels of a feature can begin at 0. In older versions they begin at 1, as in Kafka.
 _FIRST_WITH_ZERO = 4
 
 
 def announced() -> list[ApiVersionsResponseApiKey]:
-    """The APIs that this broker serves, by key."""
+    """Returns the APIs that this broker serves, in the order of their keys."""
     return [
         ApiVersionsResponseApiKey(api_key=key, min_version=low, max_version=high)
         for key, (low, high) in sorted(VERSIONS.items())

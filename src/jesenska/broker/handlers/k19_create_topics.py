@@ -6,10 +6,10 @@
     6      a client above its quota of changes is refused (KIP-599)
     7      answers topic ids
 
-A topic that is answered as created can be written to and read from everywhere. A name that is twice in a request is
-INVALID_REQUEST. A time-out that is over when the request comes (0 or less) is REQUEST_TIMED_OUT, and nothing is done;
-up to version 1 the topic is created and answered so. Of several mistakes versions 0 and 1 answer the one that Kafka in
-ZooKeeper mode finds first.
+When a topic is answered as created, it can be written and read on every broker. A name that is twice in a request is
+INVALID_REQUEST. A time-out of 0 or less is REQUEST_TIMED_OUT, and no topic is created; up to version 1 the topic is
+created, with the same answer. If a topic has several mistakes, versions 0 and 1 answer the one that Kafka in ZooKeeper
+mode finds first.
 """
 
 from __future__ import annotations
@@ -32,8 +32,7 @@ from jesenska.wire.messages.k19_create_topics import (
     CreateTopicsResponseTopic,
 )
 
-#: Older requests come from clients of ZooKeeper's time: their topics are created, and the time-out is how long they
-#: wait for it.
+#: In older versions topics are created even if the time-out is 0: it only says how long the client waits.
 _FIRST_WITH_DEADLINE = 2
 _FIRST_WITH_DETAILS = 5
 _FIRST_STRICT = 6
@@ -90,7 +89,7 @@ async def _create(uses: TopicFamily, request: CreateTopicsRequest, context: Cont
                 f"{len(replicas[0]) if replicas else 0} replicas",
             )
         if request.timeout_ms <= 0 and not request.validate_only:
-            answer.error_code = ErrorCode.REQUEST_TIMED_OUT  # it is created, but no client waits for that
+            answer.error_code = ErrorCode.REQUEST_TIMED_OUT  # the topic is created, but the client does not wait
         if context.version >= _FIRST_WITH_DETAILS:
             _describe(plan, answer)
             answer.topic_id = NO_UUID if topic is None else topic.topic_id

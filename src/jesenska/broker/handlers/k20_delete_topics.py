@@ -3,13 +3,13 @@
     5      error messages; a client above its quota of changes is refused (KIP-599)
     6      by name or by id; an id that is not known answers UNKNOWN_TOPIC_ID
 
-A topic that is named twice (by its name, by its id, by either) is INVALID_REQUEST, answered once and not deleted, as
-in Kafka 4.
+A topic that is named twice (by name, by id, or by both) is INVALID_REQUEST: it is answered once and not deleted, as in
+Kafka 4.
 
-A time-out that is over when the request comes (0 or less) is REQUEST_TIMED_OUT, and nothing is deleted; in version 0
-it is deleted and answered so.
+A time-out of 0 or less is REQUEST_TIMED_OUT, and no topic is deleted; in version 0 the topic is deleted, with the same
+answer.
 
-The topic is gone for every request before the answer leaves; its files are removed after file.delete.delay.ms.
+No request finds the topic any more when the answer is sent; its files are deleted after file.delete.delay.ms.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ async def _delete(uses: TopicFamily, request: DeleteTopicsRequest, context: Cont
             mutations.count(partitions)
             log_change(context, f"topic {answer.name} was deleted")
             if late:
-                answer.error_code = ErrorCode.REQUEST_TIMED_OUT  # it is gone, but no client waits for that
+                answer.error_code = ErrorCode.REQUEST_TIMED_OUT  # the topic is deleted, but the client does not wait
         except Exception as error:
             refused = as_kafka_error(error)
             answer.error_code, answer.error_message = refused.code, refused.message or None
@@ -108,20 +108,21 @@ class _Names:
         self._by_name = [item.name for item in wanted if item.name is not None and item.topic_id == NO_UUID]
         self._by_id = [item.topic_id for item in wanted if item.name is None and item.topic_id != NO_UUID]
         self._duplicates: set[str | uuid.UUID] = {*duplicates(self._by_name), *duplicates(self._by_id)}
-        #: Topics that are named by their id, and by their name too.
+        #: Topics that the request names by id and by name.
         self._by_name_and_id = {topic.name for topic in map(view.by_id.get, self._by_id) if topic is not None} & set(
             self._by_name
         )
         self._answered: set[str | uuid.UUID] = set()
 
     def all_are_duplicates(self) -> bool:
-        """True if each name and each id is more than once in the request."""
+        """Returns True if each name and each id is in the request more than once."""
         return self._duplicates.issuperset(self._by_name) and self._duplicates.issuperset(self._by_id)
 
     def is_answered(
         self, item: DeleteTopicsRequestTopic, known: Topic | None, answer: DeleteTopicsResponseTopic
     ) -> bool:
-        """True for a topic that is named twice and has its answer. InvalidRequestError at its first mention."""
+        """Returns True if the topic is named twice and is answered already. Raises InvalidRequestError at the first
+        mention of a topic that is named twice."""
         once = item.topic_id if item.name is None else item.name
         if once in self._duplicates:
             if once in self._answered:

@@ -5,8 +5,8 @@
     3      replica id
     4      compact
 
-For an epoch the answer is the largest epoch not above it that this log knows, and the offset where that epoch ends:
-the log end for the current one. Consumers use it to find out whether the log was truncated under them (KIP-320).
+For a leader epoch the answer is the largest epoch in this log that is not above it, and that epoch's end offset; for
+the current epoch this is the log end offset. Consumers find out with it whether the log was truncated (KIP-320).
 """
 
 from __future__ import annotations

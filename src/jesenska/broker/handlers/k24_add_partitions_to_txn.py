@@ -5,10 +5,10 @@
     4      several transactions at once, for brokers: they add partitions for clients, or have them verified (KIP-890)
     5      TRANSACTION_ABORTABLE may be answered; it is in 4, too, as in Kafka
 
-If one of the partitions does not exist, none is added: it is UNKNOWN_TOPIC_OR_PARTITION, and the rest are
-OPERATION_NOT_ATTEMPTED. Of a transaction that is named twice the last partitions are taken. As in Apache Kafka, the
-answer to an addition has the partitions as in the request, the first time; for a verification or missing partitions
-each is answered once.
+If one of the partitions does not exist, none is added: that partition is UNKNOWN_TOPIC_OR_PARTITION, the others are
+OPERATION_NOT_ATTEMPTED. If a transaction is named twice, the partitions of its last mention are added. As in Apache
+Kafka, the answer to an addition repeats the partitions of the transaction's first mention, also partitions that are
+named twice. For a verification, or if partitions do not exist, each partition is answered once.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ def _keys(topics: Sequence[AddPartitionsToTxnRequestTopic]) -> list[TopicPartiti
 
 
 def _missing(uses: TransactionFamily, keys: Sequence[TopicPartition]) -> Results:
-    """The results if a partition does not exist; empty if all exist."""
+    """Returns the results if a partition does not exist; an empty mapping if all exist."""
     missing = {key for key in keys if not uses.view.has(key)}
     if not missing:
         return {}

@@ -1,4 +1,4 @@
-"""AddOffsetsToTxn (key 25), versions 0-4: the partition of the offsets topic that keeps a group is in the transaction.
+"""AddOffsetsToTxn (key 25), versions 0-4: adds the partition of the offsets topic that keeps a group to a transaction.
 
 2      PRODUCER_FENCED; before it INVALID_PRODUCER_EPOCH
 4      TRANSACTION_ABORTABLE may be answered; it never is

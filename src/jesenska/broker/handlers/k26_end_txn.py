@@ -1,5 +1,5 @@
-"""EndTxn (key 26), versions 0-5: a transaction is committed or aborted. It is answered when the decision is in the
-log; markers follow.
+"""EndTxn (key 26), versions 0-5: commits or aborts a transaction. The answer is sent when the decision is committed in
+the log of transactions; the markers are written after that.
 
     2      PRODUCER_FENCED; before it INVALID_PRODUCER_EPOCH
     4      TRANSACTION_ABORTABLE may be answered; it never is

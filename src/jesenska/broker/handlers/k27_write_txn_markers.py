@@ -1,12 +1,12 @@
-"""WriteTxnMarkers (key 27), versions 0-2: a transaction coordinator has this broker write the markers of transactions'
-ends in the partitions that it leads. Answered when every marker is committed, or refused. Tools send it, too, to end a
-hanging transaction.
+"""WriteTxnMarkers (key 27), versions 0-2: writes the end markers of transactions to partitions that this broker leads.
+Transaction coordinators send this request, and tools that end a hanging transaction. The answer is sent when every
+marker is committed or refused.
 
-As in Apache Kafka, a partition that is named twice for one producer has the answer of the last marker, and a marker of
-no producer, or of transaction version -1 (unknown), is UNKNOWN_SERVER_ERROR.
+As in Apache Kafka, if a partition is named twice for one producer the result of the last marker is answered. A marker
+without a producer, or with transaction version -1 (unknown), is UNKNOWN_SERVER_ERROR.
 
-    2      with transaction version 2 a marker of the epoch that has a transaction open is late, and refused (KIP-1228)
-"""
+    2      with transaction version 2, a marker whose epoch is that of the open transaction is late and refused
+           (KIP-1228)"""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from jesenska.wire.messages.k27_write_txn_markers import (
     WriteTxnMarkersResponseTopic,
 )
 
-#: The errors of this broker's coordinators, as errors of a partition's leader.
+#: For errors of this broker's coordinators, the error of a partition's leader that is answered in their place.
 _AS_LEADER = {
     ErrorCode.NOT_COORDINATOR: ErrorCode.NOT_LEADER_OR_FOLLOWER,
     ErrorCode.COORDINATOR_NOT_AVAILABLE: ErrorCode.NOT_ENOUGH_REPLICAS,
@@ -53,8 +53,8 @@ class _Request:
         self.is_later = False
 
     def add(self, producer_id: int, key: TopicPartition) -> Callable[[ErrorCode], None]:
-        """The function to call with the result of one more marker. For a partition named twice the last marker's
-        result is answered."""
+        """Adds a marker; returns the function that must be called with its result. If a partition is named twice the
+        result of the last marker is answered."""
         self._lacking += 1
         result = self._results.setdefault(producer_id, {})[key] = _Result()
         return partial(self._done, result)

@@ -1,4 +1,4 @@
-"""DescribeAcls (key 29), versions 0-3: the access rules that a filter chooses, by resource (KIP-140).
+"""DescribeAcls (key 29), versions 0-3: answers the access rules that match a filter, by resource (KIP-140).
 
     0      literal patterns only
     1      prefixed patterns (KIP-290)

@@ -1,14 +1,14 @@
-"""CreateAcls (key 30), versions 0-3: adds access rules (KIP-140). Every broker can do it, and the rules hold there
-when the answer leaves; other brokers hear of them from the tree.
+"""CreateAcls (key 30), versions 0-3: adds access rules (KIP-140). Every broker takes this request. The rules apply on
+this broker when the answer is sent; other brokers learn them from the tree.
 
     0      literal patterns only
     1      prefixed patterns (KIP-290)
     2      compact
     3      user resources
 
-Each rule is checked for itself (INVALID_REQUEST): the cluster has one name, and nothing may be ANY or empty. A rule
-that is there is added again without an error. A rule whose resource type, pattern type, operation or permission is
-UNKNOWN (0) closes the connection, as in Kafka. Without an authorizer: SECURITY_DISABLED for each rule.
+Each rule is checked by itself (INVALID_REQUEST): a cluster resource must have the cluster's fixed name, and no field
+may be ANY or empty. To add a rule that exists is no error. A rule whose resource type, pattern type, operation or
+permission is UNKNOWN (0) closes the connection, as in Kafka. Without an authorizer: SECURITY_DISABLED for each rule.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""DeleteAcls (key 31), versions 0-3: takes away the access rules that filters choose, and answers them (KIP-140). A
-rule that several filters choose is answered for the first.
+"""DeleteAcls (key 31), versions 0-3: deletes the access rules that match filters, and answers these rules (KIP-140). A
+rule that matches several filters is answered for the first of them.
 
     0      literal patterns only
     1      prefixed patterns (KIP-290)

@@ -1,7 +1,7 @@
 """DescribeLogDirs (key 35), versions 0-5: each log directory with its partitions and their sizes (KIP-113).
 
-    0      partitions by directory: size in bytes, lag to the high watermark (none: leader); a copy on its way to the
-           directory is `isFuture`, with the copied bytes as its size, and about how many records it lacks
+    0      partitions by directory: size in bytes, lag (0 for a replica in use); a copy that is being moved to the
+           directory is `isFuture`, with the copied bytes as its size, and the number of records that it lacks
     2      compact
     4      size of the volume and room that is left on it, bytes (KIP-827); -1 if the system does not say
     5      a flag that the directory is cordoned (KIP-1066)
@@ -58,7 +58,7 @@ def handle(uses: LogFamily, request: DescribeLogDirsRequest, context: Context) -
 
 
 def _asked(uses: LogFamily, topics: list[DescribeLogDirsRequestTopic]) -> dict[str, set[int]]:
-    """The partitions that are asked for, by topic; those of unknown topics are dropped at once."""
+    """Returns the partitions that are asked for, by topic, without those of unknown topics."""
     asked: dict[str, set[int]] = {}
     for topic in topics:
         if topic.topic in uses.view.topics:
@@ -98,7 +98,7 @@ def _described(
 
 
 def _look_at_volume(path: Path, result: DescribeLogDirsResponseResult) -> None:
-    """May wait for the disk."""
+    """Adds the size and the free bytes of the directory's volume to the answer. May wait for the disk."""
     try:
         volume = os.statvfs(path)
     except OSError:

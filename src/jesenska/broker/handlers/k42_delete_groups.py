@@ -40,7 +40,7 @@ async def _delete(uses: GroupFamily, request: DeleteGroupsRequest, context: Cont
 
 
 class _Deletion:
-    """The results of one request, and the number of groups that are not answered yet."""
+    """One request in work: the results of its groups, and the number of groups without a result."""
 
     __slots__ = ("_context", "_unanswered", "all_answered", "results")
 
@@ -51,7 +51,7 @@ class _Deletion:
         self.all_answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def replied(self, name: str, response: Response) -> None:
-        """The group's coordinator has answered."""
+        """Notes the answer of a group's coordinator."""
         assert isinstance(response, ErrorAnswer)
         if response.error is ErrorCode.NONE:
             log_change(self._context, f"group {name!a} was deleted")

@@ -6,9 +6,10 @@
 
 The preferred election elects the first replica: ELECTION_NOT_NEEDED if it leads already,
 PREFERRED_LEADER_NOT_AVAILABLE if it is not in sync or not up. The unclean election answers ELECTION_NOT_NEEDED for a
-partition with a leader; else it elects a replica that is up, with the records it has, ELIGIBLE_LEADERS_NOT_AVAILABLE
-if none is up. Only the controller does that: NOT_CONTROLLER elsewhere. `topic_partitions` null asks for all: every
-topic is named then, with its failures. A time-out of 0 or less has passed on arrival: REQUEST_TIMED_OUT.
+partition with a leader; else it elects a replica that is up, even if that lacks committed records, or answers
+ELIGIBLE_LEADERS_NOT_AVAILABLE if none is up. Only the controller elects; other brokers answer NOT_CONTROLLER. If
+`topic_partitions` is null all partitions are meant: the answer then names every topic, with its failures. A time-out
+of 0 or less has passed on arrival: REQUEST_TIMED_OUT.
 """
 
 from __future__ import annotations
@@ -133,7 +134,7 @@ def _unknown(uses: TopicFamily, name: str, number: int) -> tuple[ErrorCode, str 
 
 
 async def _outcome(uses: TopicFamily, name: str, number: int) -> tuple[ErrorCode, str | None]:
-    """The outcome of an unclean election."""
+    """Elects a leader uncleanly; returns the error code and the message."""
     unknown = _unknown(uses, name, number)
     if unknown is not None:
         return unknown

@@ -1,6 +1,6 @@
 """IncrementalAlterConfigs (key 44), versions 0-1: sets (0), deletes (1), appends to (2) or subtracts from (3) single
-settings of a topic (2) or a broker (4; the empty name: of every broker), and of levels of this broker's loggers (8),
-in force when the answer leaves (KIP-339). A resource that is named twice is INVALID_REQUEST each time."""
+settings of a topic (2), a broker (4; empty name: every broker) or this broker's loggers (8) (KIP-339). They have taken
+effect when the answer is sent. A resource that is named twice is INVALID_REQUEST each time."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""ListPartitionReassignments (key 46), version 0: partitions that are on the move to other replicas (KIP-455).
+"""ListPartitionReassignments (key 46), version 0: lists the partitions that are being moved to other replicas
+(KIP-455).
 
-No moves are begun here. A move that was in the tree when this broker became controller is listed, though it is not
-carried on. NOT_CONTROLLER if another broker is controller. Partitions that are not on the move, or not known, are left
-out.
+jesenska begins no moves. A move that was in the tree when this broker became controller is listed, but not carried on.
+The answer is NOT_CONTROLLER if another broker is controller. Partitions that are not being moved, or are unknown, are
+left out.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""DescribeClientQuotas (key 48), versions 0-1: the quotas of entities that a filter chooses (KIP-546).
+"""DescribeClientQuotas (key 48), versions 0-1: answers the quotas of the entities that match a filter (KIP-546).
 
-A component of the filter chooses entities with this name, with the default, or with any name of its kind. With
-`strict` they have no other kinds; without components nothing is strict enough to match, and everything matches
-otherwise. Answers are sorted by their entities."""
+A component of the filter matches entities with one name, with the default, or with any name of its kind (user, client
+id, address). With `strict`, an entity that has another kind besides does not match. A filter without components
+matches no entity if `strict` is set, else all. Answers are sorted by entity."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """AlterClientQuotas (key 49), versions 0-1: sets and removes quotas of users, client ids and addresses (KIP-546).
 
 Quotas are settings in the tree (`users/<name>`, `users/<name>/clients/<name>`, `clients/<name>`, `ips/<address>`), as
-Apache Kafka 3.9 keeps them; every broker takes the request. Checks, their order and their messages are those of Kafka
-4.3.1. An entity that is named twice is refused. Other than there, a quota that is not a number is refused, and so is
-the name of a host in place of its address."""
+Apache Kafka 3.9 keeps them. Every broker takes the request. The checks, their order and their messages are those of
+Apache Kafka 4.3.1. An entity that is named twice is refused. Unlike in Kafka, a quota that is not a number (NaN) is
+refused, and so is a host name in place of an address."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def handle(uses: SecurityFamily, request: AlterClientQuotasRequest, contex
 
 
 def _names(entity: Sequence[AlterClientQuotasRequestEntity]) -> _Names:
-    """The parts of an entity in a fixed order; of a kind that is named twice the last one."""
+    """Returns the parts of an entity in a fixed order. If a kind is named twice the last part counts."""
     named = {part.entity_type: part.entity_name for part in entity}
     return tuple((kind, named.pop(kind)) for kind in KINDS if kind in named) + tuple(named.items())
 

@@ -1,9 +1,9 @@
 """AlterUserScramCredentials (key 51), version 0: sets and removes SCRAM credentials (KIP-554).
 
-The client sends the salted password, never the password. The credential that is kept has neither. The first change of
-a user that is refused counts: a mechanism that is named twice is DUPLICATE_RESOURCE, an unknown one
-UNSUPPORTED_SASL_MECHANISM, iterations outside 4096 to 16384 and an empty name UNACCEPTABLE_CREDENTIAL, the removal of
-a credential that is not there RESOURCE_NOT_FOUND. Another broker than the controller answers NOT_CONTROLLER for each
+The client sends the salted password, never the password. The stored credential holds neither. A user gets the error of
+its first refused change: DUPLICATE_RESOURCE for a mechanism that is named twice, UNSUPPORTED_SASL_MECHANISM for an
+unknown mechanism, UNACCEPTABLE_CREDENTIAL for iterations outside 4096 to 16384 or an empty name, RESOURCE_NOT_FOUND
+for the removal of a credential that does not exist. A broker that is not controller answers NOT_CONTROLLER for each
 user, as in ZooKeeper mode."""
 
 from __future__ import annotations
@@ -50,15 +50,15 @@ async def handle(uses: SecurityFamily, request: AlterUserScramCredentialsRequest
 
 
 class _Wanted(NamedTuple):
-    """The settings to write for a user, and the first reason against one of its changes."""
+    """The settings to write for a user, and the error of its first refused change."""
 
     changes: dict[str, str | None]
     refused: KafkaError | None
 
 
 def _changes(uses: SecurityFamily, request: AlterUserScramCredentialsRequest) -> dict[str, _Wanted]:
-    """The changes by user: removals first, then credentials, in the order of the request. The first that is refused
-    counts for the user."""
+    """Returns the changes by user: removals first, then new credentials, in the order of the request. A user gets the
+    error of its first refused change."""
     found: dict[str, _Wanted] = {}
 
     def take(name: str, code: int, made: Callable[[str], str | None]) -> None:

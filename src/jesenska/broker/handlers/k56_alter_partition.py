@@ -6,9 +6,9 @@
     3      epochs of the members' registrations (KIP-903), which brokers in ZooKeeper mode leave out
 
 jesenska's brokers write ISRs to the tree themselves (`replication.leader.isr_changes`); those of Apache Kafka 2.7 and
-later send this request. NOT_CONTROLLER from a broker that is not controller, STALE_BROKER_EPOCH for another
-registration than the leader's newest. A proposal that is in force already is answered as if it were new, since its
-answer may have been lost."""
+later send this request. A broker that is not controller answers NOT_CONTROLLER. If the broker epoch is not that of the
+leader's newest registration, the answer is STALE_BROKER_EPOCH. A proposal of the current ISR is answered as if it were
+new, since an earlier answer may have been lost."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def _propose(uses: PeerFamily, request: AlterPartitionRequest, version: in
 
 
 def _name(uses: PeerFamily, topic: AlterPartitionRequestTopic, version: int) -> str | None:
-    """The name of the topic; None if the id is unknown."""
+    """Returns the name of the topic; None if the id is unknown."""
     if version < _FIRST_WITH_IDS:
         return topic.topic_name
     found = uses.controller.facts.topic_by_id(topic.topic_id)

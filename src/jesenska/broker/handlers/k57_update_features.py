@@ -1,8 +1,8 @@
-"""UpdateFeatures (key 57), versions 0-2: the levels of the cluster's features are changed, all of the request or none
-(KIP-584). Every broker can do it; clients ask the controller.
+"""UpdateFeatures (key 57), versions 0-2: changes the levels of the cluster's features, all of the request or none
+(KIP-584). Every broker takes this request; clients send it to the controller.
 
 0      levels go up only: `allow_downgrade` has no effect, as in Kafka
-1      how a level may go down; `validate_only`
+1      the kind of change (upgrade, safe or unsafe downgrade); `validate_only`
 2      no answer for each feature
 """
 

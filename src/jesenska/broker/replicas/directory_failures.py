@@ -1,5 +1,5 @@
-"""Failures of log directories: the partitions in a failed directory have no log any more, the controller is notified,
-so that other brokers lead them, and everything else goes on. If no directory is left the broker stops.
+"""Handles failures of log directories. The partitions in a failed directory have no log any more. The controller is
+notified, so that other brokers lead them. All other partitions go on. If no directory is left the broker stops.
 
     disk error -> LogDirectory.fail -> look -> logs given up, replicas know
                                             -> /log_dir_event_notification -> the controller asks what cannot be read
@@ -22,21 +22,21 @@ logger = logging.getLogger(__name__)
 
 
 class DirectoryFailures:
-    """The failures of one broker, on the running loop."""
+    """Handles the failures of one broker's log directories, on the running loop."""
 
     def __init__(self, directories: LogDirectories, replicas: ReplicaManager, store: Store, broker_id: int) -> None:
         self._directories = directories
         self._replicas = replicas
         self._store = store
         self._broker_id = broker_id
-        #: No directory is left.
+        #: Set when no directory is left.
         self.all_failed = asyncio.Event()
         self._is_unreported = False
         self._telling: asyncio.Task[None] | None = None
 
     def look(self) -> None:
-        """Takes failed directories offline, and notifies the controller, again if that failed before. To be called
-        when a directory has failed, and now and then."""
+        """Takes failed directories offline, and notifies the controller; tries that again if it failed before. Call it
+        when a directory has failed, and every second or so."""
         for directory in self._directories.directories:
             if directory.is_offline and directory.logs:
                 lost = self._directories.take_offline(directory)

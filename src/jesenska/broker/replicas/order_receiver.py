@@ -1,9 +1,9 @@
-"""Receives orders of controllers, of this broker's own and of other brokers', and carries them out in order of
-arrival.
+"""Receives the orders of controllers (LeaderAndIsr, StopReplica, UpdateMetadata), whether the controller is this
+broker or another, and carries them out in order of arrival.
 
-    lead_and_follow    have these replicas; lead them, or follow their leaders
-    stop               give replicas up
-    update_metadata    metadata for clients
+    lead_and_follow    keep these replicas, and lead them or follow their leaders
+    stop               give up replicas
+    update_metadata    update the metadata for clients
 
 An order of a controller that was replaced, or for an earlier registration of this broker, is refused
 (`controller.orders.fence`). `replica_manager` carries out the orders."""
@@ -29,7 +29,7 @@ _REFUSED: Final = {
 
 
 class OrderReceiver:
-    """The receiver of one broker."""
+    """Receives the orders for one broker."""
 
     def __init__(self, replicas: ReplicaManager) -> None:
         self._replicas = replicas
@@ -41,13 +41,14 @@ class OrderReceiver:
         self._turn = asyncio.Lock()
         self._gone = TopicsGone()
         self.fence = OrderFence()
-        #: A controller has sent topics or brokers.
+        #: True once a controller has sent metadata of topics or brokers.
         self.knows_cluster = False
         #: Set once a controller has sent this registration its replicas, and after that the metadata of the cluster.
         self.has_replicas = asyncio.Event()
 
     def on_replicas(self, got_replicas: Callable[[int], Awaitable[None]]) -> None:
-        """Has `got_replicas` awaited with the epoch of a registration once a controller has sent it its replicas."""
+        """Registers `got_replicas`. It is awaited once for each registration of this broker, with the broker epoch,
+        when a controller has sent the replicas of this registration."""
         self._on_replicas.append(got_replicas)
 
     def _admit(self, orderer: Orderer) -> None:
@@ -58,7 +59,8 @@ class OrderReceiver:
     async def lead_and_follow(
         self, orderer: Orderer, topics: Sequence[TopicPartitions]
     ) -> dict[TopicPartition, ErrorCode]:
-        """The errors of replicas that could not be had as ordered; KafkaError if the order is refused."""
+        """Carries out the order. Returns the errors of the replicas for which that failed. Raises KafkaError if the
+        whole order is refused."""
         async with self._turn:
             self._admit(orderer)
             errors = await self._replicas.lead_and_follow(topics)
@@ -72,13 +74,13 @@ class OrderReceiver:
         return errors
 
     async def stop(self, orderer: Orderer, stops: Sequence[Stop]) -> dict[TopicPartition, ErrorCode]:
-        """As `lead_and_follow`."""
+        """Carries out the order. Returns and raises errors as `lead_and_follow`."""
         async with self._turn:
             self._admit(orderer)
             return await self._replicas.stop(stops)
 
     async def update_metadata(self, orderer: Orderer, metadata: Metadata) -> None:
-        """Carries out the order; KafkaError if it is refused."""
+        """Carries out the order. Raises KafkaError if the order is refused."""
         async with self._turn:
             self._admit(orderer)
             gone = self._gone.gone_after(orderer, metadata, self._replicas.known_topics)

@@ -1,16 +1,16 @@
-"""The replicas of this broker, and its metadata for clients: carries out the controller's orders, on the disk and in
-the view.
+"""Carries out the controller's orders: changes the replicas of this broker on the disk, and its metadata cache (the
+view), from which clients are answered.
 
-    lead_and_follow     missing logs are made, those of a branch from its source (controller.branches) and after it;
-                        partitions lead or follow by their states
-    stop                replicas are given up. Data of a topic that is being deleted are renamed, and deleted after
+    lead_and_follow     creates missing logs; the log of a branch is created from its source, after the source
+                        (controller.plans.branches). Makes partitions leaders or followers, as the order says
+    stop                gives up replicas. Data of a topic that is being deleted are renamed, and deleted after
                         file.delete.delay.ms
-    update_metadata     brokers and topics come into the view, change in it, go from it
-    settings_changed    settings take effect
+    update_metadata     adds, changes and removes brokers and topics in the view
+    settings_changed    applies new settings
 
-A partition whose log directory has failed has no log until the broker is started again (`lost`): it answers
-KAFKA_STORAGE_ERROR, to clients and to the controller. So does one whose data are lost (`replication.lost_data`), until
-another broker leads it.
+A partition whose log directory has failed has no log until the broker is started again (`lost`). Clients and the
+controller get KAFKA_STORAGE_ERROR for it. The same holds for a partition whose data are lost
+(`replication.lost_data`), until another broker leads it.
 
 After a crash between two steps: a topic that is in the tree and has no directory gets one at the next start; a
 directory whose topic is not in the tree is reported and left alone; a deletion that was begun is in
@@ -51,62 +51,64 @@ from jesenska.replication.replicas import Replicas
 
 logger = logging.getLogger(__name__)
 
-#: How long one order waits at most until this broker knows what was committed of sources that it leads: after an
-#: election their followers are to fetch first. No other order is carried out meanwhile.
+#: How long (in seconds) one order waits at most until this broker knows the high watermarks of the branches' sources
+#: that it leads: after an election the followers must fetch first. No other order is carried out meanwhile. The second
+#: value is the pause between two looks.
 _SOURCES_SECONDS, _LOOK_SECONDS = 2.0, 0.01
-#: Partitions added to the view because one UpdateMetadata names only partitions with higher numbers.
+#: How many partitions one UpdateMetadata may leave out: they are added to the view because it names only partitions
+#: with higher numbers.
 _UNTOLD_PARTITIONS_MAX = 10_000
 
 
 class Keeper(Protocol):
-    """The coordinator of an internal topic, which has to know of changes to topics."""
+    """The coordinator that keeps its state in an internal topic. It is notified of changes to topics."""
 
     topic_name: str
 
     async def count_partitions(self) -> None:
-        """The topic is about to come."""
+        """Called before the first order for the topic is carried out: reads its number of partitions from the tree."""
 
     def take_over(self, topic: Topic | None = None) -> None:
-        """The topic is there, has more partitions, or has other leaders."""
+        """Called when the topic has come, has more partitions, or has other leaders."""
 
     def give_up(self) -> None:
-        """The topic is gone."""
+        """Called when the topic is gone."""
 
     def topic_deleted(self, topic: str) -> None:
-        """Another topic is gone."""
+        """Called when another topic is gone."""
 
 
 class ReplicaManager:
-    """The replicas of one broker. `settings` has its topics' settings; `links` are to the leaders that it follows. It
-    has more than 500 lines, since an order touches logs, links and the view together, and the next order that names
-    the same partition must meet all of them changed."""
+    """The replicas of one broker. `settings` holds the settings of its topics; `links` fetch from the leaders that it
+    follows. The class has more than 500 lines because an order changes logs, links and the view together: when the
+    next order names the same partition, all three must be changed."""
 
     def __init__(self, core: SharedParts, settings: SettingsRuntime, links: FollowerLinks) -> None:
         self._core = core
         self._settings = settings
         self._settings_of = settings.topic_config
         self._links = links
-        #: By the name of their topic; set by the broker, before the first order.
+        #: The coordinators by the name of their topic; set by the broker before the first order.
         self._keepers: dict[str, Keeper] = {}
         #: Partitions of topics that are not in the view yet, by topic.
         self._new: dict[str, dict[int, Partition]] = {}
-        #: Partitions of this broker without a log, since the disk prevented it.
+        #: Partitions of this broker that have no log yet, because the disk failed or a branch could not be created.
         self._lacking: set[TopicPartition] = set()
-        #: Those of them that are branches being made.
+        #: Partitions of branches whose logs are being created now.
         self._branching: set[TopicPartition] = set()
-        #: Where the logs of their sources ended when they were to be made.
+        #: The end offset of a branch's source when the branch was asked for, by partition of the branch.
         self._source_ends: dict[TopicPartition, int] = {}
-        #: One of them was made since `make_missing_logs` was called last.
+        #: True if the log of a branch was created since the last call of `make_missing_logs`.
         self._has_branched = False
-        #: Replicas that have lost data, and are not led here.
+        #: Replicas that have lost data, and must not be led here.
         self._without_data: set[TopicPartition] = set()
         self._found: Callable[[Collection[TopicPartition]], Awaitable[None]] | None = None
         self._looks_for_lag_at_ms = 0
-        # One object for all partitions: each look-up of a method makes a new object.
+        # Kept once for all partitions: each look-up of a bound method would create a new object.
         self._notify, self._elapsed = core.waiting.notify, self._elapsed_ms
 
     def keep(self, *keepers: Keeper) -> None:
-        """Registers the keepers, which are called for changes to topics."""
+        """Registers the coordinators that are notified of changes to topics."""
         self._keepers |= {keeper.topic_name: keeper for keeper in keepers}
 
     def refuse_to_lead(
@@ -114,16 +116,17 @@ class ReplicaManager:
         topic_partitions: Iterable[TopicPartition],
         found: Callable[[Collection[TopicPartition]], Awaitable[None]] | None = None,
     ) -> None:
-        """These replicas have lost data: they are not led here before another broker has led them. `found` is awaited
-        before this broker gets the data from other brokers; TreeError if that cannot be written down."""
+        """Notes that these replicas have lost data: this broker does not lead them before another broker has led them.
+        `found` is awaited before this broker gets the data from other brokers, with the partitions. It raises
+        TreeError if it cannot write that to the tree."""
         self._without_data.update(topic_partitions)
         self._found = found
 
     # --- orders ------------------------------------------------------------------------------------------------------
 
     async def lead_and_follow(self, topics: Sequence[TopicPartitions]) -> dict[TopicPartition, ErrorCode]:
-        """Takes the replicas of these partitions, in the ordered state; returns the errors of those that failed. Ten
-        thousand take seconds: requests are served in between."""
+        """Makes this broker the leader or a follower of each of these partitions, as ordered. Returns the errors of
+        the partitions that failed. Ten thousand partitions take seconds, so requests are served in between."""
         slices = Slices(self._core.clock)
         errors: dict[TopicPartition, ErrorCode] = {}
         await self._read_settings(topics)
@@ -135,7 +138,7 @@ class ReplicaManager:
                 errors |= await self._take(part, config, slices)
             else:
                 branches.append((part, config))
-        # Their sources are led or followed by now.
+        # The sources of the branches are led or followed by now.
         until = asyncio.get_running_loop().time() + _SOURCES_SECONDS
         for part, config in branches:
             errors |= await self._take(part, config, slices, until)
@@ -144,7 +147,8 @@ class ReplicaManager:
     async def _take(
         self, part: TopicPartitions, config: TopicConfig, slices: Slices, until: float = 0.0
     ) -> dict[TopicPartition, ErrorCode]:
-        """Takes the replicas of one topic. A branch that is being made waits for its source no longer than `until`."""
+        """Makes this broker leader or follower of the partitions of one topic. A branch that is to be created waits
+        for its source until `until` (loop time in seconds) at most."""
         topic = part.topic
         errors: dict[TopicPartition, ErrorCode] = {}
         log_config, point = log_config_of(config), branch_point(config.overrides)
@@ -186,7 +190,7 @@ class ReplicaManager:
                 partition.topic_id = topic.topic_id
                 self._core.directories.assign_topic_id(topic_partition, topic.topic_id)
             elif topic.partitions[number].state.leader_epoch == partition.leader_epoch:
-                # A newer ISR is taken nevertheless.
+                # The ISR of the order is applied nevertheless, for it may be newer.
                 error = ErrorCode.STALE_CONTROLLER_EPOCH
         else:
             state = topic.partitions[number].state
@@ -209,8 +213,8 @@ class ReplicaManager:
         return error
 
     def _holds_another(self, topic_partition: TopicPartition, topic_id: uuid.UUID | None) -> bool:
-        """True if this broker has data of an earlier topic of that name, which is logged: there was no order to delete
-        them, so they stay."""
+        """Returns True, and logs an error, if this broker has data of an earlier topic of that name. No order has
+        deleted them, so they stay."""
         log = self._core.directories.get(topic_partition)
         if log is None or topic_id is None or log.topic_id in (None, topic_id):
             return False
@@ -224,7 +228,7 @@ class ReplicaManager:
         return True
 
     async def _find_data(self, topics: Sequence[TopicPartitions]) -> None:
-        """Replicas that have lost data get them from their leaders, if there are any: writes that down.
+        """Writes to the tree which replicas that have lost data will now get the data from their leaders. Raises
         KafkaStorageError if the tree cannot be reached."""
         if self._found is None or not self._without_data:
             return
@@ -243,7 +247,7 @@ class ReplicaManager:
             raise KafkaStorageError(f"The metadata cannot be reached: {error}") from error
 
     def _waits_for_data(self, topic_partition: TopicPartition, leader: int, config: TopicConfig) -> bool:
-        """True if this replica has lost data, no other broker leads, and unclean election is off."""
+        """Returns True if this replica has lost data, no other broker leads, and unclean election is off."""
         is_led = leader not in (NO_LEADER, self._core.broker_id)
         return (
             topic_partition in self._without_data
@@ -252,8 +256,8 @@ class ReplicaManager:
         )
 
     def _has_lost_data(self, topic_partition: TopicPartition, leader: int, config: TopicConfig) -> bool:
-        """True if this replica has to wait for a broker that has its lost data, which is logged. Else it is taken as
-        it is."""
+        """Returns True, and logs an error, if this replica must wait for a broker that has the lost data. Else the
+        replica's log is used as it is."""
         if self._waits_for_data(topic_partition, leader, config):
             logger.error(
                 "%s is not led here: this broker was in sync, and its log is gone, is an older one, or ends before "
@@ -270,8 +274,9 @@ class ReplicaManager:
         return False
 
     async def _read_settings(self, topics: Sequence[TopicPartitions]) -> None:
-        """Reads the settings of new topics, and the number of partitions of coordinators' topics. KafkaStorageError if
-        the tree cannot be reached: then nothing of the order is done, and it comes again."""
+        """Reads the settings of new topics, and the number of partitions of coordinators' topics. Raises
+        KafkaStorageError if the tree cannot be reached: then no part of the order is done, and the controller repeats
+        it."""
         shown = self._core.view.topics
         try:
             for topic, _ in topics:
@@ -284,7 +289,7 @@ class ReplicaManager:
             raise KafkaStorageError(f"The metadata cannot be reached: {error}") from error
 
     def _follow(self, partition: Partition) -> None:
-        """Follows the partition's leader, if that is another broker."""
+        """Fetches from the partition's leader if that is another broker; else stops fetching."""
         log = partition.follower_log
         if log is None:
             self._links.leave(partition.topic_partition)
@@ -294,8 +299,8 @@ class ReplicaManager:
             )
 
     async def _let_cut_end(self, topic_partition: TopicPartition) -> None:
-        """A log that is to be led may still be being truncated for its former leader. Waits for that: only then is it
-        known from which offset it is led."""
+        """Waits until a log that this broker is to lead is not being truncated any more, as it may be for its former
+        leader. Only then is it known at which offset the leadership begins."""
         partition = self._known(topic_partition)
         log = None if partition is None else partition.follower_log
         if log is None or not log.is_being_cut:
@@ -306,7 +311,8 @@ class ReplicaManager:
         await settled
 
     async def stop(self, stops: Sequence[Stop]) -> dict[TopicPartition, ErrorCode]:
-        """Gives up replicas, some with their data; returns the errors of those that failed."""
+        """Gives up replicas, and deletes the data of those for which that is ordered. Returns the errors of the
+        replicas that failed."""
         slices = Slices(self._core.clock)
         errors: dict[TopicPartition, ErrorCode] = {}
         deletes = False
@@ -333,7 +339,7 @@ class ReplicaManager:
         return errors
 
     def _delete(self, topic_partition: TopicPartition, partition: Partition | None) -> bool:
-        """Deletes a replica's data. True if they are gone, or are about to be."""
+        """Deletes a replica's data. Returns False if the disk prevents it."""
         self._lacking.discard(topic_partition)
         self._source_ends.pop(topic_partition, None)
         made = self._new.get(topic_partition.topic)
@@ -351,7 +357,7 @@ class ReplicaManager:
         return True
 
     async def update_metadata(self, metadata: Metadata, controller_id: int) -> None:
-        """Takes the metadata of topics and brokers for clients, and the controller's id."""
+        """Puts the metadata of topics and brokers, and the controller's id, into the view."""
         await self._read_settings(metadata.topics)
         view = self._core.view
         view.controller_id = controller_id
@@ -394,8 +400,8 @@ class ReplicaManager:
                     self._apply_state(partition, topic)
 
     def settings_changed(self, entity: str) -> None:
-        """The settings of an entity have changed: `topics/<name>`, `brokers/<id>`, or of clients, which have no effect
-        here."""
+        """Applies the changed settings of an entity: `topics/<name>` or `brokers/<id>`. Settings of other entities
+        have no effect here."""
         kind, _, name = entity.partition("/")
         if kind == "topics":
             self._configure(name)
@@ -409,7 +415,7 @@ class ReplicaManager:
                 self._configure(known)
 
     def forget_offsets(self, topic: str) -> None:
-        """Groups forget what they committed of the topic."""
+        """Lets groups forget the offsets that they committed of a deleted topic."""
         for keeper in self._keepers.values():
             keeper.topic_deleted(topic)
 
@@ -449,16 +455,16 @@ class ReplicaManager:
             self._core.isr_syncs.ask(partition)
 
     def _begins_whole(self, leader: int, isr: Collection[int]) -> bool:
-        """True if this broker leads a branch with this state, or would be elected. Then its log has all that was
-        committed of the source, or is not made. Else its log may be short or empty: this broker is not in sync before
-        it has fetched the rest."""
+        """Returns True if this broker leads a branch with this state, or would be elected. Then its log must hold all
+        committed records of the source, or it is not created. Else its log may be short or empty: this broker is not
+        in sync before it has fetched the rest."""
         return leader in (NO_LEADER, self._core.broker_id) and self._core.broker_id in isr
 
     def _has_all_committed(self, topic_partition: TopicPartition, source: TopicPartition) -> bool:
-        """True if this broker's high watermark of the source is certainly no lower than it was where the source was
-        led when the branch was asked for. A leader knows that when its followers have fetched. Another broker may know
-        an older one, or lack records, for example after a crash. It has to be in sync, and all that it had then has to
-        be committed."""
+        """Returns True if this broker's high watermark of the source is certainly no lower than the leader's was when
+        the branch was asked for. If this broker leads the source, it knows this once its followers have fetched. A
+        follower may know an older high watermark, or lack records, for example after a crash. So a follower must be in
+        sync, and all records that it had when the branch was asked for must be committed."""
         partition, log = self._known(source), self._core.directories.get(source)
         if partition is None or log is None or not partition.has_log:
             return False
@@ -466,15 +472,16 @@ class ReplicaManager:
             return partition.knows_high_watermark
         if self._core.broker_id not in partition.isr:
             return False
-        # What comes meanwhile is not waited for: under load there is always more.
+        # Records that arrive meanwhile are not waited for: under load there are always more.
         end_offset = self._source_ends.setdefault(topic_partition, log.next_offset)
         return log.high_watermark >= min(end_offset, log.next_offset)
 
     async def _branch(
         self, topic: TopicView, number: int, log_config: LogConfig, point: BranchPoint, until: float
     ) -> None:
-        """Makes the log of a partition of a branch from that of its source, if there is none and the source allows it.
-        Where this broker leads the source it waits until it knows what was committed, but not longer than `until`."""
+        """Creates the log of a branch's partition from the log of its source, if there is none yet and the source
+        allows it. If the log must hold all committed records (`_begins_whole`), waits for that until `until` at
+        most."""
         topic_partition, state = TopicPartition(topic.name, number), topic.partitions[number].state
         if self._core.directories.get(topic_partition) is not None or topic_partition in self._branching:
             return
@@ -504,8 +511,8 @@ class ReplicaManager:
         point: BranchPoint,
         done: Callable[[PartitionLog | None], None],
     ) -> None:
-        """`done` is called with the log, or with None if it could not be made: a follower then begins an empty log,
-        and fetches from its leader."""
+        """Begins to create the log of a branch's partition. `done` is called with the log, or with None if it could
+        not be created: a follower then begins with an empty log, and fetches from its leader."""
         source = TopicPartition(point.source, topic_partition.partition)
         origin = self._core.directories.get(source)
         if origin is None or origin.topic_id not in (None, point.topic_id):
@@ -537,8 +544,8 @@ class ReplicaManager:
         *,
         is_whole: bool,
     ) -> PartitionLog | None:
-        """The partition's log, made if it does not exist; None, which is logged, if the disk prevents it, or if it is
-        to be a whole branch and there is no log."""
+        """Returns the partition's log; creates the log if there is none. Returns None, and logs an error, if the disk
+        prevents that, or if the log must be a whole branch (`is_whole`) and there is none."""
         if topic_partition in self._core.directories.offline:
             logger.error(
                 "%s has no log here while a log directory is offline",
@@ -574,7 +581,7 @@ class ReplicaManager:
         return log
 
     def lost(self, topic_partitions: Sequence[TopicPartition]) -> None:
-        """The logs of these partitions are gone: their directory has failed."""
+        """Takes the logs from these partitions, because their directory has failed."""
         for topic_partition in topic_partitions:
             self._links.leave(topic_partition)
             partition = self._known(topic_partition)
@@ -582,7 +589,8 @@ class ReplicaManager:
                 partition.lose_log()
 
     def make_missing_logs(self) -> bool:
-        """Tries again to make logs that the disk prevented. True if one was made. Called now and then."""
+        """Tries again to create the logs that are missing. Returns True if one was created since the last call. Called
+        every second or so."""
         made, self._has_branched = self._has_branched, False
         for topic_partition in list(self._lacking):
             topic = self._core.view.topics.get(topic_partition.topic)
@@ -608,7 +616,8 @@ class ReplicaManager:
     def _make_missing_log(
         self, partition: Partition, log_config: LogConfig, config: TopicConfig, branched: PartitionLog | None
     ) -> None:
-        """`branched`: the log that was made as a branch meanwhile."""
+        """Gives a partition its missing log, if it can be created now. `branched`: the log that was created as a
+        branch meanwhile; None if there is none."""
         topic_partition = partition.topic_partition
         if topic_partition not in self._lacking:
             if branched is not None and not partition.has_log:
@@ -628,8 +637,9 @@ class ReplicaManager:
             self._has_branched = self._has_branched or branched is not None
 
     async def propose_isrs(self, propose: Callable[[Partition], None]) -> None:
-        """Has ISRs proposed without lagging followers, and with followers that have caught up; called now and then.
-        Lag is checked twice within replica.lag.time.max.ms. Requests are served in between."""
+        """Calls `propose` for each partition whose ISR has a lagging follower, and notes the partitions that a
+        follower may join. Called every second or so. Lag is checked twice within replica.lag.time.max.ms. Requests are
+        served in between."""
         slices = Slices(self._core.clock)
         now_ms = self._elapsed_ms()
         looks_for_lag = now_ms >= self._looks_for_lag_at_ms
@@ -647,8 +657,8 @@ class ReplicaManager:
                     self._core.joining.add(partition)
 
     def _show(self, topic: TopicView, count: int) -> None:
-        """Puts a topic with so many partitions into the view, or replaces a smaller one. Replicas that clients do not
-        see yet are kept for later."""
+        """Puts a topic with `count` partitions into the view, in place of one with fewer partitions. Replicas with
+        higher numbers are kept for later."""
         name, config = topic.name, self._settings_of(topic.name)
         before = self._core.view.topics.get(name)
         partitions = list(before.partitions) if before is not None else []
@@ -662,7 +672,7 @@ class ReplicaManager:
             self._keepers[name].take_over(self._core.view.topics[name])
 
     def _configure(self, name: str) -> None:
-        """Gives a topic its settings."""
+        """Applies its current settings to a topic in the view."""
         shown = self._core.view.topics.get(name)
         if shown is not None:
             self._put(name, shown.partitions, self._settings_of(name))
@@ -677,7 +687,7 @@ class ReplicaManager:
             partition.configure(log_config, config.integer("min.insync.replicas"))
 
     def _hide(self, name: str) -> None:
-        """Takes a topic out of the view; its data stay."""
+        """Removes a topic from the view; its data stay."""
         removed = self._core.view.remove(name)
         for partition in (*(removed.partitions if removed is not None else ()), *self._new.pop(name, {}).values()):
             self._links.leave(partition.topic_partition)
@@ -694,8 +704,8 @@ class ReplicaManager:
 
 
 def known_to(context: ControllerContext, settings_of: Callable[[str], TopicConfig]) -> Known:
-    """The function for the log directories: gives the settings of a partition, None for one that the tree does not
-    know."""
+    """Returns a function for the log directories. That function returns the settings of a partition, or None if the
+    tree does not have the partition."""
     configs = {name: log_config_of(settings_of(name)) for name in context.topics}
 
     def known(topic_partition: TopicPartition, topic_id: uuid.UUID | None) -> LogConfig | None:

@@ -1,14 +1,14 @@
-"""The starts of one broker, in its directories and in the tree: finds directories that are older than the last start
-(`replication.older_directories`), and keeps the replicas that have lost data since.
+"""Notes each start of a broker in its log directories and in the tree. So a start finds directories that are older
+than the last start (`replication.older_directories`), and remembers the replicas that have lost data since.
 
-    look    at a start, when the logs are loaded: logs in older directories count as having lost their ends
-    lack    replicas that have lost data and are alone in sync
-    begin   the broker is registered, and has no orders yet: the start is written down, in the directories first. If
-            the broker ends in between, the directories have a start that the tree does not have, which changes nothing
-    found   other brokers lead the replicas that lacked data: this broker will fetch from them
+    look    called at a start, when the logs are loaded: logs in older directories count as having lost their ends
+    lack    called with the replicas that have lost data and are alone in sync
+    begin   called when the broker is registered, and has no orders yet: writes the start, in the directories first. If
+            the broker ends in between, the directories have a start that the tree does not have, which does no harm
+    found   called when other brokers lead the replicas that lacked data: this broker will fetch from them
 
-If some directories are offline and the tree has no start of the broker, nothing is written yet: they would be taken
-for older ones when they are mended."""
+If some directories are offline and the tree has no start of the broker, nothing is written yet: the offline
+directories would be taken for older ones once they are repaired."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from jesenska.replication.older_directories import begun, is_older, newest_in, w
 
 logger = logging.getLogger(__name__)
 
-#: A tree takes about a megabyte in one node.
+#: The largest value that is written here; one node of a tree holds about a megabyte.
 _NODE_BYTES_MAX: Final = 1 << 19
 
 
 class Starts:
-    """The starts of one broker. `new_uuid` makes ids of directories and of starts."""
+    """The starts of one broker. `new_uuid` returns new ids for directories and starts."""
 
     def __init__(self, store: Store, broker_id: int, directories: LogDirectories, new_uuid: Callable[[], UUID]) -> None:
         self._store = store
@@ -43,11 +43,11 @@ class Starts:
         self._written: BrokerStarts | None = None
         self._lacking: frozenset[TopicPartition] = frozenset()
         self._has_begun = False
-        #: One of the directories is older than the last start.
+        #: True if one of the directories is older than the last start.
         self.has_older = False
 
     async def look(self) -> None:
-        """Finds the directories that are older than the last start; TreeError, NodeFormatError,
+        """Finds the directories that are older than the last start. Raises TreeError, NodeFormatError or
         UnusableDirectoryError."""
         try:
             self._written = BrokerStarts.decode((await self._store.get(self._path))[0])
@@ -65,11 +65,11 @@ class Starts:
                 self._directories.lose(directory, directory.logs.keys() - newest_in(directory.starts, self._written))
 
     def lack(self, topic_partitions: Collection[TopicPartition]) -> None:
-        """These replicas have lost data, and are alone in sync."""
+        """Notes the replicas that have lost data and are alone in sync. `begin` writes them."""
         self._lacking = frozenset(topic_partitions)
 
     async def begin(self) -> None:
-        """Writes this start down, once; TreeError, UnusableDirectoryError."""
+        """Writes this start to the directories and the tree, once. Raises TreeError or UnusableDirectoryError."""
         directories = self._directories
         if self._has_begun or (self._written is None and len(directories.usable) < len(directories.directories)):
             return
@@ -80,7 +80,7 @@ class Starts:
         self._has_begun = True
 
     async def found(self, topic_partitions: Collection[TopicPartition]) -> None:
-        """Other brokers lead these partitions, or may; TreeError."""
+        """Notes in the tree that other brokers lead these partitions, or may lead them. Raises TreeError."""
         if self._written is not None and not self._lacking.isdisjoint(topic_partitions):
             await self._write(without(self._written, topic_partitions))
             self._lacking = self._lacking.difference(topic_partitions)

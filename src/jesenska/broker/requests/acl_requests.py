@@ -1,4 +1,4 @@
-"""The common parts of the three requests about access rules."""
+"""Functions that the handlers of DescribeAcls, CreateAcls and DeleteAcls share."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _UNKNOWN = 0
 
 
 def require_known(*codes: int) -> None:
-    """InvalidRequestError if a resource type, pattern type, operation or permission is UNKNOWN."""
+    """Raises InvalidRequestError if a resource type, pattern type, operation or permission is UNKNOWN."""
     if _UNKNOWN in codes:
         raise InvalidRequestError("a rule or filter has an element of the type UNKNOWN")
 
 
 def filter_of(asked: DescribeAclsRequest | DeleteAclsRequestFilter) -> AclFilter:
-    """The filter of a request. InvalidRequestError for a number that is not known."""
+    """Returns the filter of a request. Raises InvalidRequestError for an unknown number."""
     kind, pattern_type = (
         ResourceType.of_code(asked.resource_type_filter),
         PatternType.of_code(asked.pattern_type_filter),
@@ -49,7 +49,7 @@ def filter_of(asked: DescribeAclsRequest | DeleteAclsRequestFilter) -> AclFilter
 
 
 def binding_of(asked: CreateAclsRequestCreation) -> AclBinding:
-    """The rule of a request; InvalidRequestError with Kafka's sentence for one that cannot be added."""
+    """Returns the rule of a request. Raises InvalidRequestError with Kafka's message if it cannot be added."""
     kind, pattern_type = ResourceType.of_code(asked.resource_type), PatternType.of_code(asked.resource_pattern_type)
     operation, permission = AclOperation.of_code(asked.operation), Permission.of_code(asked.permission_type)
     if kind is ResourceType.CLUSTER and asked.resource_name != CLUSTER_NAME:
@@ -76,6 +76,6 @@ def binding_of(asked: CreateAclsRequestCreation) -> AclBinding:
 
 
 def shown(binding: AclBinding) -> str:
-    """A rule in words, for the log."""
+    """Returns a rule as text for the log."""
     (kind, name, pattern_type), (principal, host, operation, permission) = binding
     return f"{permission.name} {principal} at {host} {operation.name} on {kind.name} {pattern_type.name} {name!a}"

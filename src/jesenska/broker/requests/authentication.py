@@ -1,12 +1,13 @@
-"""The security of listeners, and the authentication of their connections.
+"""Authenticates connections, by the security protocol of their listener.
 
-    PLAINTEXT         everybody is User:ANONYMOUS
-    SSL               the name of the client's certificate by ssl.principal.mapping.rules; ANONYMOUS without one
-    SASL_PLAINTEXT    the user that a SASL exchange has proved
-    SASL_SSL          the same over TLS; certificates of clients count only where the listener's own
-                      ssl.client.auth asks for them
+    PLAINTEXT         every user is User:ANONYMOUS
+    SSL               the user is the name in the client's certificate, mapped by ssl.principal.mapping.rules;
+                      ANONYMOUS without a certificate
+    SASL_PLAINTEXT    the user is the one that has authenticated by a SASL exchange
+    SASL_SSL          the same over TLS; client certificates are used only if the listener's own ssl.client.auth asks
+                      for them
 
-A SASL connection, by what it sends (KIP-43, KIP-152, KIP-368):
+The states of a SASL connection, and the effect of each request in them (KIP-43, KIP-152, KIP-368):
 
     state        ApiVersions    SaslHandshake 0    SaslHandshake 1    SaslAuthenticate    a token    other requests
     HANDSHAKE    answered       -> TOKENS          -> MESSAGES        refused             -          refused
@@ -19,7 +20,8 @@ A SASL connection, by what it sends (KIP-43, KIP-152, KIP-368):
 Refused means that the connection is closed. A step that ends the exchange leads to DONE; in AGAIN it keeps the user
 and the mechanism, or the connection is closed. Until DONE, requests are small and one at a time. A failed exchange is
 answered after connection.failed.authentication.delay.ms with one sentence for all reasons. The connection is closed a
-moment later, when the client has read that. A session that has a lifetime serves nothing after it but authentication.
+moment later, when the client has read the answer. When the lifetime of a session is over (connections.max.reauth.ms),
+only requests of a new authentication are served.
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE = 18, 17, 36
 
 
 class ListenerSecurity:
-    """How connections of one listener are secured. `mechanisms` None: without SASL."""
+    """The security of one listener's connections. `mechanisms` is None without SASL."""
 
     def __init__(
         self,
@@ -69,7 +71,7 @@ class ListenerSecurity:
         self.failure_delay_ms = failure_delay_ms
 
     def transport_for(self, on_secured: Callable[[bytes | None], None]) -> TransportFor | None:
-        """Makes the transport of a connection; None for one without TLS."""
+        """Returns the function that makes the transport of a connection; None without TLS."""
         if self.contexts is None or self._turns is None:
             return None
         from jesenska.net.tls_transport import tls_server
@@ -77,12 +79,13 @@ class ListenerSecurity:
         return tls_server(self.contexts.current, self._turns, on_secured)
 
     def look(self) -> None:
-        """Uses the certificates of files that have changed, for connections from now on."""
+        """Loads certificates again if their files have changed; new connections get them."""
         if self.contexts is not None and self.contexts.look():
             logger.info("the certificate of %s was changed: new connections get it", self.contexts.settings)
 
     def principal_of(self, certificate: bytes | None) -> Principal:
-        """The user of a certificate in DER; NoMappingError if no rule has a name for it."""
+        """Returns the user for a certificate in DER; ANONYMOUS for None. Raises NoMappingError if no mapping rule
+        fits."""
         if certificate is None:
             return ANONYMOUS
         from jesenska.security.x500 import DerError, subject_name
@@ -93,7 +96,7 @@ class ListenerSecurity:
             raise NoMappingError(str(error)) from error
 
 
-#: A listener where everybody is anonymous.
+#: The security of a listener whose users are all anonymous.
 PLAINTEXT: Final = ListenerSecurity("PLAINTEXT")
 
 
@@ -137,7 +140,7 @@ class Authentication:
         return self.state is State.DONE
 
     def takes(self, key: int) -> bool:
-        """True if a request with this API key may be served now."""
+        """Returns True if a request with this API key may be served now."""
         if self.state is not State.DONE:
             return key in _TAKES[self.state]
         if self._ends_at is not None and key != SASL_HANDSHAKE and self._now() > self._ends_at:
@@ -145,7 +148,7 @@ class Authentication:
         return key != SASL_AUTHENTICATE
 
     def handshake(self, mechanism: str, version: int) -> ErrorCode:
-        """Begins an exchange, or says why it does not."""
+        """Begins a SASL exchange. Returns NONE, or the error if it cannot begin."""
         if self.state is State.DONE and version == 0:
             return ErrorCode.ILLEGAL_SASL_STATE
         make = self._mechanisms.get(mechanism)
@@ -162,7 +165,7 @@ class Authentication:
         return ErrorCode.NONE
 
     def step(self, message: bytes) -> bytes:
-        """The answer to the next message of the exchange; SaslError if it has failed."""
+        """Returns the answer to the next message of the exchange. Raises SaslError if the exchange has failed."""
         try:
             return self._next(message)
         except SaslError:
@@ -186,12 +189,13 @@ class Authentication:
 
     @property
     def session_lifetime_ms(self) -> int:
-        """How long the session lasts from its authentication on; 0 without a limit, or before it."""
+        """Returns how long the session lasts after its authentication, in ms; 0 without a limit, and before the
+        authentication."""
         return self.listener.reauthenticate_ms if self.state is State.DONE else 0
 
     @property
     def failure(self) -> str:
-        """The sentence that a client gets for each failure."""
+        """Returns the sentence that the client gets for every kind of failure."""
         return (
             "Authentication failed during authentication due to invalid credentials with SASL mechanism "
             f"{self.mechanism}"

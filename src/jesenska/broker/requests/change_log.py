@@ -1,4 +1,4 @@
-"""A line in the log, at INFO, for each change that a client has asked for: the change, and the client."""
+"""Logs each change that a client has asked for, at INFO: the change, and the client."""
 
 from __future__ import annotations
 
@@ -22,6 +22,6 @@ def log_change(context: Context, what: str) -> None:
 
 
 def log_settings_change(context: Context, resource_type: int, name: str, changed: Iterable[str]) -> None:
-    """The same for settings of a topic or a broker, by their names: values can be secrets."""
+    """Logs a change of settings of a topic or a broker, with the names of the settings only: values can be secrets."""
     whose = f"topic {name}" if resource_type == TOPIC_RESOURCE else f"broker {name}" if name else "every broker"
     log_change(context, f"settings of {whose} were changed ({', '.join(changed) or 'all have their defaults'})")

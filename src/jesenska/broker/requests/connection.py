@@ -1,8 +1,7 @@
-"""A client's connection with its requests in work: from a frame to its handler, and from the handler's answer to the
-socket.
+"""A client's connection: passes the request in each frame to its handler, and the handler's answer to the socket.
 
-A handler is `handle(uses, request, context)`; `uses` is the broker's value of its family (`broker.requests.families`).
-Its result says what happens:
+A handler is a function `handle(uses, request, context)`; `uses` holds the parts of the broker that the handler's
+family may use (`broker.requests.families`). The result of a handler decides how the request is answered:
 
     a Message      the answer, sent at once
     NO_ANSWER      nothing is sent (acks=0)
@@ -10,18 +9,18 @@ Its result says what happens:
                    meanwhile
     a coroutine    runs as a task; its result is the answer (for administration, never for produce and fetch)
 
-One connection has one request in work at a time, as in Kafka: further ones wait in its buffer, which keeps answers in
-order. The next request is taken when the last byte of the answer before it has left.
+A connection has one request in work at a time, as in Kafka. Further requests wait in its buffer, so answers keep the
+order of requests. The next request is taken when the last byte of the previous answer is sent.
 
-Produce requests that are in the log and wait for replicas alone are the exception (`context.let_next`): a few of them
-are in work at once, so that a producer with five requests in flight is waited for once and not five times. Answers
-still leave in the order of the requests, and any other request waits until all of them have been answered.
+The exception are Produce requests that are in the log and wait only for replicas (`context.let_next`): several of them
+may be in work at once, so that five requests in flight share one wait for the replicas. Their answers are still sent
+in the order of the requests, and a request of any other kind waits until all of them are answered.
 
-What each request passes before its handler, and where it is counted, is `gate`. If the broker has an authorizer, its
-rule for the request comes next: it may refuse it, or amend its answer (`authorization.access`). If the client has
-quotas, its request is counted when the answer is ready; above a quota the client waits (`quotas.client_quotas`).
+Each request first passes the `gate`, which checks and counts it. If the broker has an authorizer, the authorizer's
+check comes next: it may refuse the request, or amend its answer (`authorization.access`). If the client has quotas,
+its request is counted when the answer is ready; a client above a quota must wait (`quotas.client_quotas`).
 Request bytes are views into the connection's buffer: a handler that answers LATER and still needs them calls
-`context.keep(view)` before it returns. All connections of a broker are with `dispatch`.
+`context.keep(view)` before it returns. `dispatch` keeps all connections of a broker.
 """
 
 from __future__ import annotations
@@ -65,7 +64,8 @@ _HEAD_V0 = struct.Struct(">ii")
 _HEAD_V1 = struct.Struct(">iib")
 _LENGTH = struct.Struct(">i")
 _PRODUCE: Final = b"\0\0"
-#: A client that has closed its half of the connection is still answered within this time; after it the client is gone.
+#: A client that has closed its half of the connection is still answered within this time. After that it counts as
+#: gone.
 _GONE_AFTER_SECONDS = 5.0
 
 
@@ -86,7 +86,7 @@ Outcome = Message | _Marker | Coroutine[Any, Any, Message]
 
 
 class Context:
-    """One request in work: its client, and the way to answer."""
+    """One request in work: knows its client, and sends its answer."""
 
     __slots__ = (
         "access",
@@ -122,16 +122,16 @@ class Context:
         begun_at: float,
     ) -> None:
         self.connection = connection
-        #: The user that asks.
+        #: The user that has sent the request.
         self.principal = connection.principal
         #: The user's rights; None on a broker without an authorizer.
         self.access: Access | None = None
-        #: Puts what was refused into the answer.
+        #: The authorizer's function that adds refusals to the answer; None if nothing was refused.
         self.amend: Amend | None = None
         #: The client's quotas; None if it has none.
         self.limits: ClientLimits | None = None
-        #: The time for which the client waits after this request, as far as the handler knows it; and True if the
-        #: handler has counted all of it.
+        #: How long (in ms) the client must wait after this request, as far as the handler has found out. `is_counted`
+        #: is True if the handler has counted the request for all quotas.
         self.throttle_ms = 0
         self.is_counted = False
         self.api = api
@@ -142,20 +142,20 @@ class Context:
         self.received_at = received_at
         self.begun_at = begun_at
         self.ended_at = 0.0
-        #: The next request may be taken before this one is answered.
+        #: True if the next request may be taken before this one is answered.
         self.lets_next = False
-        #: The answer is known, or there is none; it may have to wait for those of earlier requests.
+        #: True if the answer is ready, or there will be none. The answer may have to wait for earlier answers.
         self.is_answered = False
         self.response: Message | None = None
-        #: Called when the connection closes while the request waits, so that its holder lets go.
+        #: Called when the connection closes while the request waits, so that the request is forgotten.
         self.on_abandoned: Callable[[], None] | None = None
 
     def seconds_in_work(self) -> float:
-        """The time that the handler has taken, without waits."""
+        """Returns how many seconds the handler has worked, without waits."""
         return (self.ended_at or self.connection.now()) - self.begun_at
 
     def keep(self, view: memoryview) -> memoryview:
-        """The bytes of the request for as long as the handler wants them."""
+        """Returns a view of these bytes of the request that stays valid after the handler has returned."""
         return self.connection.framed.keep(view)
 
     def answer(self, response: Message) -> None:
@@ -167,12 +167,13 @@ class Context:
         self.connection.answer_later(self, None)
 
     def let_next(self) -> None:
-        """The next Produce may be taken before this request is answered: all that its order decides is done."""
+        """Lets the next Produce request be taken before this one is answered. Called when this request is in the log:
+        the order of the two is decided then."""
         self.lets_next = True
         self.connection.take_next()
 
     def close(self, reason: str) -> None:
-        """Closes the connection: this is how a producer that wants no answers learns of an error."""
+        """Closes the connection. A producer with acks=0 learns of an error only in this manner."""
         self.connection.framed.close(reason)
 
     @property
@@ -182,8 +183,8 @@ class Context:
 
 
 class SharedByConnections:
-    """The state shared by the connections of a broker. `families`: for the handlers; `partition_count`: the number of
-    partitions; `closed` is called with each connection that closes, and the reason."""
+    """The state that all connections of a broker share. `families` is for the handlers. `partition_count` returns the
+    number of partitions. `closed` is called with each connection that closes, and the reason."""
 
     def __init__(
         self,
@@ -205,13 +206,13 @@ class SharedByConnections:
         self.closed = closed
         self.read_buffer = ReadBuffer()
         self.gate = Gate(partition_count)
-        #: Memory of converted answers that have not left.
+        #: Bytes of memory of converted answers that are not sent yet.
         self.lent_bytes = 0
-        #: Handlers' coroutines that run.
+        #: The running coroutines of handlers.
         self.tasks: dict[asyncio.Task[None], None] = {}
 
     def answer_room_bytes(self) -> int:
-        """The limit of a converted answer: half of their memory that is left."""
+        """Returns the size limit of a converted answer in bytes: half of the memory that is left for such answers."""
         return max(CONVERTED_ANSWER_MIN_BYTES, (CONVERTED_ANSWERS_BYTES - self.lent_bytes) // 2)
 
     def run(self, coroutine: Coroutine[Any, Any, None]) -> None:
@@ -254,22 +255,23 @@ class Connection:
         self.client_host = client_host
         self.listener_name = listener_name
         self.listener = listener
-        #: The user of the connection, as far as it is known.
+        #: The user of the connection; ANONYMOUS until it is known.
         self.principal = ANONYMOUS
         #: The user's rights, once they have been asked for.
         self._access: Access | None = None
-        #: None where the listener has no SASL.
+        #: The SASL exchanges of the connection; None if the listener has no SASL.
         self.authentication = None if listener.mechanisms is None else Authentication(listener, shared.monotonic)
         #: Requests without an answer, or whose answers wait for earlier ones, in order.
         self._in_work: list[Context] = []
         self._returning = False
         self._sending_since: tuple[float, Stages] | None = None
-        #: Memory of the answer that was converted for it.
+        #: Bytes of memory of the answer that was converted for this connection.
         self._lent_bytes = 0
         self._progress = (0, 0)
-        #: Set while no request is taken, since the client is above a quota.
+        #: The timer that ends the pause of a client above a quota; None if the client need not wait.
         self._unmuting: asyncio.TimerHandle | None = None
-        #: The time at which its last request came or its last answer left, or bytes of one were last seen to move.
+        #: When the last request came, the last answer was sent, or bytes of one were last seen to move (monotonic
+        #: seconds).
         self.active_at = shared.monotonic()
         self.framed = FramedConnection(
             shared.loop,
@@ -285,7 +287,7 @@ class Connection:
             self.framed.limit_frames(listener.token_max_bytes)
 
     def _secured(self, certificate: bytes | None) -> None:
-        """The TLS handshake has ended; `certificate` is the client's."""
+        """Called when the TLS handshake has ended. Sets the user from the client's certificate."""
         if self.authentication is None:
             try:
                 self.principal = self.listener.principal_of(certificate)
@@ -293,7 +295,7 @@ class Connection:
                 self.framed.close(str(error))
 
     def authenticated(self, principal: Principal) -> None:
-        """The user of the connection is known from now on."""
+        """Sets the user of the connection, after a SASL exchange has succeeded."""
         self.principal = principal
         self._access = None
         self.framed.limit_frames(self._shared.max_request_bytes)
@@ -305,7 +307,7 @@ class Connection:
         )
 
     def _on_token(self, view: memoryview, authentication: Authentication) -> bool:
-        """A message of a SASL exchange without a header (KIP-43)."""
+        """Handles a message of a SASL exchange that has no header (KIP-43)."""
         try:
             answer = authentication.step(bytes(view))
         except SaslError as error:
@@ -379,7 +381,8 @@ class Connection:
         return self._may_take_next()
 
     def _refusal(self, authorizer: Authorizer, context: Context, request: Message) -> Message | None:
-        """The answer to a request that is refused as a whole; None if it is to be handled, as far as it is left."""
+        """Returns the answer to a request that the authorizer refuses as a whole. Returns None if the request is to be
+        handled; refused parts are removed from it."""
         access = self._access
         if access is None:
             access = self._access = authorizer.access_for(self.principal, self.client_host)
@@ -391,7 +394,7 @@ class Connection:
         return None
 
     def _may_take_next(self) -> bool:
-        """True when the next request may be taken."""
+        """Returns True if the next request may be taken."""
         if self._sending_since is not None or self._unmuting is not None:
             return False
         in_work = self._in_work
@@ -403,7 +406,7 @@ class Connection:
         return sum([context.size_bytes for context in in_work]) < WAITING_PRODUCES_BYTES
 
     def take_next(self) -> None:
-        """Goes on with the requests that have arrived, if the next one may be taken."""
+        """Handles the requests that have arrived, if the next one may be taken."""
         if not self._returning and self._may_take_next():
             self.framed.resume()
 
@@ -436,7 +439,7 @@ class Connection:
             self.take_next()
 
     def _send_answers(self) -> None:
-        """Sends the answers that wait for no earlier one."""
+        """Sends the answers that are ready and have no unsent answer before them."""
         in_work = self._in_work
         while in_work and in_work[0].is_answered and self._sending_since is None:
             context = in_work.pop(0)
@@ -448,8 +451,8 @@ class Connection:
                 self._send(context, context.response)
 
     def _throttle(self, context: Context, limits: ClientLimits) -> None:
-        """Counts a request whose answer is ready. A client above a quota is told the time for which it has to wait;
-        its next request is not taken before."""
+        """Counts a request whose answer is ready for the client's quotas. If the client is above a quota, the answer
+        holds the time for which it must wait, and its next request is not taken before."""
         throttle_ms = context.throttle_ms
         if not context.is_counted:
             key, now_ms = context.api.key, self._shared.quotas.now_ms()
@@ -471,12 +474,12 @@ class Connection:
         self.take_next()
 
     def now(self) -> float:
-        """The time, as in `Context.begun_at`."""
+        """Returns the monotonic time in seconds, as in `Context.begun_at`."""
         return self._shared.monotonic()
 
     def _amended(self, context: Context, amend: Amend) -> bool:
-        """Puts refusals into an answer; False if the connection is closed instead: there is no answer, or it cannot be
-        amended."""
+        """Adds the authorizer's refusals to an answer. Returns False if there is no answer, or it cannot be amended:
+        then the connection is closed."""
         if context.response is None:
             self.framed.close("a part of a request without an answer was refused")
             return False
@@ -494,7 +497,7 @@ class Connection:
         return True
 
     def _send(self, context: Context, response: Message) -> None:
-        """Encodes and sends; `_sending_since` is set if part of it has not left."""
+        """Encodes and sends an answer. Sets `_sending_since` if part of the answer is not sent yet."""
         version, api = context.version, context.api
         if api.response_header_version(version):
             head = bytearray(_HEAD_V1.pack(0, context.correlation_id, 0))
@@ -535,16 +538,16 @@ class Connection:
             self._sending_since = (ready_at, stages)
 
     def answer_room_bytes(self) -> int:
-        """The limit of a converted answer."""
+        """Returns the size limit of a converted answer in bytes."""
         return self._shared.answer_room_bytes()
 
     def tell_of_unserved(self, client_id: str | None, kind: str, what: str) -> None:
-        """Logs, once for each client, that it asks for something that is not served."""
+        """Logs, once for each client, that the client asks for something that is not served."""
         self._shared.gate.unserved.tell_of(self.client_host, client_id, kind, what)
 
     def lend(self, size_bytes: int) -> None:
-        """The answer that is being made takes so much memory until it has left or the connection is closed; counted in
-        `SharedByConnections.lent_bytes`."""
+        """Counts the memory of the answer that is being converted, in `SharedByConnections.lent_bytes`, until the
+        answer is sent or the connection is closed."""
         if not self.framed.closed:
             self._shared.lent_bytes += size_bytes - self._lent_bytes
             self._lent_bytes = size_bytes
@@ -564,7 +567,7 @@ class Connection:
 
     @property
     def waits_for_us(self) -> bool:
-        """True while one of its requests is in work, or it has to wait: then it is not idle."""
+        """Returns True while a request is in work or the client must wait: then the connection is not idle."""
         return bool(self._in_work) or self._unmuting is not None
 
     def _refuse_api_versions(self, correlation_id: int) -> bool:

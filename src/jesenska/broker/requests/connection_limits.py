@@ -1,5 +1,5 @@
-"""The limits of connections, in all and by address, and of their idle time: max.connections, max.connections.per.ip
-with its overrides, connections.max.idle.ms, and the sizes of the sockets' buffers if the configuration sets them.
+"""The limits of connections: their number in all and by address (max.connections, max.connections.per.ip and its
+overrides), their idle time (connections.max.idle.ms), and the sizes of socket buffers if the configuration sets them.
 
 Otherwise they are left to the system, which adapts them to the path. The exception is the send buffer to a client on
 this machine: the system lets megabytes gather there, and sending them costs a third more of the broker's time than in
@@ -21,14 +21,14 @@ from jesenska.config.layers import BrokerConfig
 from jesenska.config.settings.broker_settings import LISTENER_PREFIX
 
 _UNLIMITED_SECONDS = float("inf")
-#: A rate of new connections that is none.
+#: This rate of new connections means that there is no limit.
 _UNLIMITED_RATE = 2**31 - 1
 #: The send buffer towards a client on this machine.
 _LOCAL_SEND_BYTES = 400_000
 
 
 class ConnectionLimits:
-    """The limits as a configuration has them; InvalidConfigError for overrides that cannot be read."""
+    """The limits that a configuration sets. Raises InvalidConfigError for overrides that cannot be read."""
 
     def __init__(self, config: BrokerConfig, listeners: Sequence[str]) -> None:
         self._config = config
@@ -42,7 +42,8 @@ class ConnectionLimits:
         self._receive_bytes = _explicit(config, "socket.receive.buffer.bytes")
 
     def creation_rates(self) -> dict[str | None, float]:
-        """The quotas of new connections by listener; None is the broker's (max.connection.creation.rate)."""
+        """Returns the quotas for new connections by listener; the key None holds the broker's quota
+        (max.connection.creation.rate)."""
         rates: dict[str | None, float] = {}
         for name in (None, *self._listeners):
             rate = self._own(name, "max.connection.creation.rate")
@@ -51,13 +52,14 @@ class ConnectionLimits:
         return rates
 
     def _own(self, listener: str | None, setting: str) -> int | None:
-        """A setting of the broker, or of a listener if that has a value of its own."""
+        """Returns a setting of the broker (`listener` None) or a listener's own value; None if the listener has
+        none."""
         name = setting if listener is None else f"{LISTENER_PREFIX}{listener.lower()}.{setting}"
         return self._config.integer(name) if listener is None or self._config.is_set(name) else None
 
     def refuse(self, host: str, connections: int, from_host: int, listener: str, from_listener: int) -> str | None:
-        """The reason why another connection from the host is refused; None if it is accepted. A listener may have a
-        limit of its own below the broker's."""
+        """Returns the reason why another connection from the host is refused; None if it is accepted. A listener may
+        have its own limit, below the broker's."""
         if connections >= self._all:
             return f"max.connections={self._all} is reached"
         own = self._own(listener, "max.connections")
@@ -69,13 +71,12 @@ class ConnectionLimits:
         )
 
     def idle_before(self, now: float) -> float:
-        """A connection that has neither sent nor taken anything since this moment is closed, unless a request of its
-        is in work; in seconds, as `now`."""
+        """Returns a time in seconds of the same clock as `now`. A connection without traffic since then is closed,
+        unless a request of it is in work."""
         return now - self._idle_seconds
 
     def watch_peer(self, sock: socket.socket) -> None:
-        """Has the system probe a silent peer (keepalive), as Kafka does: a peer that lost its network never closes the
-        connection."""
+        """Turns on TCP keepalive, as Kafka does: a peer that has lost its network never closes the connection."""
         with suppress(OSError):
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
@@ -103,7 +104,7 @@ def _is_local(host: str) -> bool:
 
 
 def _overrides(text: str) -> dict[str, int]:
-    """Limits by address, of `host:count` separated by commas; names are looked up once."""
+    """Parses limits by address, written as `host:count` with commas between. Host names are looked up once."""
     found = {}
     for item in filter(None, (piece.strip() for piece in text.split(","))):
         host, _, count = item.rpartition(":")

@@ -1,5 +1,6 @@
-"""The dispatcher: all connections of a broker. It takes new ones within the limits, closes those that are idle or
-whose clients have gone, and lets requests in work finish when the broker stops. `connection` handles each request.
+"""The dispatcher keeps all connections of a broker. It accepts new connections within the limits, closes connections
+that are idle or whose clients are gone, and lets requests in work finish when the broker stops. `connection` handles
+each request.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _SECONDS_BETWEEN_WARNINGS = 10.0
-#: Refused connections that wait to be closed.
+#: How many refused connections may wait to be closed.
 _DELAYED_MAX = 1000
 
 
 class Dispatcher:
-    """All connections of a broker, whose handlers get `families`. `security` has the listeners by name; without an
-    `authorizer` everyone may do everything."""
+    """All connections of a broker. Handlers get the values in `families`. `security` holds the security of the
+    listeners by name. Without an `authorizer` everyone may do everything."""
 
     def __init__(
         self,
@@ -49,7 +50,7 @@ class Dispatcher:
         self.limits = limits
         self._loop = loop
         self._rates = rates
-        #: Connections that are closed later, as their address opens too many, with the timers that close them.
+        #: Connections whose address opens too many, with the timers that will close them.
         self._delayed: dict[socket.socket, asyncio.TimerHandle] = {}
         self._security = security
         self._shared = SharedByConnections(
@@ -65,12 +66,12 @@ class Dispatcher:
 
     @property
     def lent_bytes(self) -> int:
-        """Memory of converted answers that have not left."""
+        """Bytes of memory of converted answers that are not sent yet."""
         return self._shared.lent_bytes
 
     def accept(self, sock: socket.socket, client_host: str, listener_name: str) -> float:
-        """Takes a new connection, or closes it if a limit is reached. Returns the time for which the listener takes no
-        other, in seconds."""
+        """Accepts a new connection, or closes it if a limit is reached. Returns for how many seconds the listener must
+        accept no other connection."""
         refused = self.limits.refuse(
             client_host,
             len(self.connections),
@@ -95,8 +96,8 @@ class Dispatcher:
         return pause_ms / 1000
 
     def _close_later(self, sock: socket.socket, client_host: str, seconds: float) -> None:
-        """Closes a connection whose address opens too many when its rate is within the quota again; at once if many of
-        these wait already."""
+        """Closes a connection whose address opens too many, but only when the rate is within the quota again. Closes
+        it at once if many such connections wait already."""
         self._warn(client_host, "its address opens more connections than its connection_creation_rate")
         if len(self._delayed) >= _DELAYED_MAX:
             sock.close()
@@ -124,8 +125,7 @@ class Dispatcher:
             logger.debug("connection from %s closed: %s", connection.client_host, reason)
 
     def close_idle(self) -> None:
-        """Closes connections that have neither sent nor taken anything for connections.max.idle.ms, and those of
-        clients that have gone."""
+        """Closes connections without traffic for connections.max.idle.ms, and connections of clients that are gone."""
         now = self._monotonic()
         for connection in list(self.connections):
             connection.look(now)
@@ -134,7 +134,7 @@ class Dispatcher:
             connection.framed.close("idle for too long")
 
     async def close(self, grace_seconds: float) -> None:
-        """Lets requests in work finish for a while, then closes every connection."""
+        """Waits `grace_seconds` at most for requests in work, then closes every connection."""
         if self._shared.tasks:
             await asyncio.wait(self._shared.tasks, timeout=grace_seconds)
         for task in list(self._shared.tasks):

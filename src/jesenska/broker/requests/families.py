@@ -1,5 +1,5 @@
-"""The parts of the broker that handlers use, by family of requests. A handler gets the value of its family with each
-request, as its first argument, and so can be tested without a broker.
+"""The parts of the broker that handlers use, grouped by families of requests. A handler gets the parts of its family
+as its first argument, and so can be tested without a broker.
 
     ProduceFamily        Produce
     FetchFamily          Fetch, of consumers and of followers
@@ -11,7 +11,7 @@ request, as its first argument, and so can be tested without a broker.
     PeerFamily           requests between brokers and controllers
     SecurityFamily       users with their credentials, rights and quotas
 
-A broker fills them at its start (`broker.server`); nothing in them is set later."""
+A broker creates these values at its start (`broker.server`), and does not change them later."""
 
 from __future__ import annotations
 
@@ -59,14 +59,16 @@ class ProduceFamily(NamedTuple):
 
 
 class FetchRules(NamedTuple):
-    """`max_bytes`: the limit of one answer. `by_rack`: consumers are sent to followers in their rack."""
+    """Settings of fetches. `max_bytes`: the limit of one answer. `by_rack`: consumers are sent to followers in their
+    rack."""
 
     max_bytes: int
     by_rack: bool
 
 
 class FetchFamily(NamedTuple):
-    """`joining`: partitions with followers that are to join the ISR when their next requests come."""
+    """The parts for Fetch. `joining`: partitions with followers that may join the ISR when their next fetches
+    arrive."""
 
     clock: Clock
     isr_changes: IsrChanges
@@ -122,7 +124,8 @@ class TopicFamily(NamedTuple):
 
 
 class PeerFamily(NamedTuple):
-    """`may_have_peers`: other brokers may be in the tree; then the requests between brokers are served."""
+    """The parts for requests between brokers. `may_have_peers`: other brokers may use the same tree; only then these
+    requests are served."""
 
     clock: Clock
     marker_writer: MarkerWriter
@@ -132,8 +135,8 @@ class PeerFamily(NamedTuple):
     controller: ControllerClient
 
     def require_peers(self) -> None:
-        """ClusterAuthorizationFailedError if there can be no other broker in this cluster: then the sender of a
-        request between brokers is not a broker."""
+        """Raises ClusterAuthorizationFailedError if there can be no other broker in this cluster: then the sender of
+        the request is not a broker."""
         if not self.may_have_peers:
             raise ClusterAuthorizationFailedError(
                 "This broker has its tree for itself: there is no other broker that may ask for this."

@@ -1,7 +1,8 @@
-"""The gate that each request passes once on its way in and once on its way out.
+"""The gate checks each request when it arrives (in), and counts it when its answer is sent (out).
 
-    in     the key is served, in that version; the header and the body can be read, and name no more than can exist
-    out    counted: how many, how long in each stage, how many bytes
+    in     checks that the API key is served in this version, that header and body can be read, and that the body names
+           no more elements than can exist
+    out    counts requests, the time in each stage, and bytes
 
 `broker.requests.served` lists what is served; ApiVersions announces just that. The file of a handler is imported at
 the first request of its key, unless that has happened before, and registers the handler here (`handles`). Unknown
@@ -12,7 +13,7 @@ version 0.
 Each request is stamped at Kafka's boundaries: frame read, handler begins, handler ends, answer ready, last byte
 written. `Stages` adds them up per API.
 
-Who asks is known before (`authentication`); what is allowed, and how much, is checked after (`connection`).
+The user is authenticated before the gate (`authentication`). Rights and quotas are checked after it (`connection`).
 """
 
 from __future__ import annotations
@@ -31,11 +32,12 @@ from jesenska.wire.language import Message
 from jesenska.wire.messages.k18_api_versions import ApiVersionsResponse, ApiVersionsResponseApiKey
 from jesenska.wire.registry import API_VERSIONS, APIS, Api
 
-#: Called with the value of its family, the request and its context; `connection` says what it may answer.
+#: A handler: called with the parts of its family, the request and its context. `connection` lists its possible
+#: results.
 Handler = Callable[[Any, Any, Any], Any]
 H = TypeVar("H", bound=Handler)
 
-#: CreateTopics and CreatePartitions, and the orders of a controller.
+#: Requests that may name partitions that do not exist yet: CreateTopics, CreatePartitions, the orders of a controller.
 _DESCRIBING: Final = frozenset({4, 5, 6, 19, 37})
 #: ControlledShutdown: its version 0 has a different header.
 _WITHOUT_CLIENT_ID: Final = 7
@@ -58,13 +60,13 @@ class Served:
         )
 
 
-#: The handlers that are imported, by key; filled by their files.
+#: The imported handlers by API key. The files of the handlers add themselves.
 _HANDLERS: Final[dict[int, Served]] = {}
 
 
 def handles(request: type[Message], family: type) -> Callable[[H], H]:
-    """Registers the decorated function for the versions of the request that are served. Its first argument is the
-    broker's value of that family (`broker.requests.families`)."""
+    """Registers the decorated function as the handler of a request. Its first argument is the broker's value of this
+    family (`broker.requests.families`)."""
 
     def register(handler: H) -> H:
         api = APIS[request.api_key]
@@ -78,7 +80,7 @@ def handles(request: type[Message], family: type) -> Callable[[H], H]:
 
 
 def served_by(key: int) -> Served | None:
-    """The handler of a key with its versions; None if the key is not served."""
+    """Returns the handler of an API key with its versions; None if the key is not served."""
     found = _HANDLERS.get(key)
     if found is None and key in VERSIONS:
         handlers.load(key)
@@ -101,8 +103,8 @@ class Stages:
 
 
 class UnknownApiVersionsError(Exception):
-    """ApiVersions in a version that is too new for this broker: it is answered, in version 0, with the broker's range
-    of this key."""
+    """The client has sent ApiVersions in a version that is too new for this broker. The answer, in version 0, holds
+    the broker's range of versions of this key."""
 
     def __init__(self, correlation_id: int) -> None:
         super().__init__(correlation_id)
@@ -110,8 +112,8 @@ class UnknownApiVersionsError(Exception):
 
 
 class Gate:
-    """The gate of one broker. `partition_count` gives the number of partitions: a request may name them all, and some
-    that do not exist."""
+    """The gate of one broker. `partition_count` returns the number of partitions. A request may name them all, and
+    some that do not exist."""
 
     def __init__(self, partition_count: Callable[[], int]) -> None:
         self._partition_count = partition_count
@@ -119,14 +121,14 @@ class Gate:
         self.unserved = UnservedRequests()
         low, high = VERSIONS[API_VERSIONS]
         own_range = ApiVersionsResponseApiKey(api_key=API_VERSIONS, min_version=low, max_version=high)
-        #: The answer to ApiVersions in a version that is not served: with this key's range the client asks again in a
-        #: served one.
+        #: The answer to ApiVersions in a version that is not served. It holds the range of this key, with which the
+        #: client asks again.
         self.api_versions_refusal = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[own_range])
 
     def admit(self, view: memoryview, client_host: str) -> tuple[Served, int, int, str | None, Any]:
-        """The content of a frame: its handler, version, correlation id, client id, and the request.
-        MalformedMessageError, struct.error or UnicodeDecodeError if the connection is to be closed,
-        UnknownApiVersionsError if it is to be answered."""
+        """Decodes a frame: returns its handler, version, correlation id, client id, and the request. Raises
+        MalformedMessageError, struct.error or UnicodeDecodeError if the connection must be closed,
+        UnknownApiVersionsError if the request must be answered with `api_versions_refusal`."""
         limit = len(view)
         if limit < _HEADER_MIN_BYTES:
             raise MalformedMessageError("a request is shorter than its header")
@@ -148,7 +150,7 @@ class Gate:
         if api.flexible is not None and version >= api.flexible:
             position = skip_header_tags(view, position, limit)
         if limit > REQUEST_ELEMENTS_MAX:
-            # Only now it can name so many: an element takes a byte or more.
+            # Only a request of this size can name too many elements: each takes a byte or more.
             room = CREATION_ELEMENTS_MAX if key in _DESCRIBING else REQUEST_ELEMENTS_MAX
             request, position = decoder(api.request, version)(view, position, limit, room + self._partition_count())
         else:

@@ -1,5 +1,5 @@
-"""The quota of changes of partitions (controller_mutation_rate, KIP-599): topics that are created and deleted,
-partitions that are added."""
+"""Applies the quota for changes of partitions (controller_mutation_rate, KIP-599): partitions of topics that are
+created or deleted, and partitions that are added."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from jesenska.broker.requests.connection import Context
 
 
 class Mutations:
-    """The changes of one request. A client of a newer version is refused while it owes changes (`is_strict`); an older
-    one only waits after its request."""
+    """The changes of one request. While a client is above the quota, a request in a newer version is refused
+    (`is_strict`); after a request in an older version the client only waits."""
 
     __slots__ = ("_bucket", "_context", "_is_strict", "_now_ms")
 

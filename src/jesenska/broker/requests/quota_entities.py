@@ -1,4 +1,5 @@
-"""Entities of quotas in requests, and the changes of their quotas (KIP-546)."""
+"""Checks the entities of quotas in requests, and converts changes of their quotas to settings in the tree
+(KIP-546)."""
 
 from __future__ import annotations
 
@@ -17,11 +18,11 @@ from jesenska.quotas.entities import (
 )
 
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
-#: Kinds in the order of answers.
+#: The kinds of entities, in the order of answers.
 KINDS: Final = (CLIENT_ID, USER, IP)
 #: The kinds as the tree names them, and their names in requests.
 TREE_KINDS: Final = {"users": USER, "clients": CLIENT_ID, "ips": IP}
-#: Whole quotas with their limits and Kafka's names of these.
+#: The quotas that are whole numbers, with their limits and Kafka's names of the limits.
 _WHOLE: Final = {
     PRODUCER_BYTE_RATE: (2**63 - 1, "a LONG"),
     CONSUMER_BYTE_RATE: (2**63 - 1, "a LONG"),
@@ -30,7 +31,7 @@ _WHOLE: Final = {
 
 
 def require_kinds(entity: Mapping[str, str | None]) -> None:
-    """Raises InvalidRequestError if these names by kind are no entity."""
+    """Raises InvalidRequestError if these names by kind do not form an entity."""
     if not entity:
         raise InvalidRequestError("Invalid empty client quota entity")
     for kind, name in entity.items():
@@ -45,8 +46,8 @@ def require_kinds(entity: Mapping[str, str | None]) -> None:
 
 
 def entity_path(entity: Mapping[str, str | None]) -> str:
-    """Returns the entity's path below /config; a name that is None is the default. InvalidRequestError if an address
-    is none."""
+    """Returns the entity's path below /config. The name None stands for the default. Raises InvalidRequestError if an
+    address is not valid."""
     if IP in entity:
         name = entity[IP]
         if name is not None and not _is_address(name):
@@ -69,8 +70,8 @@ def _is_address(text: str) -> bool:
 
 
 def changes_of(of_address: bool, ops: Sequence[tuple[str, float | None]]) -> dict[str, str | None]:
-    """Returns the settings that these operations write; None removes one. InvalidRequestError for a quota that the
-    entity cannot have, or a value that is not valid."""
+    """Returns the settings that these operations write; the value None removes a setting. Raises InvalidRequestError
+    for a quota that the entity cannot have, or a value that is not valid."""
     known = (CONNECTION_CREATION_RATE,) if of_address else CLIENT_QUOTAS
     changes: dict[str, str | None] = {}
     for name, value in ops:
@@ -88,7 +89,7 @@ def changes_of(of_address: bool, ops: Sequence[tuple[str, float | None]]) -> dic
 
 
 def _text(name: str, value: float) -> str:
-    """A quota as the tree has it: a whole number for a number of bytes or connections."""
+    """Returns a quota as text for the tree: a whole number if it counts bytes or connections."""
     if name not in _WHOLE:
         return repr(float(value))
     limit, of = _WHOLE[name]

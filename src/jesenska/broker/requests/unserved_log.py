@@ -1,5 +1,5 @@
-"""Logs requests that this broker does not serve. Such a request closes the connection, from which old clients learn
-the broker's versions and which puzzles people: so the first of each client is logged."""
+"""Logs requests that this broker does not serve. Such a request closes the connection: from that an old client learns
+the broker's versions, but a user does not see why. So the first such request of each client is logged."""
 
 from __future__ import annotations
 
@@ -12,20 +12,21 @@ from jesenska.wire.headers import read_client_id
 
 logger = logging.getLogger(__name__)
 
-#: Remembered pairs of clients and requests; further ones are not logged.
+#: How many pairs of a client and a request are remembered. Further pairs are not logged.
 REMEMBERED_MAX: Final = 1000
 _CLIENT_ID_MAX_CHARS = 100
 _CLIENT_ID_AT = 8
 
 
 class UnservedRequests:
-    """One line at INFO for each address, client id and request."""
+    """Logs one line at INFO for each address, client id and kind of request."""
 
     def __init__(self) -> None:
         self._logged: set[tuple[str, str, object]] = set()
 
     def tell(self, client_host: str, frame: memoryview, key: int, version: int) -> None:
-        """`frame` is the request from its key on; its client id is read at its usual place."""
+        """Logs a request that is not served. `frame` is the request, from its API key on; the client id is read where
+        most requests have it."""
         if len(self._logged) >= REMEMBERED_MAX:
             return
         try:
@@ -37,7 +38,7 @@ class UnservedRequests:
         self.tell_of(client_host, client_id, key, what)
 
     def tell_of(self, client_host: str, client_id: str | None, kind: object, what: str) -> None:
-        """The same for something else that a client asked for, logged once for each `kind`."""
+        """Logs something else that a client asked for and that is not served, once for each `kind`."""
         shown = repr((client_id or "")[:_CLIENT_ID_MAX_CHARS])
         if (client_host, shown, kind) in self._logged or len(self._logged) >= REMEMBERED_MAX:
             return

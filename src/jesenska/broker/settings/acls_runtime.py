@@ -1,4 +1,4 @@
-"""Runs a broker's access rules (`controller.acls`)."""
+"""Runs the access rules (ACLs) of a broker: carries out the effects of `controller.acls`."""
 
 from __future__ import annotations
 
@@ -15,23 +15,25 @@ from jesenska.security.acls import AclBinding, AclFilter, Acls
 
 
 class AclsRuntime(EffectsRuntime):
-    """The runtime of one broker's access rules, which are in `acls`."""
+    """The runtime of one broker's access rules. `acls` holds the rules."""
 
     def __init__(self, core: SharedParts, store: Store, acls: Acls, change_max_bytes: int | None) -> None:
         super().__init__(core, store, AclChanges(core.broker_id, acls, core.config), change_max_bytes)
         self.acls = acls
 
     async def read(self) -> None:
-        """Reads all rules; TreeError if the tree cannot be reached, NodeFormatError if a rule cannot be read."""
+        """Reads all rules. Raises TreeError if the tree cannot be reached, NodeFormatError if a rule cannot be
+        read."""
         await self.ask(ReadAcls)
 
     async def create(self, bindings: Sequence[AclBinding]) -> list[Exception | None]:
-        """Adds rules; an error or None for each."""
+        """Adds rules. Returns the error of each rule, None if it was added."""
         found: list[Exception | None] = await self.ask(lambda token: CreateAcls(token, tuple(bindings)))
         return found
 
     async def delete(self, filters: Sequence[AclFilter]) -> list[list[tuple[AclBinding, Exception | None]]]:
-        """Takes away the rules that filters choose: for each filter the rules, each with an error or None."""
+        """Deletes the rules that match the filters. Returns for each filter its rules, each with its error, or None if
+        it was deleted."""
         found: list[list[tuple[AclBinding, Exception | None]]] = await self.ask(
             lambda token: DeleteAcls(token, tuple(filters))
         )

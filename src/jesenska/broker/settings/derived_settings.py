@@ -1,5 +1,5 @@
-"""Turns settings into the values of the rooms: a topic's settings into its log's, a broker's into those of its
-directories."""
+"""Converts settings to the values that other packages take: a topic's settings to its log's, a broker's settings to
+those of its log directories."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from jesenska.records.check import CheckRules, MovingRules
 from jesenska.records.header import Codec
 from jesenska.replication.follower.link import LinkSettings
 
-#: The levels of high compression of lz4's frames, and Kafka's default.
+#: The lowest and the highest level of lz4's high compression, and Kafka's default level.
 _LZ4_HIGH_MIN, _LZ4_HIGH_MAX, _LZ4_DEFAULT_LEVEL = 3, 16, 9
 
 
 def log_config_of(topic: TopicConfig) -> LogConfig:
-    """A partition's log settings from its topic's settings."""
+    """Returns the log settings of a topic's partitions."""
     policy = topic.strings("cleanup.policy")
     return LogConfig(
         segment_bytes=topic.integer("segment.bytes"),
@@ -55,14 +55,14 @@ def log_config_of(topic: TopicConfig) -> LogConfig:
 
 
 def magic_of(release: str) -> int:
-    """The message format of a release: 0 before 0.10.0, 1 before 0.11.0."""
+    """Returns the magic of a release's message format: 0 before 0.10.0, 1 before 0.11.0, else 2."""
     number = release_number(release)
     assert number is not None, "the table has checked it"
     return 2 if number >= (0, 11) else 1 if number >= (0, 10) else 0
 
 
 def check_rules_of(topic: TopicConfig, config: LogConfig) -> MovingRules:
-    """The rules for the check of produced batches."""
+    """Returns the limits and formats by which a topic's produced batches are checked."""
     codec, level = _codec_of(topic)
     rules = CheckRules(
         max_message_bytes=config.max_message_bytes,
@@ -76,7 +76,8 @@ def check_rules_of(topic: TopicConfig, config: LogConfig) -> MovingRules:
 
 
 def _codec_of(topic: TopicConfig) -> tuple[int, int | None]:
-    """The codec that the topic's batches get, and its level; -1 leaves them as they come."""
+    """Returns the codec with which the topic's batches are stored, and the level. Codec -1: batches keep the
+    producer's codec."""
     name = topic.string("compression.type") or "producer"
     if name == "producer":
         return -1, None
@@ -86,7 +87,7 @@ def _codec_of(topic: TopicConfig) -> tuple[int, int | None]:
         return int(Codec.SNAPPY), None
     level = topic.integer(f"compression.{name}.level")
     if name == "lz4":
-        # Kafka's default means the fast compressor, the other levels mean high compression.
+        # Kafka's default level means the fast compressor, all other levels mean high compression.
         return int(Codec.LZ4), None if level == _LZ4_DEFAULT_LEVEL else max(_LZ4_HIGH_MIN, min(level, _LZ4_HIGH_MAX))
     return int(Codec[name.upper()]), level
 
@@ -104,7 +105,7 @@ def directory_settings_of(config: BrokerConfig) -> DirectorySettings:
 
 
 def cleaner_settings_of(config: BrokerConfig) -> CleanerSettings:
-    """The settings of compaction."""
+    """Returns the settings of compaction."""
     return CleanerSettings(
         enable=config.boolean("log.cleaner.enable"),
         threads=config.integer("log.cleaner.threads"),
@@ -117,7 +118,7 @@ def cleaner_settings_of(config: BrokerConfig) -> CleanerSettings:
 
 
 def move_settings_of(config: BrokerConfig) -> MoveSettings:
-    """The settings of moves of replicas between log directories."""
+    """Returns the settings of moves of replicas between log directories."""
     threads = config.value("num.replica.alter.log.dirs.threads")
     return MoveSettings(
         threads if isinstance(threads, int) else None, config.integer("replica.alter.log.dirs.io.max.bytes.per.second")
@@ -125,7 +126,7 @@ def move_settings_of(config: BrokerConfig) -> MoveSettings:
 
 
 def cordoned_paths_of(config: BrokerConfig, directories: Sequence[Path]) -> set[Path]:
-    """The log directories that get no new replicas; `*` means all of them."""
+    """Returns the log directories that get no new replicas (cordoned.log.dirs; `*` means all)."""
     named = config.strings("cordoned.log.dirs")
     if EVERY_DIRECTORY in named:
         return {path.absolute() for path in directories}
@@ -133,7 +134,7 @@ def cordoned_paths_of(config: BrokerConfig, directories: Sequence[Path]) -> set[
 
 
 def link_settings_of(broker_id: int, config: BrokerConfig) -> LinkSettings:
-    """The settings of this broker as a follower."""
+    """Returns the settings with which this broker fetches from leaders as a follower."""
     return LinkSettings(
         broker_id,
         wait_max_ms=config.integer("replica.fetch.wait.max.ms"),

@@ -1,14 +1,14 @@
-"""The levels of this process's loggers as settings of the resource BROKER_LOGGER (type 8, KIP-412), named by the
-broker's id.
+"""Describes and changes the levels of this process's loggers, as settings of the resource BROKER_LOGGER (type 8,
+KIP-412). The resource's name is the broker id.
 
     name     a logger of Python's logging: `jesenska`, `jesenska.broker.coordinators.groups`, …; `root` is above
              all others
     value    TRACE, DEBUG, INFO, WARN, ERROR or FATAL: the level in force, its own or that of the nearest logger above
              that has one
 
-A change holds until the process ends. DELETE makes a logger inherit from the one above; `root` has none above. Lists
-(APPEND, SUBTRACT) are refused, and AlterConfigs (key 33) does not know the type. A request is checked before anything
-changes.
+A change holds until the process ends. DELETE removes a logger's own level: it inherits the level of the logger above.
+DELETE is refused for `root`, which has no logger above. APPEND and SUBTRACT are refused, and AlterConfigs (key 33)
+does not know this type. A request is checked before any level is changed.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ def _loggers() -> dict[str, logging.Logger]:
 
 
 def _name_of(level: int) -> str:
-    """Kafka's name of a level: the highest of Kafka's levels that is not above it."""
+    """Returns Kafka's name of a level of Python's logging: the highest of Kafka's levels that is not above it."""
     return next((name for name, least in reversed(_LEVELS.items()) if level >= least), "TRACE")
 
 
 def describe_loggers(resource: str, names: Collection[str] | None, broker_id: int) -> list[Described]:
-    """The loggers by these names (null or none: all), as DescribeConfigs answers them. InvalidRequestError if
-    `resource` is not this broker."""
+    """Describes the loggers with these names for DescribeConfigs; all if `names` is None or empty. Raises
+    InvalidRequestError if `resource` is not this broker."""
     if not resource:
         raise InvalidRequestError("Broker id must not be empty")
     named = _number(resource, "Broker id")
@@ -73,8 +73,8 @@ def describe_loggers(resource: str, names: Collection[str] | None, broker_id: in
 
 
 def alter_loggers(resource: str, operations: Sequence[ConfigOp], broker_id: int, *, validate_only: bool) -> None:
-    """Carries out an IncrementalAlterConfigs; InvalidRequestError or InvalidConfigError if it is refused; then nothing
-    has changed."""
+    """Carries out an IncrementalAlterConfigs. Raises InvalidRequestError or InvalidConfigError if it is refused; then
+    no level has changed."""
     _refuse_malformed(operations)
     named = _number(resource, "Node id")
     if named != broker_id:

@@ -1,5 +1,5 @@
-"""The quotas in force on one broker, read from the settings of users, client ids and addresses in the tree, and from
-quota.producer.default and quota.consumer.default."""
+"""Keeps the current quotas of one broker. They come from the settings of users, client ids and addresses in the tree,
+and from quota.producer.default and quota.consumer.default."""
 
 from __future__ import annotations
 
@@ -28,12 +28,13 @@ from jesenska.quotas.rate import Windows
 
 logger = logging.getLogger(__name__)
 
-#: A default of this size is none.
+#: A default of this value means that there is no quota.
 _UNLIMITED: Final = 2**63 - 1
 
 
 class QuotasRuntime:
-    """`clients`: the quotas of users and client ids; `connections`: those of new connections, by address."""
+    """The quotas of one broker. `clients` holds the quotas of users and client ids, `connections` the quotas for new
+    connections by address."""
 
     def __init__(self, settings: SettingsRuntime, config: BrokerConfig, clock: Clock) -> None:
         self._settings = settings
@@ -76,13 +77,13 @@ class QuotasRuntime:
 
 
 def entity_of(entity: str) -> QuotaEntity:
-    """Returns the entity of a path such as `users/<name>/clients/<name>`."""
+    """Returns the quota entity for a path such as `users/<name>/clients/<name>`."""
     parts = {kind: _part(name) for kind, name in named(entity).items()}
     return QuotaEntity(parts.get("users", ABSENT), parts.get("clients", ABSENT))
 
 
 def named(entity: str) -> dict[str, str]:
-    """Returns the names in such a path, by kind, as they are in it."""
+    """Returns the names in a path such as `users/<name>/clients/<name>`, by kind, as they are written there."""
     pieces = entity.split("/")
     return dict(zip(pieces[::2], pieces[1::2], strict=True))
 
@@ -92,7 +93,7 @@ def _part(name: str) -> Part:
 
 
 def quota_values(settings: Mapping[str, str], names: Collection[str]) -> dict[str, float]:
-    """Returns the quotas with these names among the settings of an entity; NaN for one that is not a number."""
+    """Returns the quotas with these names among an entity's settings; NaN for a value that is not a number."""
     found = {}
     for name in names:
         if name in settings:

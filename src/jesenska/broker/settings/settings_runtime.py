@@ -1,4 +1,4 @@
-"""Runs a broker's settings (`controller.settings`)."""
+"""Runs the settings of a broker: carries out the effects of `controller.settings`."""
 
 from __future__ import annotations
 
@@ -23,33 +23,34 @@ class SettingsRuntime(EffectsRuntime):
         self._changed: list[Callable[[str], None]] = []
 
     def on_change(self, changed: Callable[[str], None]) -> None:
-        """Has `changed` called with each entity whose settings change: `topics/<name>`, `brokers/<id>`,
-        `users/<name>`, …"""
+        """Registers `changed`, which is called with each entity whose settings change: `topics/<name>`,
+        `brokers/<id>`, `users/<name>`, …"""
         self._changed.append(changed)
 
     @property
     def config(self) -> BrokerConfig:
-        """The broker's settings in force."""
+        """The broker's current settings."""
         return self._settings.config
 
     def topic_config(self, name: str) -> TopicConfig:
-        """A topic's settings in force."""
+        """Returns the current settings of a topic."""
         return self._settings.topic_config(name)
 
     def user_settings(self, user: str) -> Mapping[str, str]:
-        """A user's settings in the tree: SCRAM credentials and quotas."""
+        """Returns the settings of a user in the tree: SCRAM credentials and quotas."""
         return self._settings.user_settings(user)
 
     def users(self) -> dict[str, Mapping[str, str]]:
-        """The settings of all users that have any."""
+        """Returns the settings of all users that have any."""
         return self._settings.users()
 
     def client_settings(self) -> dict[str, Mapping[str, str]]:
-        """The settings of users, client ids and addresses, by entity (`controller.events.AlterClientSettings`)."""
+        """Returns the settings of users, client ids and addresses, by entity
+        (`controller.events.AlterClientSettings`)."""
         return self._settings.client_settings()
 
     async def read(self, topics: Sequence[str]) -> None:
-        """Reads the settings of new topics; TreeError, KafkaStorageError if the tree cannot be reached."""
+        """Reads the settings of new topics. Raises TreeError or KafkaStorageError if the tree cannot be reached."""
         if topics:
             await self.ask(lambda token: TopicsNew(token, tuple(topics)))
 

@@ -1,4 +1,4 @@
-"""The stages of a broker's start. Each gives a frozen value to the next ones:
+"""The stages of a broker's start. Each stage returns a frozen value that the next stages use:
 
     ports           listeners are bound
     storage         log directories are locked
@@ -8,4 +8,4 @@
     control         orders of controllers, the controller if this broker is elected, requests of handlers to it
     coordinators    groups and transactions
 
-`broker.server` runs them one after the other, and stops what they have begun."""
+`broker.server` runs the stages one after the other, and stops the parts that they have started."""

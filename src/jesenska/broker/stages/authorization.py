@@ -1,4 +1,5 @@
-"""The authorizer of a broker, if its settings name one: the access rules are read before clients can connect."""
+"""Creates the authorizer of a broker, if its settings name one, and reads the access rules before clients can
+connect."""
 
 from __future__ import annotations
 
@@ -17,15 +18,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Authorization:
-    """`rules` keeps the access rules, `authorizer` decides by them."""
+    """The access rules (`rules`), and the authorizer that decides by them."""
 
     rules: AclsRuntime
     authorizer: Authorizer
 
 
 def super_users_of(config: BrokerConfig) -> frozenset[Principal] | None:
-    """The users that may do everything, checked before a start; None without an authorizer. InvalidConfigError for a
-    text that is not a principal."""
+    """Returns the users that may do everything (super.users); None without an authorizer. Raises InvalidConfigError if
+    a text is not a principal."""
     if not config.string("authorizer.class.name"):
         return None
     return parse_super_users(config.string("super.users"))
@@ -34,11 +35,11 @@ def super_users_of(config: BrokerConfig) -> frozenset[Principal] | None:
 async def authorization(
     core: SharedParts, place: TreePlace, super_users: frozenset[Principal] | None
 ) -> Authorization | None:
-    """The authorizer with its rules; None if everyone may do everything. TreeError, NodeFormatError if the rules
-    cannot be read."""
+    """Returns the authorizer with its rules; None if everyone may do everything. Raises TreeError or NodeFormatError
+    if the rules cannot be read."""
     if super_users is None:
         return None
-    # The table knows the messages of every API: a broker without an authorizer starts without it.
+    # The table imports the messages of every API: a broker without an authorizer starts faster without it.
     from jesenska.broker.requests.authorization.access import Authorizer
     from jesenska.broker.requests.authorization.table import RULES
     from jesenska.broker.settings.acls_runtime import AclsRuntime

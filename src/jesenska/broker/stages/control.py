@@ -1,5 +1,6 @@
-"""The fifth stage of a start: the receiver of controllers' orders, the controller that this broker may be, and the
-handlers' requests to it. This broker is not visible to others before `registration.join`."""
+"""The fifth stage of a start: creates the receiver of controllers' orders, the controller that runs if this broker is
+elected, and the client through which handlers use it. Other brokers do not see this broker before `registration.join`.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ class Control:
 
 
 def control(core: SharedParts, place: TreePlace, replication: Replication, files_config: BrokerConfig) -> Control:
-    """`files_config`: the broker's settings in its files, with which a controller begins."""
+    """Creates the parts of this stage. `files_config` holds the settings in the broker's files; a controller begins
+    with them."""
     home, store = place.home, place.store
     orders = OrderReceiver(replication.replicas)
     controllership = Controllership(

@@ -1,4 +1,4 @@
-"""The sixth stage of a start: the coordinators of groups and of transactions. They begin with the partitions that this
+"""The sixth stage of a start: creates the coordinators of groups and of transactions, for the partitions that this
 broker leads."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The first stage of a start: listeners are bound, so that a taken port is reported before anything is touched."""
+"""The first stage of a start: binds the listeners, so that a port in use is reported before any file is changed."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ class Port(NamedTuple):
 
 
 def bind(config: BrokerConfig, listeners: Listeners, network: Network) -> tuple[Port, ...]:
-    """Listens for each listener. JesenskaError with one sentence if that is not possible; then nothing listens."""
+    """Opens the socket of each listener. Raises JesenskaError with one sentence if that fails; then no socket stays
+    open."""
     name = "socket.listen.backlog.size"
-    # The loop accepts between other work; Kafka has a thread for it.
+    # The event loop accepts connections between other work, where Kafka has a thread: so the backlog is longer.
     backlog = config.integer(name) if config.is_set(name) else LISTEN_BACKLOG
     ports: list[Port] = []
     try:
@@ -38,6 +39,6 @@ def bind(config: BrokerConfig, listeners: Listeners, network: Network) -> tuple[
 
 
 def endpoints_of(listeners: Listeners, ports: Sequence[Port]) -> tuple[Endpoint, ...]:
-    """The endpoints that are advertised to clients."""
+    """Returns the endpoints that are advertised to clients."""
     numbers = {port.listener_name: port.listening.getsockname()[1] for port in ports}
     return listeners.advertise(numbers, socket.gethostname())

@@ -1,5 +1,5 @@
-"""The fourth stage of a start: logs are loaded, and replicas that have lost data are found. This broker fetches from
-leaders over `links`."""
+"""The fourth stage of a start: loads the logs, and finds the replicas that have lost data. Creates the links over
+which this broker fetches from leaders."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ _PROGRESS_SECONDS = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Replication:
-    """`starts`: for a broker with a shared tree. `is_crashed`: the broker was not stopped in order, or has lost data:
-    it leaves every ISR that has another member before it can lead."""
+    """The parts of this stage. `starts` is None if no other process can write in the tree. `is_crashed`: the broker
+    was not stopped in order, or has lost data: it leaves every ISR that has another member before it can lead."""
 
     settings: SettingsRuntime
     peers: Peers
@@ -50,7 +50,8 @@ class Replication:
 async def load(
     core: SharedParts, place: TreePlace, storage: Storage, peer_listener: PeerListener, on_progress: Progress | None
 ) -> Replication:
-    """Loads the logs; JesenskaError with one sentence if the tree is older than they are, or a log cannot be read."""
+    """Loads the logs. Raises JesenskaError with one sentence if the tree is older than the logs, or if a log cannot be
+    read."""
     facts, view = place.facts, core.view
     machine = Settings(core.broker_id, facts.configs, core.config, lambda name: name in view.topics)
     settings = SettingsRuntime(core, place.store, machine, place.home.change_max_bytes)
@@ -59,7 +60,7 @@ async def load(
     peers = Peers(core, peer_listener.name, peer_listener.security)
 
     def log_changed(topic_partition: TopicPartition) -> None:
-        """A followed partition has more records, or other offsets."""
+        """Notifies the watchers of a followed partition: its log has more records, or other offsets."""
         topic = view.topics.get(topic_partition.topic)
         if topic is not None and topic_partition.partition < len(topic.partitions):
             topic.partitions[topic_partition.partition].changed()
@@ -117,7 +118,7 @@ async def _load_logs(core: SharedParts, storage: Storage, known: Known, on_progr
 
 
 def older_tree(core: SharedParts, facts: ControllerContext, tree: str) -> JesenskaError | None:
-    """An error with one sentence if the tree is older than a log of this broker; else None."""
+    """Returns an error with one sentence if the tree is older than a log of this broker; else None."""
     logs = core.directories.logs
     in_tree = {
         key: Heard(topic.topic_id, topic.partitions[key.partition].state.leader_epoch)
@@ -139,7 +140,7 @@ def older_tree(core: SharedParts, facts: ControllerContext, tree: str) -> Jesens
 
 
 def lost_data(core: SharedParts, facts: ControllerContext, *, has_older_directory: bool) -> list[TopicPartition]:
-    """The replicas of this broker that have lost data, as far as the tree and its disk can tell."""
+    """Returns the replicas of this broker that have lost data, as far as the tree and the disk show it."""
     directories = core.directories
     written = {
         TopicPartition(name, number): Written(topic.node.replicas.get(number, ()), partition.state)

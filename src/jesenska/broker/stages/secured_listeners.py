@@ -1,9 +1,9 @@
-"""The security of each listener, from the settings: before anything is bound, so that a missing certificate is
-reported first.
+"""Creates the security of each listener (TLS and SASL) from the settings. This is done before a listener is bound, so
+that a missing certificate is reported first.
 
-A listener's own settings (`listener.name.NAME.…`) win over the plain ones, and a mechanism's JAAS login
-(`listener.name.NAME.plain.sasl.jaas.config`) over both and over the file of java.security.auth.login.config (the
-variable KAFKA_OPTS, as Kafka's scripts have it)."""
+A listener's own settings (`listener.name.NAME.…`) take precedence over the general ones. A mechanism's JAAS login
+(`listener.name.NAME.plain.sasl.jaas.config`) takes precedence over both, and over the file that
+java.security.auth.login.config names (in the variable KAFKA_OPTS, as with Kafka's scripts)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _LOGIN_FILE = re.compile(r"-Djava\.security\.auth\.login\.config=(\S+)")
 
 
 class JaasFile:
-    """The logins of the file that KAFKA_OPTS names; none without it."""
+    """The logins in the JAAS file that KAFKA_OPTS names; empty if it names none."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         found = _LOGIN_FILE.search(environment.get("KAFKA_OPTS", ""))
@@ -45,7 +45,7 @@ class JaasFile:
                 raise InvalidConfigError(f"The JAAS file {found[1]} cannot be read: {error.strerror}.") from error
 
     def login(self, listener: str, mechanism: str) -> Login | None:
-        """The login of a listener for a mechanism; None without one."""
+        """Returns the login of a listener for a mechanism; None if the file has none."""
         for name in (f"{listener.lower()}.{_SERVER_ENTRY}", _SERVER_ENTRY):
             for login in self._entries.get(name, ()):
                 if login.mechanism and mechanism.startswith(login.mechanism):
@@ -62,15 +62,16 @@ class ListenerSettings:
         self._prefix = f"listener.name.{endpoint.name.lower()}."
 
     def value(self, name: str) -> object:
-        """The listener's own value of a setting, else the plain one."""
+        """Returns the listener's own value of a setting, else the general value."""
         return self._config.value(self._prefix + name)
 
     def is_own(self, name: str) -> bool:
-        """True if the listener has its own value."""
+        """Returns True if the listener has a value of its own."""
         return self._config.is_set(self._prefix + name)
 
     def login(self, mechanism: str, jaas: JaasFile) -> Login | None:
-        """The JAAS login of a mechanism, in the settings or in the file; InvalidConfigError if it is malformed."""
+        """Returns the JAAS login of a mechanism, from the settings or the file; None if there is none. Raises
+        InvalidConfigError if it is malformed."""
         own = f"{self._prefix}{mechanism.lower()}.sasl.jaas.config"
         text = self._config.value(own) if self._config.is_set(own) else self.value("sasl.jaas.config")
         if text is None:
@@ -82,7 +83,7 @@ class ListenerSettings:
         return login if login.mechanism and mechanism.startswith(login.mechanism) else None
 
     def tls(self) -> TlsSettings:
-        """The TLS settings. Of a SASL listener, only its own ssl.client.auth counts, as in Kafka."""
+        """Returns the TLS settings. For a SASL listener only its own ssl.client.auth counts, as in Kafka."""
         settings = tls_settings(self.value)
         if self.endpoint.protocol == "SASL_SSL" and not self.is_own("ssl.client.auth"):
             return settings._replace(client_auth="none")
@@ -96,7 +97,8 @@ def secured_listeners(
     credential_of: CredentialOf,
     random_bytes: Callable[[int], bytes],
 ) -> dict[str, ListenerSecurity]:
-    """The security of the listeners by name; InvalidConfigError with one sentence if a setting cannot be used."""
+    """Returns the security of each listener by name. Raises InvalidConfigError with one sentence if a setting cannot
+    be used."""
     secret = random_bytes(32)
     turns = HandshakeTurns(asyncio.get_running_loop())
     return {
@@ -108,8 +110,8 @@ def secured_listeners(
 def reconfigure(
     config: BrokerConfig, endpoints: tuple[Endpoint, ...], security: Mapping[str, ListenerSecurity]
 ) -> None:
-    """Uses TLS settings that were changed while the broker runs. Those that cannot be used are logged, and the
-    listener keeps what it has."""
+    """Applies TLS settings that were changed while the broker runs. If they cannot be used, that is logged, and the
+    listener keeps its old settings."""
     for endpoint in endpoints:
         contexts = security[endpoint.name].contexts
         if contexts is not None:
@@ -121,9 +123,10 @@ def reconfigure(
 def peer_security(
     config: BrokerConfig, listeners: Listeners, jaas: JaasFile, secret_bytes: Callable[[int], bytes]
 ) -> ClientSecurity | None:
-    """The security of connections to other brokers; None if they are plain. InvalidConfigError with one sentence if a
-    setting cannot be used. The login is that of the listener between brokers for sasl.mechanism.inter.broker.protocol:
-    its options username and password."""
+    """Returns the security of connections to other brokers; None if they use neither TLS nor SASL. Raises
+    InvalidConfigError with one sentence if a setting cannot be used. The user name and password are the options
+    username and password in the JAAS login of the listener between brokers, for
+    sasl.mechanism.inter.broker.protocol."""
     endpoint = next(item for item in listeners.opened if item.name == listeners.inter_broker)
     settings = ListenerSettings(config, endpoint)
     mechanism = str(settings.value("sasl.mechanism.inter.broker.protocol"))

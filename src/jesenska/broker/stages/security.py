@@ -1,4 +1,5 @@
-"""The security of a broker's listeners. The modules of TLS and logins are read only where a listener needs them."""
+"""Creates the security of a broker's listeners. The modules for TLS and logins are imported only if a listener needs
+them."""
 
 from __future__ import annotations
 
@@ -15,22 +16,22 @@ if TYPE_CHECKING:
 
 
 class PeerListener(NamedTuple):
-    """The listener that brokers use among themselves, and how they secure their connections to it."""
+    """The listener that brokers use among themselves, and the security of their connections to it."""
 
     name: str
     security: ClientSecurity | None
 
 
 class Security(NamedTuple):
-    """The security of each listener by name, and of the connections to other brokers. `reconfigure` uses TLS settings
-    that were changed while the broker runs; None if no listener is secured."""
+    """The security of each listener by name, and of the connections to other brokers. `reconfigure` applies TLS
+    settings that were changed while the broker runs; None if no listener is secured."""
 
     listeners: Mapping[str, ListenerSecurity]
     peers: PeerListener
     reconfigure: Callable[[BrokerConfig], None] | None
 
     def look(self) -> None:
-        """Uses the certificates of files that have changed."""
+        """Loads the certificates again if their files have changed."""
         if self.reconfigure is not None:
             for listener in self.listeners.values():
                 listener.look()
@@ -43,7 +44,8 @@ def security_of(
     credential_of: CredentialOf,
     secret_bytes: Callable[[int], bytes],
 ) -> Security:
-    """The security that settings ask for; InvalidConfigError with one sentence if a setting cannot be used."""
+    """Returns the security that the settings ask for. Raises InvalidConfigError with one sentence if a setting cannot
+    be used."""
     if all(item.protocol == "PLAINTEXT" for item in listeners.opened):
         return Security(
             {item.name: PLAINTEXT for item in listeners.opened}, PeerListener(listeners.inter_broker, None), None

@@ -1,4 +1,4 @@
-"""The second stage of a start: the log directories are locked, and their threads are made."""
+"""The second stage of a start: locks the log directories, and creates their threads."""
 
 from __future__ import annotations
 
@@ -25,14 +25,15 @@ from jesenska.log.disk.background import DirectoryWriter, ThreadBackground
 from jesenska.log.disk.meta_properties import MetaProperties
 from jesenska.log.log_directories import LogDirectories
 
-#: The limit of simultaneous compactions, even if log.cleaner.threads is higher; a thread is made when it is needed.
+#: The limit of simultaneous compactions, even if log.cleaner.threads is higher. A thread is created when it is needed.
 _CLEANER_THREADS_MAX = 32
 #: The limit of simultaneous copies of replicas, even if num.replica.alter.log.dirs.threads is higher.
 _MOVER_THREADS_MAX = 32
 
 
 def log_dirs_of(config: BrokerConfig) -> list[Path]:
-    """The directories that the settings name; JesenskaError with one sentence if they name none, or one twice."""
+    """Returns the log directories that the settings name. Raises JesenskaError with one sentence if they name none, or
+    the same directory twice."""
     several = config.string("log.dirs")
     text = several if several is not None else config.string("log.dir") or ""
     found = [item.strip() for item in text.split(",") if item.strip()]
@@ -49,14 +50,14 @@ def log_dirs_of(config: BrokerConfig) -> list[Path]:
 
 
 class FailureBell:
-    """Calls the listener on the event loop when a log directory fails; can be rung from any thread."""
+    """Calls a function on the event loop when a log directory fails. `ring` may be called from any thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._heard: Callable[[], None] | None = None
 
     def ring(self, directory: LogDirectory) -> None:
-        """A directory has failed, perhaps in the middle of work on one of its logs."""
+        """Reports that a directory has failed, perhaps in the middle of work on one of its logs."""
         self._loop.call_soon_threadsafe(self._ring)
 
     def _ring(self) -> None:
@@ -65,7 +66,7 @@ class FailureBell:
             self._heard()
 
     def listen(self, heard: Callable[[], None]) -> None:
-        """Has `heard` called from now on."""
+        """Registers `heard`, which is called at each failure from now on."""
         self._heard = heard
 
 
@@ -82,8 +83,8 @@ class StorageThreads:
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """The log directories, the meta.properties of each before this start (None: missing, or it cannot be read), and
-    their threads."""
+    """The log directories and their threads. `found` holds the meta.properties of each directory before this start;
+    None if the file is missing or cannot be read."""
 
     directories: LogDirectories
     found: tuple[MetaProperties | None, ...]
@@ -91,7 +92,7 @@ class Storage:
     bell: FailureBell
 
     def reconfigure(self, config: BrokerConfig) -> None:
-        """Applies settings that changed while running."""
+        """Applies settings that were changed while the broker runs."""
         directories = self.directories
         if directories.cleaner is not None:
             directories.cleaner.reconfigure(cleaner_settings_of(config))
@@ -100,7 +101,7 @@ class Storage:
         directories.cordon(cordoned_paths_of(config, [directory.path for directory in directories.directories]))
 
     async def stop_work(self) -> None:
-        """Stops compactions and moves where they are."""
+        """Interrupts compactions and moves of replicas."""
         if self.directories.cleaner is not None:
             self.directories.cleaner.close()
         if self.directories.moves is not None:
@@ -109,10 +110,10 @@ class Storage:
             await asyncio.get_running_loop().run_in_executor(None, executor.shutdown)
 
     async def drain(self) -> None:
-        """Returns when all writes are done, and the threads have ended."""
+        """Waits until all writes are done, then ends the threads."""
         loop, threads = asyncio.get_running_loop(), self.threads
-        # In this order: a result that a thread gives to the loop may lead to work for the next threads (a roll is
-        # followed by a flush, a flush by the next one where records came meanwhile).
+        # The order matters: a result that a thread returns to the loop may lead to work for the next threads. A roll
+        # is followed by a flush, and a flush by another flush if records came meanwhile.
         while self.directories.has_work_in_flight:
             for executor in (*threads.writers, *threads.flushers, threads.background):
                 await loop.run_in_executor(executor, _nothing)
@@ -128,7 +129,8 @@ def _nothing() -> None:
 
 
 def open_storage(config: BrokerConfig, paths: list[Path], machine: Machine, open_segments_max: int) -> Storage:
-    """Makes and locks the directories; LogDirectoryError or ForeignDataError, one sentence, if one cannot be used."""
+    """Creates and locks the directories. Raises LogDirectoryError or ForeignDataError with one sentence if a directory
+    cannot be used."""
     loop, clock = asyncio.get_running_loop(), machine.clock
     threads = StorageThreads(
         machine.threads(1, "background"),

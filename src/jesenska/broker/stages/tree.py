@@ -1,5 +1,5 @@
-"""The third stage of a start: the broker's place in the tree. The cluster's id and the broker's are settled, and the
-log directories are marked with both."""
+"""The third stage of a start: opens the tree, finds or chooses the cluster id and the broker id, and writes both to
+the log directories (meta.properties)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class TreePlace:
-    """The home of the tree, the broker's identity in it, the advertised endpoints, and the content of the tree."""
+    """The home of the tree, the ids of cluster and broker, the advertised endpoints, and the content of the tree at
+    the start."""
 
     home: TreeHome
     cluster_id: str
@@ -44,11 +45,11 @@ class TreePlace:
         return self.home.store
 
     async def until_reached(self, work: Callable[[], Awaitable[T]]) -> T:
-        """The result of the work, which is repeated if the connection to the tree has ended meanwhile."""
+        """Does the work and returns its result. Repeats the work if the connection to the tree was lost meanwhile."""
         return await until_reached(self.home.store, self.home.patience_seconds, work)
 
     async def newest_facts(self) -> ControllerContext:
-        """The current content of the tree; syncs first, since a server of an ensemble may lag."""
+        """Returns the current content of the tree. Syncs first, because a server of an ensemble may lag."""
         await self.until_reached(self.store.sync)
         return await self.until_reached(self.home.facts)
 
@@ -61,8 +62,8 @@ async def take_place(
     machine: Machine,
     on_progress: Progress | None,
 ) -> TreePlace:
-    """Opens the tree and settles the ids of the cluster and this broker; TreeError, JournalError, JesenskaError with
-    one sentence."""
+    """Opens the tree, and finds or chooses the ids of the cluster and this broker. Raises TreeError, JournalError, or
+    JesenskaError with one sentence."""
     home = await open_home(config, paths[0], machine)
     try:
         return await _settle(home, config, paths, storage, endpoints, machine, on_progress)

@@ -1,9 +1,9 @@
-"""The home of a broker's tree: in its own process (`EmbeddedHome`), or on a ZooKeeper server, one of ours or a real
-one (`zookeeper_home.ZooKeeperHome`).
+"""The home of a broker's tree: in the broker's process (`EmbeddedHome`), or on a ZooKeeper server, jesenska's or
+Apache ZooKeeper's (`zookeeper_home.ZooKeeperHome`).
 
-A home opens the broker's store, reads the facts from it, and knows if other processes can write in the tree: then the
-broker looks at their changes (`controller.changes.tree_looks`). The embedded tree answers ZooKeeper's protocol if
-`jesenska.zookeeper.listener` is set.
+A home opens the broker's store, reads the content of the tree, and knows if other processes can write in the tree:
+then the broker watches their changes (`controller.changes.tree_looks`). The embedded tree answers ZooKeeper's protocol
+if `jesenska.zookeeper.listener` is set.
 
 Most brokers do not speak ZooKeeper's protocol, so its client and its server are imported only if they are used."""
 
@@ -29,17 +29,17 @@ logger = logging.getLogger(__name__)
 
 
 class TreeHome(Protocol):
-    """Opened by `open_home`."""
+    """The home of a broker's tree. `open_home` opens it."""
 
-    #: The store, over successive sessions: see `on_renewed`.
+    #: The store, through which the tree is read and written. It lasts over several sessions: see `on_renewed`.
     store: Store
     #: True if other processes can write in the tree.
     is_shared: bool
-    #: How long the tree keeps the place of a broker that has died.
+    #: How long the tree keeps the nodes of a broker that has died, in ms.
     session_timeout_ms: int
-    #: The largest change that it takes in one piece; None: no limit.
+    #: The largest change, in bytes, that the tree takes in one transaction; None if there is no limit.
     change_max_bytes: int | None
-    #: How long a start waits for a connection that has ended.
+    #: How long, in seconds, a start waits until a lost connection to the tree is back.
     patience_seconds: float
 
     @property
@@ -51,33 +51,33 @@ class TreeHome(Protocol):
     name: str
 
     async def prepare(self) -> None:
-        """Makes the nodes that a tree needs before anything can be written to it."""
+        """Creates the nodes that a tree needs before anything else can be written to it."""
         ...
 
     async def facts(self) -> ControllerContext:
-        """The current facts of the cluster in the tree."""
+        """Reads the current state of the cluster from the tree."""
         ...
 
     async def serve(self) -> None:
-        """Lets other clients in, once the broker has its place."""
+        """Lets other clients connect to the tree, once the broker is registered."""
         ...
 
     def on_renewed(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Sets the work to be done when the broker has got another session."""
+        """Sets the work that is done each time the broker has got another session."""
         ...
 
     async def close(self) -> None:
-        """Ends the session: the broker's ephemeral nodes are gone."""
+        """Ends the session, which deletes the broker's ephemeral nodes."""
         ...
 
 
-#: Connections that wait to be accepted.
+#: How many connections of ZooKeeper clients may wait to be accepted.
 _BACKLOG = 100
 
 
 async def open_home(config: BrokerConfig, log_dir: Path, machine: Machine) -> TreeHome:
-    """The home that the settings name; TreeError, JournalError, or JesenskaError with one sentence if it is not
-    available."""
+    """Opens the home that the settings name. Raises TreeError, JournalError, or JesenskaError with one sentence if it
+    is not available."""
     servers = (config.string("zookeeper.connect") or "").strip()
     if servers:
         from jesenska.broker.tree.zookeeper_home import ZooKeeperHome
@@ -87,11 +87,11 @@ async def open_home(config: BrokerConfig, log_dir: Path, machine: Machine) -> Tr
 
 
 class EmbeddedHome:
-    """The tree in this process, in a file of the first log directory."""
+    """The tree in this process, kept in a file of the first log directory."""
 
     change_max_bytes: int | None = None
     session_timeout_ms = 0
-    #: There is no connection.
+    #: There is no connection that could be lost.
     patience_seconds = 0.0
 
     def __init__(
@@ -128,7 +128,7 @@ class EmbeddedHome:
         return (self._listener[0], self.server.port) if self.server is not None and self._listener is not None else None
 
     async def prepare(self) -> None:
-        """Does nothing: the file is there."""
+        """Does nothing: the file exists already."""
 
     async def facts(self) -> ControllerContext:
         return view_of(self._tree.tree)
@@ -160,7 +160,8 @@ class EmbeddedHome:
 
 
 def _address(text: str | None) -> tuple[str, int] | None:
-    """`host:port`, an empty host for every address; None if nothing is set."""
+    """Parses `host:port` (empty host: every address). Returns None if nothing is set; raises JesenskaError if the text
+    is not an address."""
     if not text or not text.strip():
         return None
     host, colon, port = text.strip().rpartition(":")

@@ -1,4 +1,4 @@
-"""A broker's tree on a ZooKeeper server, one of ours or a real one: the servers of `zookeeper.connect`."""
+"""A broker's tree on ZooKeeper servers, jesenska's or Apache ZooKeeper's: those that `zookeeper.connect` names."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from jesenska.metadata.zookeeper.client.session import NoSessionError, no_sessio
 
 
 class ZooKeeperHome:
-    """The tree on a server. `zookeeper.connect` may end in a path: the broker's tree is then below it (the path is
-    made if it is missing)."""
+    """The tree on a server. If `zookeeper.connect` ends in a path (chroot), the broker's tree is below that path; the
+    path is created if it is missing."""
 
     is_shared = True
     #: ZooKeeper takes a megabyte in one request (jute.maxbuffer).
@@ -86,14 +86,14 @@ class ZooKeeperHome:
         )
 
     async def prepare(self) -> None:
-        """Makes the path that the tree is below."""
+        """Creates the path below which the tree is (chroot)."""
         await self._root.make()
 
     async def facts(self) -> ControllerContext:
         return await reading.load(self.store, at_once=self._at_once)
 
     async def serve(self) -> None:
-        """Does nothing: other clients are there already."""
+        """Does nothing: the server accepts other clients in any case."""
 
     def on_renewed(self, work: Callable[[], Awaitable[None]]) -> None:
         self._renewed.on_renewed(work)
@@ -103,8 +103,8 @@ class ZooKeeperHome:
 
 
 class Root:
-    """The path that a tree is below. It is made only when the broker knows that it is right (`make`), and in later
-    sessions if it is missing."""
+    """The path below which a tree is (chroot). It is created only when the broker knows that the path is the right one
+    (`make`), and again in later sessions if it is missing."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -112,7 +112,7 @@ class Root:
         self._is_wanted = False
 
     async def found(self, store: Store) -> None:
-        """There is a session, with this store of the whole tree."""
+        """Called when there is a session. `store` reads and writes the whole tree of the server."""
         self._store = store
         if self._is_wanted:
             await self.make()
@@ -124,7 +124,7 @@ class Root:
 
 
 async def _make(store: Store, path: str) -> None:
-    """The node and those above it, where they are missing."""
+    """Creates a node and the nodes above it, if they are missing."""
     steps = path.split("/")
     for depth in range(2, len(steps) + 1):
         above = "/".join(steps[:depth])

@@ -1,4 +1,4 @@
-"""Brokers that come and go, and the first work of a controller."""
+"""Handles brokers that come and go, and does the first work of a new controller."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Brokers:
         self._leadership = leadership
         self._topics = topics
         self._deletions = deletions
-        #: The changes for brokers that came or went are not complete.
+        #: True while the changes for brokers that came or went are not complete.
         self.is_unsettled = False
         #: Brokers that are gone, and may still be waited for.
         self._going: dict[int, None] = {}
@@ -55,8 +55,8 @@ class Brokers:
             yield from self.changed((event.broker_id,), ())
 
     def changed(self, gone: Sequence[int], came: Sequence[BrokerCame]) -> Steps:
-        """Brokers that are gone, and after that brokers that have come, all at once. A broker in both is registered
-        again. After an error it must be called again: the brokers that came do not count as known."""
+        """Handles brokers that are gone, and then brokers that have come, in one change. A broker in both has
+        registered again. After an error this must be called again: the brokers that came do not count as known."""
         self.is_unsettled = True
         try:
             yield from self._change(gone, came)

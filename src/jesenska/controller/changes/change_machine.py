@@ -1,4 +1,4 @@
-"""A machine's work: changes, one at a time, in the order of the events that ask for them.
+"""A state machine that makes changes in the tree, one at a time, in the order of the events that ask for them.
 
     handle(event, now_ms) -> effects
 
@@ -25,7 +25,7 @@ Work = Change | LeaderAndIsrDone | StopReplicaDone
 
 
 class ChangeMachine:
-    """One machine. `steps`: the handler of each kind of event."""
+    """One state machine. `steps` holds the handler of each kind of event."""
 
     def __init__(self, shared: ChangeState, steps: Mapping[type, Callable[..., Steps]]) -> None:
         self._shared_state = shared
@@ -42,7 +42,7 @@ class ChangeMachine:
         return self._at_work is None and not self._waiting
 
     def handle(self, event: Event, now_ms: int) -> list[Effect]:
-        """The effects of an event; `now_ms` is from a monotonic clock."""
+        """Handles an event; returns its effects. `now_ms` is the time of a monotonic clock."""
         shared = self._shared_state
         shared.now_ms = now_ms
         if isinstance(event, Done):
@@ -93,7 +93,7 @@ class ChangeMachine:
                 self._shared_state.answer(token, error=self._error_for_client(event, error))
 
     def _error_for_client(self, event: Work, error: Exception) -> Exception:
-        """The error that the client gets."""
+        """Returns the error that the client gets."""
         return self._for_clients(error)
 
     def _look_again(self, look: Look, error: Exception) -> None:

@@ -16,7 +16,7 @@ _DIGITS: Final = 10
 
 
 def node_number(name: str) -> int:
-    """The number of a sequential node; -1 for another name."""
+    """Returns the number in the name of a sequential node; -1 for any other name."""
     digits = name[-_DIGITS:]
     return int(digits) if digits.isascii() and digits.isdigit() else -1
 

@@ -1,7 +1,8 @@
-"""The state that the changes of a machine share: the context, the pending effects, and the numbers of their outcomes.
+"""The state that all changes of a state machine share: the context (the content of the tree), the effects that are not
+carried out yet, and the numbers by which outcomes are matched to effects.
 
 A change is a generator of steps: it yields a read or a write of the tree, and is sent the outcome, or the error is
-raised in it. No other change runs between two steps. Effects that it does not wait for are put here."""
+raised in it. No other change runs between two steps. Effects for which the change does not wait are put here."""
 
 from __future__ import annotations
 
@@ -24,14 +25,14 @@ from jesenska.metadata.tree_operations import (
 )
 
 Steps = Generator[Read | Write, Any, None]
-#: The same with a result.
+#: The steps of a change that returns a result.
 Asking = Generator[Read | Write, Any, Any]
 #: Errors that show that another broker has changed a node since it was read.
 _OTHER_WAS_FASTER: Final = (BadVersionError, NodeExistsError, NoNodeError)
 
 
 class Plan(Protocol):
-    """Operations to be done together."""
+    """A plan: operations that are written together."""
 
     @property
     def operations(self) -> Sequence[Operation]: ...
@@ -41,14 +42,14 @@ P = TypeVar("P", bound=Plan)
 
 
 class ChangeState:
-    """The shared state of one machine on one broker. `config` is the broker's settings in its files."""
+    """The state that all changes of one state machine share. `config` holds the settings in the broker's files."""
 
     def __init__(self, broker_id: int, context: ControllerContext, config: BrokerConfig) -> None:
         self.broker_id = broker_id
         self.context = context
         self.now_ms = 0
         self._file_config = config
-        #: The settings in force: those of the files, and over them those of the tree.
+        #: The current settings: settings of the tree override those of the broker's files.
         self.config = config
         self._effects: list[Effect] = []
         self._last_number = 0
@@ -60,12 +61,12 @@ class ChangeState:
         self._effects.append(effect)
 
     def take(self) -> list[Effect]:
-        """Every effect that was put here since the last call."""
+        """Returns every effect that was put here since the last call."""
         taken, self._effects = self._effects, []
         return taken
 
     def number(self) -> int:
-        """A number that no other effect has."""
+        """Returns a new number, which no other effect has."""
         self._last_number += 1
         return self._last_number
 
@@ -82,7 +83,7 @@ class ChangeState:
         return TopicConfig(self.context.topic_settings(name), self.config)
 
     def settings_changed(self) -> None:
-        """The broker settings in the context have changed."""
+        """Updates `config`, because broker settings in the context have changed."""
         context = self.context
         self.config = self._file_config.with_dynamic(
             dynamic_default=context.broker_settings(None), dynamic_broker=context.broker_settings(self.broker_id)
@@ -90,7 +91,8 @@ class ChangeState:
 
 
 class ControllerState(ChangeState):
-    """The shared state of a controller. `new_uuid` and `chance` (a number from 0 to below its argument) are random."""
+    """The state that all changes of one controller (deletions, elections, brokers, …) share. `new_uuid` returns a
+    random id, `chance` a random number from 0 to below its argument."""
 
     def __init__(
         self,
@@ -126,7 +128,7 @@ class ControllerState(ChangeState):
         return topics
 
     def all_topics(self) -> tuple[TopicPartitions, ...]:
-        """All partitions of every topic that is not being deleted."""
+        """Returns all partitions of every topic that is not being deleted."""
         return tuple(whole(topic) for topic in self.context.topics.values() if not topic.deleting)
 
     def tell_of_brokers(self) -> None:
@@ -136,12 +138,12 @@ class ControllerState(ChangeState):
 
 
 def first_of(numbers: Sequence[object]) -> str:
-    """The first ten numbers, for a sentence."""
+    """Returns the first ten numbers as text, for a message."""
     return ", ".join(map(str, numbers[:10])) + (", …" if len(numbers) > 10 else "")
 
 
 def whole(topic: TopicView) -> TopicPartitions:
-    """All partitions of a topic."""
+    """Returns a topic with all its partitions."""
     return TopicPartitions(topic, tuple(sorted(topic.node.replicas)))
 
 
@@ -169,5 +171,5 @@ def write_plan(
 
 
 def refusal(error: MultiError | TreeError) -> TreeError:
-    """The error of the operation that was refused."""
+    """Returns the error of the operation that was refused."""
     return error.error if isinstance(error, MultiError) else error

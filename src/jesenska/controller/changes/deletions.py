@@ -26,9 +26,9 @@ _AGAIN_AFTER_MS: Final = 30_000
 
 @dataclass(slots=True)
 class _Deletion:
-    """A deletion that is at work."""
+    """A deletion in progress."""
 
-    #: The tokens that wait for its end, each with the error to answer: None, or why the topic goes.
+    #: The tokens of requests that wait for the end, each with the error to answer (None: no error).
     waiting: list[tuple[int, KafkaError | None]] = field(default_factory=list)
     #: Orders that brokers have not answered: the broker by the order's number.
     awaited: dict[int, int] = field(default_factory=dict)
@@ -119,7 +119,7 @@ class Deletions:
                 yield from self.begin(name)
 
     def broker_gone(self, broker_id: int) -> Steps:
-        """The broker will not answer its orders any more."""
+        """Stops waiting for the answers of a broker that is gone."""
         for name, deletion in list(self._at_work.items()):
             lost = [number for number, waited_for in deletion.awaited.items() if waited_for == broker_id]
             for number in lost:
@@ -129,7 +129,7 @@ class Deletions:
                 yield from self._settle(name, deletion)
 
     def stop_replica_done(self, event: StopReplicaDone) -> Steps:
-        """A broker has deleted its data, or could not."""
+        """Handles a broker's answer that it has deleted its data, or could not."""
         found = next(
             ((name, deletion) for name, deletion in self._at_work.items() if event.number in deletion.awaited), None
         )
@@ -195,7 +195,7 @@ class Deletions:
             self._shared.answer(token, error=reason)
 
     def _refuse(self, name: str, deletion: _Deletion) -> None:
-        """The topic stays hidden and is deleted later."""
+        """Puts off a deletion that a broker has refused: the topic stays hidden, and is deleted later."""
         del self._at_work[name]
         error = (
             deletion.error

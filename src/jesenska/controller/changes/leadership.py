@@ -39,7 +39,7 @@ from jesenska.metadata.tree_operations import BadVersionError, Create, MultiErro
 
 
 class Leadership:
-    """The elections of one controller."""
+    """The elections and ISR changes of one controller."""
 
     def __init__(self, shared: ControllerState) -> None:
         self._shared = shared
@@ -92,8 +92,8 @@ class Leadership:
         yield from ManyElections(self._context, plan, self.written).hold([name])
 
     def written(self, name: str, partitions: Mapping[int, PartitionView], but: Collection[int] = ()) -> None:
-        """These states of partitions are in the tree: takes them into the context and sends them to the brokers,
-        except the brokers `but`."""
+        """Puts states of partitions that are in the tree now into the context, and sends them to the brokers, except
+        the brokers `but`."""
         known = self._context.topics[name]
         topic = TopicView(name, known.node, known.version, {**known.partitions, **partitions}, known.deleting)
         self._context.topics[name] = topic
@@ -129,8 +129,8 @@ class Leadership:
     # --- replicas that cannot be read --------------------------------------------------------------------------------
 
     def ask_for_replicas(self, broker_id: int) -> None:
-        """Sends a broker its replicas again: it answers which it cannot read. Its log directories have failed, or are
-        mended."""
+        """Sends a broker its replicas again, because its log directories have failed or are repaired. Its answer says
+        which replicas it cannot read."""
         topics = (
             TopicPartitions(topic, tuple(sorted(topic.partitions)))
             for topic in self._context.topics.values()
@@ -143,8 +143,8 @@ class Leadership:
             self._shared.put(LeaderAndIsr(number, broker_id, held))
 
     def leader_and_isr_done(self, event: LeaderAndIsrDone) -> Asking:
-        """A broker has answered an order, for example of `ask_for_replicas`. Returns the replicas that it was asked
-        for; none if it is gone."""
+        """Handles a broker's answer to an order, for example of `ask_for_replicas`. Returns the replicas that the
+        order named; none if the broker is gone."""
         held = self._asked.pop(event.number, ())
         if event.broker_id not in self._context.brokers:
             return ()
@@ -155,8 +155,8 @@ class Leadership:
     def replicas_found(
         self, broker_id: int, held: Sequence[TopicPartitions], without_log: Collection[TopicPartition]
     ) -> Steps:
-        """A broker cannot read the replicas `without_log` of those in `held`, and can read the rest: elects other
-        leaders where needed, and updates metadata."""
+        """Notes which of the replicas in `held` a broker cannot read (`without_log`). Elects other leaders where
+        needed, and updates metadata."""
         news: dict[str, list[int]] = {}
         for part in held:
             for number in part.numbers:
@@ -187,7 +187,7 @@ class Leadership:
     # --- the first replica, and brokers that stop --------------------------------------------------------------------
 
     def elect_preferred(self, event: ElectPreferred) -> Steps:
-        """Elects first replicas, as a client asks for."""
+        """Elects the preferred (first) replicas that a client asks for."""
         wanted: dict[str, list[int]] = {}
         errors: dict[TopicPartition, type[KafkaError] | None] = {}
         if event.topic_partitions is None:
@@ -212,7 +212,7 @@ class Leadership:
         self._shared.answer(event.token, errors | dict.fromkeys(changed))
 
     def balance(self, event: BalanceLeaders) -> Steps:
-        """Elects first replicas where brokers lead too little."""
+        """Elects preferred (first) replicas on brokers that lead too few of their partitions."""
         topics = [topic for topic in self._context.topics.values() if not topic.deleting]
         found = imbalanced(self._context, topics, self._shared.config.integer("leader.imbalance.per.broker.percentage"))
         changed = yield from self._let_first_replicas_lead(found)
@@ -319,7 +319,7 @@ class Leadership:
     # --- ISRs --------------------------------------------------------------------------------------------------------
 
     def isr_proposed(self, event: IsrProposed) -> Steps:
-        """Takes a leader's proposed ISR, if it still leads and its state is current; else answers the error."""
+        """Writes the ISR that a leader proposes, if the leader's state is current; else answers the error."""
         name, number = event.topic_partition
         topic = self._context.topics.get(name)
         known = topic.partitions.get(number) if topic is not None else None
@@ -377,16 +377,16 @@ class Leadership:
 
 
 def _is_led_by_first(topic: TopicView, number: int) -> bool:
-    """True if a partition is led by its first replica."""
+    """Returns True if a partition's first replica leads it."""
     return topic.node.replicas.get(number, ())[:1] == (topic.partitions[number].state.leader,)
 
 
 def changed_from(topic: TopicView, partitions: Mapping[int, PartitionView]) -> dict[int, PartitionView]:
-    """Those of the partitions that differ from the topic's."""
+    """Returns the partitions whose states differ from those of the topic."""
     return {number: partition for number, partition in partitions.items() if topic.partitions.get(number) != partition}
 
 
 def held_by(broker_id: int, part: TopicPartitions) -> TopicPartitions:
-    """Those of the partitions that the broker has replicas of."""
+    """Returns the topic with those of the partitions of which the broker has replicas."""
     replicas = part.topic.node.replicas
     return TopicPartitions(part.topic, tuple(number for number in part.numbers if broker_id in replicas[number]))

@@ -1,4 +1,4 @@
-"""Topics that are created, expanded and adopted, from the plan to the brokers' answers that the logs are there.
+"""Creates, expands and adopts topics: from the plan until the brokers have answered that they have the logs.
 
     create    plan -> tree -> brokers make logs -> every broker shows it -> answer
     branch    the same with logs that begin as copies (branches); before the answer it is written that they are made
@@ -181,8 +181,8 @@ class TopicChanges:
     def begin_on(
         self, broker_id: int, topics: Sequence[TopicPartitions], token: int | None, sent: Collection[TopicPartitions]
     ) -> None:
-        """The same for a broker that has come. Only it gets orders, as the other brokers know these topics; in the end
-        it gets the changes since `sent`."""
+        """Sends orders about these topics to a broker that has come. The other brokers know them already. In the end
+        the broker gets the changes since `sent`."""
         beginning = _Beginning(
             topics, token, None, is_creation=False, comer=broker_id, sent={part.topic.name: part.topic for part in sent}
         )
@@ -200,7 +200,7 @@ class TopicChanges:
         self._shared.put(LeaderAndIsr(number, broker_id, held))
 
     def leader_and_isr_done(self, event: LeaderAndIsrDone) -> Steps:
-        """A broker has the replicas that it was ordered or asked for, except those without a log."""
+        """Handles a broker's answer to a LeaderAndIsr: it has the replicas, except those without a log."""
         held: Sequence[TopicPartitions] = yield from self._leadership.leader_and_isr_done(event)
         if event.number in self._beginnings:
             _, beginning, _ = self._beginnings[event.number]
@@ -218,7 +218,7 @@ class TopicChanges:
             yield from self._branch_is_made(name)
 
     def broker_gone(self, broker_id: int) -> Steps:
-        """The broker will not answer its orders any more."""
+        """Stops waiting for the answers of a broker that is gone."""
         for number in [number for number, (waited_for, _, _) in self._beginnings.items() if waited_for == broker_id]:
             yield from self._answered(number, frozenset())
 
@@ -315,7 +315,7 @@ class TopicChanges:
             return
 
     def _is_nowhere(self, beginning: _Beginning) -> bool:
-        """True if a partition has no log on any broker."""
+        """Returns True if a partition has no log on any broker."""
         (part,) = beginning.topics
         replicas = part.topic.node.replicas
         return any(

@@ -50,7 +50,7 @@ from jesenska.metadata.tree_operations import Delete, MultiError, NoNodeError, T
 
 
 class TreeLooks:
-    """The looks of one controller."""
+    """The reactions of one controller to changes in the tree. A look reads a part of the tree again."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class TreeLooks:
         self._watched: set[str] = set()
 
     def look(self, event: Look) -> Steps:
-        """Looks at one thing, or at everything."""
+        """Reads a part of the tree, or all of it, and reacts to changes."""
         if event.at.startswith(TOPIC):
             yield from self._topics_written([event.at.removeprefix(TOPIC)])
         else:
@@ -326,7 +326,7 @@ class TreeLooks:
             yield from self._brokers_up.changed(gone, came)
 
     def _children(self, path: str) -> Asking:
-        """The names of a node's children; changes lead to a look."""
+        """Returns the names of a node's children, and watches them: a change leads to another look."""
         (names,) = yield Read((Children(path, path),))
         if names is None:
             raise NoNodeError(path)

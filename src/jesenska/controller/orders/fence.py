@@ -15,15 +15,16 @@ _ANY: Final = -1
 
 
 class OrderFence:
-    """The fence of one broker."""
+    """Decides for one broker which orders it obeys."""
 
     def __init__(self) -> None:
         #: The controller whose order was obeyed last; -1 before the first.
         self.controller_id = self.controller_epoch = -1
 
     def admit(self, orderer: Orderer, broker_epoch: int) -> ErrorCode:
-        """NONE if the order is to be obeyed; older controllers are refused from then on. `broker_epoch` is that of
-        this broker's registration. A controller may know a newer registration before this broker has its answer."""
+        """Returns NONE if the order must be obeyed, else the error. After an order, older controllers are refused.
+        `broker_epoch` is that of this broker's registration. An order for a newer registration is obeyed: a controller
+        may know of it before this broker does."""
         if orderer.broker_epoch != _ANY and orderer.broker_epoch < broker_epoch:
             return ErrorCode.STALE_BROKER_EPOCH
         if orderer.controller_epoch < self.controller_epoch:

@@ -1,9 +1,9 @@
-"""The orders that one broker still has to get, merged so that a slow broker gets the newest state once and not every
+"""Queues the orders for one broker, and merges them, so that a slow broker gets the newest state once and not every
 state before it. A decider: it sends nothing.
 
-    put      an order of the controller's
-    take     the next request; one is under way at a time, and is taken again until it is done
-    done     the broker has answered it
+    put      adds an order of the controller
+    take     returns the next request. One request is in flight at a time, and is returned again until it is done
+    done     called when the broker has answered the request
 
 The newest state of a partition counts. LeaderAndIsr goes before its UpdateMetadata, so that a broker leads a partition
 before clients are sent to it; StopReplica comes last. First of all goes an UpdateMetadata about brokers alone: Apache
@@ -34,7 +34,7 @@ class Tell:
 
     topics: tuple[TopicPartitions, ...]
     gone: tuple[TopicPartitions, ...]
-    #: These are all existing topics.
+    #: True if the request holds all existing topics.
     is_all: bool = False
 
 
@@ -53,7 +53,7 @@ class _Batch:
     """Orders that can be merged: no replica in them is given up and made again."""
 
     tells_of_brokers: bool = False
-    #: All topics are sent to a broker that has come.
+    #: True if the batch sends all topics to a broker that has come.
     tells_all: bool = False
     topics_first: dict[str, TopicPartitions] = field(default_factory=dict)
     gone_first: dict[str, TopicPartitions] = field(default_factory=dict)
@@ -65,7 +65,7 @@ class _Batch:
     given_up: list[StopReplica] = field(default_factory=list)
 
     def ends(self, topic: str) -> bool:
-        """True if the topic is gone after this."""
+        """Returns True if the topic is gone after this batch."""
         return topic in self.gone or any(order.topic == topic for order in self.given_up)
 
     def take(self) -> Request | None:
@@ -136,7 +136,7 @@ class OrderQueue:
         return self._batches[-1]
 
     def take(self) -> Request | None:
-        """The request under way, to be sent again; else the next. None if no order waits."""
+        """Returns the request in flight, to be sent again; else the next request. Returns None if no order waits."""
         while self._under_way is None and self._batches:
             self._under_way = self._batches[0].take()
             if self._under_way is None:
@@ -144,13 +144,13 @@ class OrderQueue:
         return self._under_way
 
     def done(self) -> None:
-        """The broker has answered the request under way."""
+        """Removes the request in flight, because the broker has answered it."""
         self._under_way = None
 
 
 def _newest(before: TopicPartitions | None, part: TopicPartitions) -> TopicPartitions:
-    """The newer states of a topic, for the partitions of both orders. If the topic was created again, only the newer
-    order counts."""
+    """Merges two orders about a topic: returns the newer states for the partitions of both. If the topic was created
+    again, only the newer order counts."""
     if before is None or before.topic.topic_id != part.topic.topic_id:
         return part
     return TopicPartitions(part.topic, tuple(dict.fromkeys((*before.numbers, *part.numbers))))

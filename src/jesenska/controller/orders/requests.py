@@ -1,5 +1,5 @@
-"""A controller's orders to brokers, as Kafka's requests LeaderAndIsr (key 4), StopReplica (5) and UpdateMetadata (6),
-in every version, and back into values.
+"""Converts a controller's orders to Kafka's requests LeaderAndIsr (key 4), StopReplica (5) and UpdateMetadata (6), in
+every version, and converts these requests back to orders.
 
     LeaderAndIsr      `leader_and_isr`   -> request ->  `read_leader_and_isr`
                       errors by partition                `leader_and_isr_response`, `leader_and_isr_errors`
@@ -59,7 +59,8 @@ Offline = Mapping[TopicPartition, Collection[int]]
 
 
 class Orderer(NamedTuple):
-    """The controller that orders, and the registration of the receiving broker (the czxid of its node; -1: any)."""
+    """The controller that sends an order, and the registration of the broker that receives it (czxid of its node; -1:
+    any)."""
 
     controller_id: int
     controller_epoch: int
@@ -67,7 +68,7 @@ class Orderer(NamedTuple):
 
 
 class Stop(NamedTuple):
-    """A replica that a broker is to give up; with its data if `delete` is true."""
+    """A replica that a broker must give up, and whose data it must delete if `delete` is true."""
 
     topic_partition: TopicPartition
     leader_epoch: int = NO_EPOCH
@@ -92,8 +93,8 @@ class Metadata(NamedTuple):
 def leader_and_isr(
     version: int, orderer: Orderer, topics: Sequence[TopicPartitions], leaders: Mapping[int, tuple[str, int]]
 ) -> k04.LeaderAndIsrRequest:
-    """The request. `leaders`: host and port at which brokers reach each broker that may lead. Partitions in their
-    first state are marked as new: no broker has had them before."""
+    """Returns the LeaderAndIsr request. `leaders`: host and port at which brokers reach each broker that may lead.
+    Partitions in their first state are marked as new: no broker has had them before."""
     request = k04.LeaderAndIsrRequest(
         controller_id=orderer.controller_id,
         controller_epoch=orderer.controller_epoch,
@@ -139,7 +140,8 @@ def _leader_states(kind: type[_State], part: TopicPartitions) -> list[_State]:
 
 
 def read_leader_and_isr(request: k04.LeaderAndIsrRequest, version: int) -> tuple[TopicPartitions, ...]:
-    """The topics in the request. InvalidRequestError, InvalidTopicException for impossible partitions."""
+    """Returns the topics in the request. Raises InvalidRequestError or InvalidTopicException for impossible
+    partitions."""
     if version < _LEADER_AND_ISR_BY_TOPIC:
         return tuple(
             _topic(name, NO_UUID, states) for name, states in _by_topic(request.ungrouped_partition_states).items()
@@ -150,7 +152,7 @@ def read_leader_and_isr(request: k04.LeaderAndIsrRequest, version: int) -> tuple
 def leader_and_isr_response(
     version: int, error_code: int, topics: Sequence[TopicPartitions], error_codes: Mapping[TopicPartition, int]
 ) -> k04.LeaderAndIsrResponse:
-    """The answer about these partitions; one that is not in `error_codes` has no error."""
+    """Returns the answer about these partitions; a partition that is not in `error_codes` has no error."""
     response = k04.LeaderAndIsrResponse(error_code=error_code)
     for part in topics:
         codes = [(number, error_codes.get(TopicPartition(part.topic.name, number), 0)) for number in part.numbers]
@@ -174,7 +176,7 @@ def leader_and_isr_response(
 def leader_and_isr_errors(
     response: k04.LeaderAndIsrResponse, version: int, topics: Sequence[TopicPartitions]
 ) -> dict[TopicPartition, int]:
-    """The error code of each partition that has one; `topics` are those of the request."""
+    """Returns the error code of each partition that has an error. `topics` are the topics of the request."""
     if version < _LEADER_AND_ISR_IDS:
         return {
             TopicPartition(item.topic_name, item.partition_index): item.error_code
@@ -195,14 +197,14 @@ def leader_and_isr_errors(
 
 
 def stops_of(order: StopReplica) -> list[Stop]:
-    """The replicas that an order of the controller's gives up."""
+    """Returns the replicas that a StopReplica order names."""
     epoch = DELETED_EPOCH if order.delete else NO_EPOCH
     return [Stop(TopicPartition(order.topic, number), epoch, order.delete) for number in order.numbers]
 
 
 def stop_replica(version: int, orderer: Orderer, stops: Sequence[Stop]) -> list[k05.StopReplicaRequest]:
-    """The requests for these stops: one, or two if some replicas are deleted and some are not and the version has one
-    flag for all."""
+    """Returns the requests for these replicas. There are two if only some replicas are deleted and the version has one
+    flag for all, else one."""
     if version >= _STOP_REPLICA_STATES:
         request = _stop_request(orderer)
         for name, of_topic in _stops_by_topic(stops).items():
@@ -257,8 +259,8 @@ def _stops_by_topic(stops: Iterable[Stop]) -> dict[str, list[Stop]]:
 
 
 def read_stop_replica(request: k05.StopReplicaRequest, version: int) -> list[Stop]:
-    """The replicas to give up, in the order of the request. InvalidRequestError, InvalidTopicException for impossible
-    partitions."""
+    """Returns the replicas to give up, in the order of the request. Raises InvalidRequestError or
+    InvalidTopicException for impossible partitions."""
     if version >= _STOP_REPLICA_STATES:
         return [
             Stop(_topic_partition(topic.topic_name, state.partition_index), state.leader_epoch, state.delete_partition)
@@ -275,7 +277,7 @@ def read_stop_replica(request: k05.StopReplicaRequest, version: int) -> list[Sto
 def stop_replica_response(
     error_code: int, stops: Sequence[Stop], error_codes: Mapping[TopicPartition, int]
 ) -> k05.StopReplicaResponse:
-    """The answer about these replicas; one that is not in `error_codes` has no error."""
+    """Returns the answer about these replicas; a replica that is not in `error_codes` has no error."""
     errors = [
         k05.StopReplicaResponsePartitionError(
             topic_name=stop.topic_partition.topic,
@@ -288,7 +290,7 @@ def stop_replica_response(
 
 
 def stop_replica_errors(response: k05.StopReplicaResponse) -> dict[TopicPartition, int]:
-    """The error code of each replica that has one."""
+    """Returns the error code of each replica that has an error."""
     return {
         TopicPartition(item.topic_name, item.partition_index): item.error_code
         for item in response.partition_errors
@@ -309,8 +311,9 @@ def update_metadata(
     *,
     is_all: bool = False,
 ) -> k06.UpdateMetadataRequest:
-    """`gone`: topics that are being deleted; `brokers`: all that are up; `offline`: replicas that they cannot read;
-    `is_all`: `topics` are all existing topics, or a part of them. Versions below 8 have no such flag."""
+    """Returns the UpdateMetadata request. `gone`: topics that are being deleted. `brokers`: all brokers that are up.
+    `offline`: replicas that these brokers cannot read. `is_all`: `topics` are all existing topics, or a part of all;
+    versions below 8 have no such flag."""
     request = k06.UpdateMetadataRequest(
         controller_id=orderer.controller_id,
         controller_epoch=orderer.controller_epoch,
@@ -382,8 +385,8 @@ def _live_broker(version: int, broker_id: int, node: BrokerRegistration) -> k06.
 
 
 def read_update_metadata(request: k06.UpdateMetadataRequest, version: int) -> Metadata:
-    """The metadata in the request. InvalidRequestError, InvalidTopicException for impossible partitions and
-    brokers."""
+    """Returns the metadata in the request. Raises InvalidRequestError or InvalidTopicException for impossible
+    partitions and brokers."""
     topics: list[TopicPartitions] = []
     gone: list[str] = []
     named: list[tuple[str, uuid.UUID, Sequence[Any]]] = [
@@ -437,7 +440,8 @@ def _registration(version: int, live: k06.UpdateMetadataRequestLiveBroker) -> Br
 
 
 def _filled(kind: type[_State], topic: TopicView, number: int, **further: object) -> _State:
-    """The fields of a partition in both requests, and the `further` fields of one of them."""
+    """Fills the fields that a partition has in LeaderAndIsr and UpdateMetadata, and the `further` fields of one of
+    them."""
     state = topic.partitions[number].state
     return kind(
         topic_name=topic.name,
@@ -459,8 +463,9 @@ def _by_topic(states: Iterable[_State]) -> dict[str, list[_State]]:
 
 
 def _topic_partition(name: str, number: int) -> TopicPartition:
-    """The partition that an order names. Orders may come from strangers: an impossible name or number is refused
-    before it becomes the name of a directory, or an index. InvalidRequestError, InvalidTopicException."""
+    """Returns the partition that an order names. Orders may come from strangers, so an impossible name or number is
+    refused before it becomes the name of a directory or an index. Raises InvalidRequestError or
+    InvalidTopicException."""
     require_topic_name(name)
     if not 0 <= number < PARTITIONS_OF_A_TOPIC_MAX:
         raise InvalidRequestError(f"Topic {name} cannot have a partition {number}.")

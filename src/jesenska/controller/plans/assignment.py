@@ -1,15 +1,15 @@
 """Assigns the replicas of new partitions to brokers as Kafka does.
 
-Without racks: first replicas go round the brokers from a starting place; the other replicas of a partition follow at a
-distance from the first that grows by one with every full round, so that the followers of one broker's partitions are
-spread over all others.
+Without racks: the first replicas of successive partitions go to successive brokers, from a starting broker on. The
+other replicas of a partition follow the first at a distance, which grows by one with every full round. So the
+followers of one broker's partitions are spread over all other brokers.
 
     brokers 0..4, start 0, shift 0      partition 0: 0 1 2    1: 1 2 3    ...    5: 0 2 3    6: 1 3 4
 
 With racks: brokers are put in an order that takes one of each rack in turn, and a broker is skipped while its rack has
 a replica already and another rack has none. If only some brokers have a rack, racks are ignored.
 
-The starting place is random, and is an argument."""
+The starting broker is chosen at random by the caller."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def assign_replicas(
     shift: int,
     first_partition: int = 0,
 ) -> dict[int, tuple[int, ...]]:
-    """Replicas of `partitions` partitions numbered from `first_partition`, the preferred leader first.
+    """Returns the replicas of `partitions` partitions, numbered from `first_partition`, the preferred leader first.
 
-    InvalidReplicationFactorError if there are fewer brokers than replicas."""
+    Raises InvalidReplicationFactorError if there are fewer brokers than replicas."""
     places = sorted(brokers)
     if replication_factor > len(places):
         raise InvalidReplicationFactorError(
@@ -93,7 +93,7 @@ def _with_racks(
 
 
 def alternate_racks(rack_of: Mapping[int, str]) -> list[int]:
-    """Broker ids, one of each rack in turn: the lowest id of each rack first, racks by name."""
+    """Returns the broker ids in an order that takes one broker of each rack in turn: racks by name, brokers by id."""
     waiting: dict[str, list[int]] = {}
     for broker_id in sorted(rack_of):
         waiting.setdefault(rack_of[broker_id], []).append(broker_id)

@@ -1,6 +1,7 @@
-"""Branches: topics that begin as a copy of another topic. A setting of a new topic asks for one:
+"""Branches: topics that begin as a copy of another topic (the source). A branch is asked for with a setting of a new
+topic:
 
-    jesenska.branch.of=orders                            what CreateTopics names
+    jesenska.branch.of=orders                            in CreateTopics: the name of the source
     jesenska.branch.of=orders:6:9tbXHgBvRzO0K-63RUy5HQ   in the tree while the branch is being made: the first leader
                                                          epoch of its partitions, and the source's id
     jesenska.branch.of=orders                            in the tree once every leader has its log: it says where the
@@ -41,7 +42,7 @@ from jesenska.controller.plans.partition_states import Change, changed
 from jesenska.metadata.nodes import PartitionStateNode
 
 BRANCH_OF = "jesenska.branch.of"
-#: Apache Kafka's own topics: their records are about other topics.
+#: Internal topics of Apache Kafka, which cannot be branched: their records are about other topics.
 _NOT_BRANCHED: Final = frozenset(
     {"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"}
 )
@@ -61,7 +62,7 @@ class BranchPoint(NamedTuple):
 
 
 class SourceTopic(NamedTuple):
-    """The parts of its source that a branch takes over."""
+    """The parts of the source that a branch takes over."""
 
     replicas: dict[int, tuple[int, ...]]
     states: dict[int, PartitionStateNode]
@@ -69,7 +70,7 @@ class SourceTopic(NamedTuple):
 
 
 def branch_point(settings: Mapping[str, str]) -> BranchPoint | None:
-    """The source that a topic with these settings is being branched from; None if it is not a branch being made."""
+    """Returns the source of a branch with these settings; None if the topic is not a branch that is being made."""
     source, _, rest = settings.get(BRANCH_OF, "").partition(":")
     epoch, _, topic_id = rest.partition(":")
     if not (epoch.isascii() and epoch.isdigit() and int(epoch) <= _INT32_MAX):
@@ -81,13 +82,13 @@ def branch_point(settings: Mapping[str, str]) -> BranchPoint | None:
 
 
 def once_made(settings: Mapping[str, str]) -> dict[str, str]:
-    """The settings of a branch once it is made."""
+    """Returns the settings that a branch has once it is made."""
     point = branch_point(settings)
     return dict(settings) if point is None else {**settings, BRANCH_OF: point.source}
 
 
 def branches_under_way(view: ControllerContext, source: str) -> list[str]:
-    """The topics that are being branched from a topic."""
+    """Returns the branches of a topic that are being made."""
     found = []
     for entity, config in view.configs.items():
         kind, _, name = entity.partition("/")
@@ -99,7 +100,7 @@ def branches_under_way(view: ControllerContext, source: str) -> list[str]:
 
 
 def require_not_branched(view: ControllerContext, name: str) -> None:
-    """InvalidRequestError if a branch of the topic is being made: it cannot be deleted then."""
+    """Raises InvalidRequestError if a branch of the topic is being made: the topic cannot be deleted then."""
     for branch in branches_under_way(view, name)[:1]:
         raise InvalidRequestError(
             f"Topic '{name}' is being branched to '{branch}': delete it when that is done, or delete '{branch}' first."
@@ -115,8 +116,8 @@ def source_of(
     replication_factor: int,
     assignment: Mapping[int, Sequence[int]],
 ) -> SourceTopic:
-    """The parts of its source `name` that `branch` takes over. KafkaError if the source cannot be branched, or the
-    request asks for other numbers (-1: not given) or another assignment (empty: not given)."""
+    """Returns the parts of the source `name` that `branch` takes over. Raises KafkaError if the source cannot be
+    branched, or if the request asks for other numbers (-1: not given) or another assignment (empty: not given)."""
     if not name:
         raise InvalidConfigError(f"{BRANCH_OF} names no topic: give the name of the topic to branch.")
     for kept in (name, branch):

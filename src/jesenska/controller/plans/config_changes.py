@@ -55,8 +55,8 @@ _CLASSES: Mapping[str, frozenset[str]] = {
 
 
 class ChangeNodes:
-    """The change nodes of settings, or of access rules, oldest first. Each change leaves one; a later change deletes
-    the old ones."""
+    """The change nodes of settings, or of access rules, oldest first. Each change creates a node; a later change
+    deletes the old nodes."""
 
     def __init__(self) -> None:
         self._nodes: dict[str, int] = {}  # when it was first seen
@@ -65,7 +65,7 @@ class ChangeNodes:
         self._nodes.setdefault(path, now_ms)
 
     def due(self, now_ms: int) -> tuple[Operation, ...]:
-        """The operations that delete the old nodes; they are forgotten here."""
+        """Returns the operations that delete the old nodes, and forgets these nodes."""
         old: list[str] = []
         for path, heard_ms in self._nodes.items():
             if heard_ms > now_ms - CHANGE_EXPIRATION_MS:
@@ -87,7 +87,7 @@ class OpType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ConfigOp:
-    """One setting's change. `op` is the number in the request, which may be unknown."""
+    """The change of one setting. `op` is the number of the operation in the request; it may be unknown."""
 
     name: str
     op: int
@@ -96,7 +96,7 @@ class ConfigOp:
 
 @dataclass(frozen=True, slots=True)
 class ConfigPlan:
-    """Operations to be done together, and the entity's settings once they are."""
+    """The operations to write together, and the entity's settings after them."""
 
     operations: tuple[Operation, ...]
     entity: str
@@ -116,7 +116,8 @@ def plan_topic_config(
     *,
     exists: bool | None = None,
 ) -> ConfigPlan:
-    """The plan of an IncrementalAlterConfigs of a topic. `exists`: None to look the topic up in the view."""
+    """Plans an IncrementalAlterConfigs of a topic. `exists`: True if the topic exists; None to look it up in the
+    view."""
     if any(op.name == BRANCH_OF for op in ops):
         raise InvalidConfigError(_BRANCH_REFUSAL)
     settings = _changed(view.topic_settings(topic), ops, TOPIC_SETTINGS)
@@ -131,7 +132,7 @@ def plan_topic_config_replaced(
     *,
     exists: bool | None = None,
 ) -> ConfigPlan:
-    """The plan of an AlterConfigs of a topic: settings that are not named go back to their defaults, except a branch's
+    """Plans an AlterConfigs of a topic: settings that are not named get their defaults again, except a branch's
     source."""
     settings, known = _without_nulls(configs), view.topic_settings(topic).get(BRANCH_OF)
     if settings.setdefault(BRANCH_OF, known or "") != (known or ""):
@@ -144,8 +145,8 @@ def plan_topic_config_replaced(
 def plan_broker_config(
     view: ControllerContext, resource: str, ops: Sequence[ConfigOp], broker_id: int, config: BrokerConfig
 ) -> ConfigPlan:
-    """The plan of an IncrementalAlterConfigs of a broker. `resource` is the name in the request, `broker_id` and
-    `config` are this broker's."""
+    """Plans an IncrementalAlterConfigs of a broker. `resource` is the name in the request; `broker_id` and `config`
+    are those of this broker."""
     target = require_broker(resource, broker_id)
     current = view.broker_settings(target)
     return _broker_plan(view, target, current, _changed(current, ops, None), config)
@@ -154,13 +155,14 @@ def plan_broker_config(
 def plan_broker_config_replaced(
     view: ControllerContext, resource: str, configs: Mapping[str, str | None], broker_id: int, config: BrokerConfig
 ) -> ConfigPlan:
-    """The plan of an AlterConfigs of a broker."""
+    """Plans an AlterConfigs of a broker."""
     target = require_broker(resource, broker_id)
     return _broker_plan(view, target, view.broker_settings(target), _without_nulls(configs), config)
 
 
 def require_broker(resource: str, broker_id: int) -> int | None:
-    """The broker that a resource's name means: None for every broker; InvalidRequestError if it is not this broker."""
+    """Returns the broker id that a resource's name means; None for every broker. Raises InvalidRequestError if it is
+    not this broker."""
     if resource == "":
         return None
     try:
@@ -188,7 +190,7 @@ def _without_nulls(configs: Mapping[str, str | None]) -> dict[str, str]:
 
 
 def _changed(current: Mapping[str, str], ops: Sequence[ConfigOp], table: Table | None) -> dict[str, str]:
-    """The settings after the operations; only the operations themselves are checked yet."""
+    """Returns the settings after the operations. Checks only the operations, not the values."""
     names = [op.name for op in ops]
     if len(set(names)) != len(names):
         raise InvalidRequestError("Error due to duplicate config keys")
@@ -228,8 +230,8 @@ def _list_changed(settings: Mapping[str, str], item: ConfigOp, table: Table | No
 
 
 def _parts(text: str) -> list[str]:
-    """The parts of a list as Java splits it: blanks are kept, empty parts at the end are not, and a text without a
-    comma is one part."""
+    """Splits a list as Java does: blanks are kept, empty parts at the end are not, and a text without a comma is one
+    part."""
     parts = text.split(",")
     while len(parts) > 1 and not parts[-1]:
         parts.pop()
@@ -237,7 +239,7 @@ def _parts(text: str) -> list[str]:
 
 
 def plan_client_config(view: ControllerContext, entity: str, changes: Mapping[str, str | None]) -> ConfigPlan:
-    """The plan that sets settings of a user, a client id or an address; None removes one."""
+    """Plans changes of settings of a user, a client id or an address. The value None removes a setting."""
     known = view.configs.get(entity)
     settings = dict(known.settings) if known is not None else {}
     for name, value in changes.items():
@@ -251,7 +253,8 @@ def plan_client_config(view: ControllerContext, entity: str, changes: Mapping[st
 def _topic_plan(
     view: ControllerContext, topic: str, settings: dict[str, str], broker_config: BrokerConfig, exists: bool | None
 ) -> ConfigPlan:
-    """Values are checked before the topic is looked up, as in Kafka: a wrong value is reported first."""
+    """Plans the write of a topic's settings. Values are checked before the topic is looked up, as in Kafka, so a wrong
+    value is reported first."""
     _require_legal(topic)
     for name, value in settings.items():
         setting = TOPIC_SETTINGS.get(name)

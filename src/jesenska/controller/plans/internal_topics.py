@@ -1,14 +1,15 @@
 """The internal topics of Apache Kafka, with the partitions and settings that its brokers give them when they are
 created automatically.
 
-    __consumer_offsets      groups and what they commit                    compact
+    __consumer_offsets      groups and their committed offsets             compact
     __transaction_state     transactions                                   compact, uncompressed, no unclean leader
     __share_group_state     share groups                                   kept for ever
     __cluster_metadata      the log of a KRaft controller                  never created (`controller.plans.topics`)
 
-A CreateTopics that names one of the first three gets what it asks for, as in Kafka. Numbers are those of the broker's
-settings; with fewer brokers than a factor asks for, a topic begins with as many replicas as there are brokers, and
-min.insync.replicas with no more than those. It gets the remaining replicas when more brokers come (`plan_raised`)."""
+A CreateTopics for one of the first three creates it as the request says, as in Kafka. An automatically created topic
+has the numbers of the broker's settings. If there are fewer brokers than the replication factor, the topic begins with
+one replica for each broker, and min.insync.replicas is not above that number. It gets the remaining replicas when more
+brokers come (`plan_raised`)."""
 
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ _FACTORS: Final = {
 
 
 def automatic_topic(name: str, config: BrokerConfig, brokers: int) -> TopicCreation:
-    """The creation of a topic that is used before it was created. `brokers`: the number of brokers."""
+    """Returns the request that creates a topic automatically. `brokers`: the number of brokers."""
     if name == CONSUMER_OFFSETS:
         prefix = "offsets.topic"
         settings = {"cleanup.policy": "compact", "compression.type": "producer"}
@@ -62,7 +63,7 @@ def automatic_topic(name: str, config: BrokerConfig, brokers: int) -> TopicCreat
 
 
 class RaisePlan(NamedTuple):
-    """Operations to be done together, the topic after them, and its partitions that get more replicas."""
+    """The operations to write together, the topic after them, and its partitions that get more replicas."""
 
     operations: tuple[Operation, ...]
     topic: TopicView
@@ -70,9 +71,9 @@ class RaisePlan(NamedTuple):
 
 
 def plan_raised(view: ControllerContext, topic: TopicView, config: BrokerConfig) -> RaisePlan | None:
-    """The plan for more replicas of an internal topic, up to the factor in the settings, on the brokers with the
-    fewest of its partitions. Its partitions begin a new leader epoch, so that every broker applies the new replicas.
-    None if it has enough, or no more brokers are up."""
+    """Plans more replicas for an internal topic, up to the factor in the settings, on the brokers with the fewest of
+    its partitions. Its partitions begin a new leader epoch, so that every broker applies the new replicas. Returns
+    None if the topic has enough replicas, or no more brokers are up."""
     up = [place.broker_id for place in view.places() if place.broker_id not in view.stopping]
     factor = min(config.integer(_FACTORS[topic.name]), len(up))
     held = Counter(broker_id for replicas in topic.node.replicas.values() for broker_id in replicas)

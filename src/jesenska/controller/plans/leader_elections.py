@@ -25,7 +25,7 @@ from jesenska.metadata import paths
 from jesenska.metadata.nodes import PartitionStateNode
 from jesenska.metadata.tree_operations import Create, Operation, SetData
 
-#: The events whose elections are tried: the first that changes the partition counts.
+#: The events whose elections are tried, in this order; the first election that changes the partition counts.
 _CHANGED: Final = (PartitionEvent.BROKERS_CHANGED,)
 _CRASHED: Final = (PartitionEvent.BROKERS_CRASHED, PartitionEvent.BROKERS_CHANGED)
 
@@ -33,9 +33,9 @@ _CRASHED: Final = (PartitionEvent.BROKERS_CRASHED, PartitionEvent.BROKERS_CHANGE
 def plan_elections(
     view: ControllerContext, topic: TopicView, *, crashed: Collection[int] = (), unclean: bool = False
 ) -> tuple[dict[int, PartitionView], list[Operation]]:
-    """The topic's partitions after the elections that are needed, and the operations for that. The live brokers are
-    those of the view; brokers that `crashed` are up again, and may lack records. A stopping broker is elected only if
-    no other can be. `unclean` is unclean.leader.election.enable."""
+    """Plans the elections that a topic needs. Returns its partitions after them, and the operations to write. The live
+    brokers are those of the view. Brokers that `crashed` are up again, and may lack records. A stopping broker is
+    elected only if no other can be. `unclean` is unclean.leader.election.enable."""
     partitions: dict[int, PartitionView] = dict(topic.partitions)
     operations: list[Operation] = []
     for number, replicas in topic.node.replicas.items():
@@ -66,7 +66,7 @@ def _elect(
     *,
     unclean: bool,
 ) -> PartitionStateNode | None:
-    """The new state of a partition when brokers have come or gone; None if nothing changes."""
+    """Returns the new state of a partition when brokers have come or gone; None if nothing changes."""
     state, epoch = partition_state(written, live), view.controller_epoch
     for event in _CRASHED if crashed else _CHANGED:
         change = ELECTS[event][state]
@@ -91,7 +91,7 @@ def _elect_after_loss(
     *,
     unclean: bool,
 ) -> PartitionStateNode | None:
-    """Elects one of the live brokers that stay, else one of all live brokers."""
+    """Elects a live broker that is not stopping, if possible; else any live broker."""
     if view.stopping:
         staying = [broker_id for broker_id in live if broker_id not in view.stopping]
         elected = elect_after_loss(replicas, written, staying, view.controller_epoch, unclean=False)
@@ -103,8 +103,8 @@ def _elect_after_loss(
 def plan_stop(
     view: ControllerContext, topic: TopicView, broker_id: int
 ) -> tuple[dict[int, PartitionView], list[Operation]]:
-    """The partitions of a topic that change when a broker is about to stop (another leader, or an ISR without the
-    broker), and the operations for that."""
+    """Plans the changes of a topic when a broker is about to stop. Returns the partitions that change (another leader,
+    or an ISR without the broker), and the operations to write."""
 
     def elect(number: int, written: PartitionStateNode) -> PartitionStateNode | None:
         replicas, live = topic.node.replicas[number], view.live(topic.name, number)
@@ -120,7 +120,8 @@ def plan_stop(
 def plan_preferred(
     view: ControllerContext, topic: TopicView, numbers: Iterable[int]
 ) -> tuple[dict[int, PartitionView], list[Operation]]:
-    """Those of the partitions that their first replica can lead and does not, and the operations that let it lead."""
+    """Plans the election of first replicas. Returns the partitions whose first replica can lead and does not yet, and
+    the operations to write."""
 
     def elect(number: int, written: PartitionStateNode) -> PartitionStateNode | None:
         replicas = topic.node.replicas[number]
@@ -141,7 +142,7 @@ def _planned(
     event: PartitionEvent,
     elect: Callable[[int, PartitionStateNode], PartitionStateNode | None],
 ) -> tuple[dict[int, PartitionView], list[Operation]]:
-    """The partitions that change, and the operations."""
+    """Returns the partitions that `elect` changes, and the operations to write."""
     partitions: dict[int, PartitionView] = {}
     operations: list[Operation] = []
     for number in numbers:
@@ -156,8 +157,8 @@ def _planned(
 
 
 def imbalanced(view: ControllerContext, topics: Iterable[TopicView], percentage: int) -> dict[str, list[int]]:
-    """The partitions that their first replica does not lead, by topic: only for brokers that lead too few of theirs.
-    `percentage` is leader.imbalance.per.broker.percentage, of the partitions whose first replica a broker has."""
+    """Returns by topic the partitions that their first replica does not lead, for brokers that lead too few of the
+    partitions whose first replica they have. `percentage` is leader.imbalance.per.broker.percentage."""
     owned: dict[int, int] = {}
     missed: dict[int, dict[str, list[int]]] = {}
     for topic in topics:

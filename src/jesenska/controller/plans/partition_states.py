@@ -1,5 +1,5 @@
-"""The states of a partition as the controller sees them, the changes of its node in the tree, and the elections of its
-leader: one table of changes. Plain functions over values; their results are written to the tree.
+"""The states of a partition as the controller sees them, the allowed changes of its node in the tree, and the
+elections of its leader. Pure functions: their results are written to the tree.
 
     state     means
     NEW       replicas are assigned, nothing is written
@@ -59,7 +59,8 @@ FIRST_LEADER_EPOCH: Final = 0
 
 
 class PartitionState(IntEnum):
-    """Integers: they are looked up for each partition when brokers come or go."""
+    """The states of a partition. They are integers because they are looked up for each partition when brokers come or
+    go."""
 
     NEW = auto()
     ONLINE = auto()
@@ -81,7 +82,7 @@ class Change(IntEnum):
     BRANCH = auto()
     #: The leader has proposed another ISR.
     ISR = auto()
-    #: It gets more replicas. The leader stays, in a new epoch.
+    #: The partition gets more replicas. The leader stays, in a new epoch.
     MORE_REPLICAS = auto()
 
 
@@ -90,7 +91,7 @@ class PartitionEvent(IntEnum):
 
     #: Brokers have come or gone, or can read other replicas than before.
     BROKERS_CHANGED = auto()
-    #: Brokers that crashed are up again. Where nothing is to be elected for that, BROKERS_CHANGED counts.
+    #: Brokers that crashed are up again. If a partition needs no election for that, BROKERS_CHANGED is tried.
     BROKERS_CRASHED = auto()
     BROKER_STOPS = auto()
     #: The first replica is to lead.
@@ -126,7 +127,8 @@ ELECTS: Final[dict[PartitionEvent, dict[PartitionState, Change | None]]] = {
 
 
 def partition_state(written: PartitionStateNode | None, live: Collection[int]) -> PartitionState:
-    """The state of a partition with this node in the tree while these brokers are up."""
+    """Returns the state of a partition from its node in the tree (None: there is no node) and the brokers that are
+    up."""
     if written is None:
         return NEW
     return ONLINE if written.leader in live else OFFLINE
@@ -135,7 +137,8 @@ def partition_state(written: PartitionStateNode | None, live: Collection[int]) -
 def changed(
     change: Change | None, before: PartitionStateNode | None, after: PartitionStateNode, live: Collection[int]
 ) -> PartitionStateNode:
-    """The node `after` a change that the table allows; another one, or None, is a mistake of the controller."""
+    """Returns `after`, if the table allows the change. Any other change, or None, is a mistake of the controller and
+    raises AssertionError."""
     was, becomes = partition_state(before, live), partition_state(after, live)
     if change is None or becomes not in BECOMES[change][was]:
         raise AssertionError(f"a partition cannot go from {was.name} to {becomes.name} by {change!r}: {after}")
@@ -143,7 +146,7 @@ def changed(
 
 
 def elect_first(replicas: Sequence[int], live: Collection[int], controller_epoch: int) -> PartitionStateNode:
-    """The first state of a NEW partition."""
+    """Returns the first state of a NEW partition."""
     isr = tuple(broker for broker in replicas if broker in live)
     leader = isr[0] if isr else NO_LEADER
     return PartitionStateNode(leader, FIRST_LEADER_EPOCH, isr or tuple(replicas), controller_epoch)
@@ -152,8 +155,8 @@ def elect_first(replicas: Sequence[int], live: Collection[int], controller_epoch
 def elect_after_loss(
     replicas: Sequence[int], written: PartitionStateNode, live: Collection[int], controller_epoch: int, *, unclean: bool
 ) -> PartitionStateNode | None:
-    """The new state of an OFFLINE partition; None if nothing changes. `unclean` lets a replica lead that was not in
-    sync."""
+    """Returns the new state of an OFFLINE partition; None if nothing changes. `unclean` lets a replica lead that was
+    not in sync."""
     up = [broker for broker in replicas if broker in live]
     leader = next((broker for broker in up if broker in written.isr), None)
     if leader is not None:
@@ -168,8 +171,7 @@ def elect_after_loss(
 
 
 def elect_again(written: PartitionStateNode, live: Collection[int], controller_epoch: int) -> PartitionStateNode:
-    """The new state of an ONLINE partition whose leader was not stopped in order, and was the only member of the
-    ISR."""
+    """Returns the new state of an ONLINE partition whose leader has crashed and was the only member of the ISR."""
     isr = tuple(broker for broker in written.isr if broker in live)
     return PartitionStateNode(written.leader, written.leader_epoch + 1, isr or (written.leader,), controller_epoch)
 
@@ -183,9 +185,9 @@ def elect_after_crash(
     *,
     unclean: bool,
 ) -> PartitionStateNode | None:
-    """The new state of a partition when brokers that `crashed` are up again; None if nothing changes.
+    """Returns the new state of a partition when brokers that `crashed` are up again; None if nothing changes.
 
-    They leave an ISR that has another member: the other has every committed record, they may not."""
+    These brokers leave an ISR that has another member: that member has every committed record, they may lack some."""
     rest = tuple(broker for broker in written.isr if broker not in crashed)
     if rest == written.isr:
         return None
@@ -206,7 +208,7 @@ def elect_after_crash(
 def without_gone(
     written: PartitionStateNode, live: Collection[int], controller_epoch: int
 ) -> PartitionStateNode | None:
-    """The new state of an ONLINE partition when members of its ISR have gone; None if none has."""
+    """Returns the new state of an ONLINE partition when members of its ISR have gone; None if none has."""
     isr = tuple(broker for broker in written.isr if broker in live)
     if isr == written.isr or written.leader not in isr:
         return None
@@ -220,8 +222,8 @@ def elect_before_stop(
     stopping: Collection[int],
     controller_epoch: int,
 ) -> PartitionStateNode | None:
-    """The new state of a partition with replicas on brokers that are `stopping`, and still up; None if nothing
-    changes: they are not in sync, or no other replica is."""
+    """Returns the new state of a partition with replicas on brokers that are `stopping` and still up. Returns None if
+    nothing changes: these brokers are not in sync, or no other replica is."""
     isr = tuple(broker for broker in written.isr if broker in live and broker not in stopping)
     if not isr or not set(written.isr) & set(stopping):
         return None
@@ -232,7 +234,7 @@ def elect_before_stop(
 def elect_preferred(
     replicas: Sequence[int], written: PartitionStateNode, live: Collection[int], controller_epoch: int
 ) -> PartitionStateNode | None:
-    """The new state when the first replica is elected; None if it is not up or not in sync."""
+    """Returns the new state with the first replica elected as leader; None if it is not up or not in sync."""
     if not replicas or replicas[0] not in live or replicas[0] not in written.isr:
         return None
     isr = tuple(broker for broker in written.isr if broker in live)

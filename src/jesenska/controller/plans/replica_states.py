@@ -53,7 +53,7 @@ class ReplicaStates:
         return self._states.get(topic, {}).get(broker_id, ReplicaState.ONLINE)
 
     def move(self, topic: str, broker_id: int, state: ReplicaState) -> None:
-        """Moves to a state that the table allows; another is a mistake of the controller."""
+        """Moves replicas to a state that the table allows. Raises AssertionError for any other state."""
         before = self.of(topic, broker_id)
         if state not in _BECOMES[before]:
             raise AssertionError(
@@ -68,7 +68,7 @@ class ReplicaStates:
             del self._states[topic]
 
     def in_state(self, topic: str, state: ReplicaState) -> Collection[int]:
-        """The brokers whose replicas of the topic are in that state, which is not ONLINE."""
+        """Returns the brokers whose replicas of the topic are in a state other than ONLINE."""
         return [broker_id for broker_id, found in self._states.get(topic, {}).items() if found is state]
 
     def forget(self, topic: str) -> None:

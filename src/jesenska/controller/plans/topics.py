@@ -53,7 +53,7 @@ DEFAULT_COUNT = -1
 
 @dataclass(frozen=True, slots=True)
 class TopicCreation:
-    """The request: numbers (-1: the broker's default) or an assignment, and settings."""
+    """The request to create a topic: numbers (-1: the broker's default) or an assignment, and settings."""
 
     name: str
     partitions: int = DEFAULT_COUNT
@@ -69,7 +69,7 @@ class TopicCreation:
 
 @dataclass(frozen=True, slots=True)
 class TopicPlan:
-    """Operations to be done together, and the topic as it is once they are."""
+    """The operations to write together, and the topic after them."""
 
     operations: tuple[Operation, ...]
     topic: TopicView
@@ -87,13 +87,12 @@ class TopicPlan:
 
 
 def duplicates(names: Iterable[Name]) -> set[Name]:
-    """Names (or other keys) that are more than once in a request: each of them gets INVALID_REQUEST, the rest goes
-    on."""
+    """Returns the names (or other keys) that are more than once in a request. They are answered INVALID_REQUEST."""
     return {name for name, count in Counter(names).items() if count > 1}
 
 
 def require_count(requests: Iterable[int]) -> None:
-    """PolicyViolationError if one request asks for more partitions than are created at a time."""
+    """Raises PolicyViolationError if a request asks for more partitions than may be created at a time."""
     if sum(max(count, 0) for count in requests) > PARTITIONS_PER_REQUEST_MAX:
         raise PolicyViolationError("Excessively large number of partitions per request.")
 
@@ -108,8 +107,8 @@ def plan_creation(
     shift: int,
     source_settings: Mapping[str, str] | None = None,
 ) -> TopicPlan:
-    """The plan of a new topic; KafkaError with the code and sentence of the answer if it is refused. For a branch
-    `source_settings` are those of its source, if the view may not know them.
+    """Plans a new topic. Raises KafkaError with the code and sentence for the answer if it is refused. For a branch,
+    `source_settings` are the settings of its source, if the view may not know them.
 
     `start_index` and `shift` are where placing replicas begins: random numbers, from 0 to the number of brokers."""
     if request.checked_as_in_zookeeper_mode:
@@ -145,7 +144,7 @@ def _of_source(
     broker_config: BrokerConfig,
     source_settings: Mapping[str, str] | None,
 ) -> tuple[dict[int, tuple[int, ...]], dict[int, PartitionStateNode], dict[str, str]]:
-    """Replicas, states and settings of a branch: those of the request override those of its source."""
+    """Returns the replicas, states and settings of a branch. Settings of the request override those of its source."""
     source = overrides[BRANCH_OF]
     if request.assigned_twice:
         raise InvalidRequestError("The manual partition assignment names a partition twice.")
@@ -220,7 +219,8 @@ def plan_expansion(
 
 
 def plan_deletion(view: ControllerContext, name: str, broker_config: BrokerConfig) -> tuple[Operation, ...]:
-    """The first step of a deletion: the mark that survives a crash. Empty if the topic is marked already."""
+    """Plans the first step of a deletion: writes a mark that survives a crash. Empty if the topic is marked
+    already."""
     if not broker_config.boolean("delete.topic.enable"):
         raise TopicDeletionDisabledError("Topic deletion is disabled.")
     topic = require_topic(view, name)
@@ -230,8 +230,8 @@ def plan_deletion(view: ControllerContext, name: str, broker_config: BrokerConfi
 
 
 def plan_deletion_end(view: ControllerContext, name: str, *, marked: bool = True) -> tuple[Operation, ...]:
-    """The last step, once no replica has data any more: deletes everything about the topic, the mark with it (a topic
-    that no client has seen has no mark)."""
+    """Plans the last step of a deletion, when no replica has data any more: deletes everything about the topic from
+    the tree, and the mark if it is `marked` (a topic that no client has seen has no mark)."""
     operations: list[Operation] = list(epoch_check(view))
     topic = view.topics.get(name)
     if topic is not None:
@@ -252,7 +252,7 @@ def forget_topic(view: ControllerContext, name: str) -> None:
 
 
 def require_topic(view: ControllerContext, name: str) -> TopicView:
-    """The topic; UnknownTopicOrPartitionError if there is none."""
+    """Returns the topic. Raises UnknownTopicOrPartitionError if there is none."""
     topic = view.topics.get(name)
     if topic is None:
         raise UnknownTopicOrPartitionError("This server does not host this topic-partition.")
@@ -260,7 +260,7 @@ def require_topic(view: ControllerContext, name: str) -> TopicView:
 
 
 def epoch_check(view: ControllerContext) -> tuple[Operation, ...]:
-    """The check that fences a controller which was replaced; empty if no controller was ever elected."""
+    """Returns the check by which the tree refuses a controller that was replaced; empty if none was ever elected."""
     if view.controller_epoch_version is None:
         return ()
     return (Check(paths.CONTROLLER_EPOCH, view.controller_epoch_version),)
@@ -278,7 +278,8 @@ def _require_new(view: ControllerContext, name: str) -> None:
 
 
 def _require_as_in_zookeeper_mode(view: ControllerContext, request: TopicCreation, broker_config: BrokerConfig) -> None:
-    """Kafka in ZooKeeper mode looks at the numbers before the name, and at the settings' values last."""
+    """Raises the error that Kafka in ZooKeeper mode finds first: it checks the numbers before the name, and the values
+    of settings last."""
     if request.name in view.topics:
         _require_new(view, request.name)
     _require_no_nulls(request.configs)
@@ -373,14 +374,14 @@ def _require_assignment(view: ControllerContext, assignment: Assignment, replica
 
 
 def _config_write(view: ControllerContext, name: str, overrides: Mapping[str, str]) -> Operation:
-    """The write of a topic's settings. Settings left from an earlier topic of that name are replaced."""
+    """Returns the write of a topic's settings. Settings left from an earlier topic of that name are replaced."""
     known = view.configs.get(f"topics/{name}")
     path, data = paths.topic_config(name), encode_config(overrides)
     return Create(path, data) if known is None else SetData(path, data, known.version)
 
 
 def _first_states(view: ControllerContext, replicas: Mapping[int, tuple[int, ...]]) -> dict[int, PartitionStateNode]:
-    """The states of new partitions."""
+    """Returns the first states of new partitions."""
     live, epoch = view.brokers, view.controller_epoch
     return {
         number: changed(Change.FIRST, None, elect_first(brokers, live, epoch), live)

@@ -54,9 +54,10 @@ class Member:
         self.assignment = assignment
         self.awaiting_join: Token | None = None
         self.awaiting_sync: Token | None = None
-        #: The end of its session if it sends nothing. A member that waits for our answer is alive.
+        #: The end of the member's session if it sends nothing. A member that waits for an answer of the coordinator is
+        #: alive.
         self.deadline_ms = 0
-        #: Has not been through a rebalance yet; it may wait long for the first one.
+        #: True if the member has not been through a rebalance yet. It may wait long for the first one.
         self.is_new = False
 
     @property
@@ -65,7 +66,8 @@ class Member:
 
     @property
     def waits_for_us(self) -> bool:
-        """True while it waits for our answer: then it is alive. A new member's first wait has a limit nevertheless."""
+        """True while the member waits for an answer of the coordinator: then it is alive. The first wait of a new
+        member has a limit nevertheless."""
         return self.awaiting_sync is not None or (self.awaiting_join is not None and not self.is_new)
 
     def metadata(self, protocol: str | None) -> bytes:
@@ -120,14 +122,15 @@ class Group:
         #: Ids that were given out with MEMBER_ID_REQUIRED and have not come back: id -> deadline.
         self.pending_members: dict[str, int] = {}
         self.offsets: dict[TopicPartition, CommittedOffset] = {}
-        #: The partitions of commits on their way into the log, by number: the group is in use.
+        #: The partitions of commits that are being written, by the number of the write. They show that the group is in
+        #: use.
         self.pending_commits: dict[int, tuple[TopicPartition, ...]] = {}
         #: The offsets committed in open transactions, by producer. None for an offset that was committed outside of
         #: the transaction since: it has no effect any more.
         self.open_offsets: dict[int, dict[TopicPartition, CommittedOffset | None]] = {}
-        #: Those of `pending_commits` that belong to a transaction.
+        #: The numbers of those `pending_commits` that belong to a transaction.
         self.pending_within: set[int] = set()
-        #: The assignment of this generation is on its way into the log.
+        #: True while the assignment of this generation is being written.
         self.is_storing = False
         #: The time at which a rebalance goes on without members that have not joined.
         self.rebalance_deadline_ms: int | None = None
@@ -142,7 +145,7 @@ class Group:
     # --- states ------------------------------------------------------------------------------------------------------
 
     def take(self, event: GroupEvent, now: Now) -> Step:
-        """The step for the event. The group is in the state that the step leads to when this returns."""
+        """Returns the step for the event, and puts the group into the state to which the step leads."""
         step = HAPPENS[event][self.state]
         assert isinstance(step, Step), f"group {self.group_id}: {event.name} is a request"
         assert step is not Step.CANNOT_HAPPEN, f"group {self.group_id}: {event.name} in {self.state}"
@@ -154,12 +157,12 @@ class Group:
         return step
 
     def unstable(self) -> set[TopicPartition]:
-        """Partitions whose offset may change soon, since a transaction that commits it is not decided."""
+        """Returns the partitions whose offset may change soon, because a transaction that commits it is undecided."""
         keys = {key for offsets in self.open_offsets.values() for key in offsets}
         return keys.union(*(self.pending_commits[serial] for serial in self.pending_within))
 
     def next_deadline_ms(self) -> int | None:
-        """The next time at which a deadline falls due; None if there is none."""
+        """Returns the next deadline of the group in ms of the monotonic clock; None if there is none."""
         due = [
             *self.pending_members.values(),
             *(member.deadline_ms for member in self.members.values() if not member.waits_for_us),
@@ -171,9 +174,9 @@ class Group:
         return min(due, default=None)
 
     def stored(self, value: GroupMetadataValue, now: Now) -> None:
-        """The group's record is in the log. If it is of this generation, the members have their assignments from now
-        on, and the group is STABLE. A record of an older generation, or of one that a rebalance is ending, is
-        ignored."""
+        """Applies the group's record, which is in the log. If it is of this generation, the members get their
+        assignments, and the group becomes STABLE. A record of an older generation, or of one that a rebalance is
+        ending, is ignored."""
         if value.generation != self.generation or self.take(GroupEvent.ASSIGNMENT_LOGGED, now) is Step.NOTHING:
             return
         for item in value.members:
@@ -205,7 +208,7 @@ class Group:
         return member
 
     def rename(self, member: Member, new_id: str) -> None:
-        """A static member that came back gets a new id and keeps its place."""
+        """Gives a new id to a static member that came back. The member keeps its position in the group."""
         old_id = member.member_id
         self.members = {(new_id if key == old_id else key): value for key, value in self.members.items()}
         member.member_id = new_id
@@ -220,13 +223,13 @@ class Group:
         self._protocol_counts.update({name for name, _ in protocols})
 
     def wait_in_join(self, member: Member, token: Token) -> None:
-        """The member's join is answered later; its older join must have been answered."""
+        """Notes that the member's join is answered later. An older join of the member must be answered already."""
         if member.awaiting_join is None:
             self.joined_count += 1
         member.awaiting_join = token
 
     def end_wait_in_join(self, member: Member) -> Token:
-        """The token of the join that is answered now."""
+        """Returns the token of the member's join, which is answered now."""
         token, member.awaiting_join = member.awaiting_join, None
         assert token is not None, "nobody waits in a join"
         self.joined_count -= 1
@@ -241,7 +244,8 @@ class Group:
         return not self.pending_members and self.joined_count == len(self.members)
 
     def choose_leader_among_joined(self) -> bool:
-        """Keeps the leader if it has joined, else takes the first member that has; False if none has."""
+        """Keeps the leader if it has joined, else chooses the first member that has joined. Returns False if none
+        has."""
         leader = self.members.get(self.leader_id or "")
         if leader is not None and leader.awaiting_join is not None:
             return True
@@ -254,8 +258,8 @@ class Group:
     # --- protocols ---------------------------------------------------------------------------------------------------
 
     def supports(self, protocol_type: str, names: set[str]) -> bool:
-        """True if a member with these protocols fits in. Its own earlier protocols count too, as in Kafka: a lone
-        member cannot change all of them without leaving first."""
+        """Returns True if a member with these protocols fits into the group. Its own earlier protocols count, too, as
+        in Kafka: a lone member cannot change all its protocols without leaving first."""
         if not self.members:
             return bool(protocol_type) and bool(names)
         return protocol_type == self.protocol_type and any(
@@ -263,7 +267,7 @@ class Group:
         )
 
     def select_protocol(self) -> str:
-        """The protocol that every member has and most of them like best."""
+        """Returns the protocol that every member supports and that most members prefer."""
         common = set.intersection(*({name for name, _ in member.protocols} for member in self.members.values()))
         votes = Counter(
             next(name for name, _ in member.protocols if name in common) for member in self.members.values()
@@ -280,7 +284,7 @@ class Group:
     # --- the record --------------------------------------------------------------------------------------------------
 
     def to_value(self, assignments: dict[str, bytes], now: Now) -> GroupMetadataValue:
-        """The group's record as it is with these assignments."""
+        """Returns the value of the group's record, with these assignments."""
         return GroupMetadataValue(
             protocol_type=self.protocol_type or "",
             generation=self.generation,
@@ -304,7 +308,7 @@ class Group:
 
     @staticmethod
     def from_value(group_id: str, value: GroupMetadataValue, now: Now) -> Group:
-        """The group as its record says; its members get a whole session to show themselves."""
+        """Creates a group from the value of its record. Each member's session begins now."""
         group = Group(group_id, now)
         group.generation = value.generation
         group.protocol_type = value.protocol_type or None
@@ -330,7 +334,7 @@ class Group:
 
 
 def fenced(group: Group, member_id: str, instance_id: str | None, generation_id: int | None = None) -> ErrorCode:
-    """NONE if a request of this member, and of this generation if it names one, may pass; else the error."""
+    """Returns NONE if the group has this member, and is in this generation if one is given; else the error."""
     if instance_id is not None:
         known = group.static_members.get(instance_id)
         if known is None:

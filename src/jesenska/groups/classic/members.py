@@ -1,4 +1,4 @@
-"""The members' side of the coordinator: joining, sharing, staying alive, leaving, expiring.
+"""The part of the group coordinator that handles members: join, sync, heartbeat, leave, and expiry of sessions.
 
     join       the member waits until a generation begins, or gets the answer of the current generation
     all joined generation + 1; all are answered, the leader with every member's metadata
@@ -41,7 +41,7 @@ _NAME_IN_ID_MAX = 8_000
 
 
 class GroupMembers:
-    """The members of the groups in the roster. `new_member_suffix` gives the random part of member ids."""
+    """The members of the groups in the roster. `new_member_suffix` returns the random part of a new member id."""
 
     def __init__(self, roster: Roster, new_member_suffix: Callable[[], str]) -> None:
         self._roster = roster
@@ -96,7 +96,8 @@ class GroupMembers:
         return None
 
     def _admits(self, group: Group, step: Step, member_id: str) -> bool:
-        """True if the group has a place for the member. Ids that were given out and never used take no place."""
+        """Returns True if the group has room for the member. Member ids that were given out and never used do not
+        count."""
         if step is Step.ADMIT:
             return True
         member = group.members.get(member_id)
@@ -157,7 +158,7 @@ class GroupMembers:
         )
 
     def _replace_static(self, group: Group, member: Member, new_id: str, event: Join, now: Now) -> None:
-        """A static member came back without its id: a client that still uses the old id is fenced."""
+        """Gives a new id to a static member that came back without its id. A client that uses the old id is fenced."""
         self._drop_waiting(group, member, ErrorCode.FENCED_INSTANCE_ID)
         replaces = HAPPENS[GroupEvent.STATIC_MEMBER_BACK][group.state] is Step.REPLACE_OR_REBALANCE
         old_selected = group.select_protocol() if replaces else None
@@ -403,7 +404,7 @@ class GroupMembers:
             member.awaiting_sync = None
 
     def _after_removal(self, group: Group, now: Now) -> None:
-        """Members have gone: the remaining ones rebalance."""
+        """Begins a rebalance of the remaining members, after members have gone."""
         self._rebalance(group, GroupEvent.MEMBER_GONE, now)
         self._complete_join_if_ready(group, now)
 
@@ -416,7 +417,7 @@ class GroupMembers:
     # --- what was written --------------------------------------------------------------------------------------------
 
     def written(self, operation: MemberWrite, in_time: bool, now: Now) -> None:
-        """The records of the write are in the log, and replayed."""
+        """Called when the records of a write are committed and replayed: answers waiting members."""
         group = self._groups.get(operation.group_id)
         match operation:
             case AssignmentWrite():
@@ -441,7 +442,7 @@ class GroupMembers:
                 self._touch(group, member, now)
 
     def late(self, operation: MemberWrite, error: ErrorCode, now: Now) -> None:
-        """The write takes too long, or this coordinator resigns."""
+        """Answers the error, because a write takes too long, or this coordinator resigns."""
         match operation:
             case AssignmentWrite():
                 self._begin_again(operation, error, now)
@@ -449,7 +450,7 @@ class GroupMembers:
                 self._answer(operation.token, JoinAnswer(error, ""))
 
     def failed(self, operation: MemberWrite, error: ErrorCode, in_time: bool, now: Now) -> None:
-        """The write failed: its records are not in the log."""
+        """Handles a failed write, whose records are not in the log."""
         match operation:
             case AssignmentWrite() if in_time:
                 self._begin_again(operation, error, now)
@@ -459,7 +460,7 @@ class GroupMembers:
                     self._answer(operation.token, JoinAnswer(error, ""))
 
     def _begin_again(self, operation: AssignmentWrite, error: ErrorCode, now: Now) -> None:
-        """An assignment cannot be stored: its generation ends."""
+        """Ends a generation whose assignment cannot be stored."""
         group = self._groups.get(operation.group_id)
         if group is None or group.generation != operation.generation or not group.is_storing:
             return
@@ -477,7 +478,7 @@ class GroupMembers:
     # --- time --------------------------------------------------------------------------------------------------------
 
     def tick(self, group: Group, now: Now) -> None:
-        """Carries out what is due in a group."""
+        """Handles the deadlines of a group that are due."""
         self._expire_members(group, now)
         is_called = HAPPENS[GroupEvent.REBALANCE_DUE][group.state] is Step.COMPLETE
         waits_for_syncs = HAPPENS[GroupEvent.SYNC_DUE][group.state] is Step.DROP_SILENT
@@ -521,7 +522,7 @@ class GroupMembers:
         self._complete_join(group, now)
 
     def _sync_due(self, group: Group, now: Now) -> None:
-        """Members that joined and never synced are taken for dead (KIP-735's pending sync)."""
+        """Removes members that have joined and not asked for their assignment in time (pending sync, KIP-735)."""
         silent = [member.member_id for member in group.members.values() if member.awaiting_sync is None]
         group.sync_deadline_ms = None
         for member_id in silent:

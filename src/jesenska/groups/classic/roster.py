@@ -16,7 +16,7 @@ NEW_MEMBER_TIMEOUT_MS = 300_000
 
 
 class Roster:
-    """The state shared by the members' side and the offsets' side of a coordinator."""
+    """The state that the two parts of a coordinator share: `members`, and `offsets`."""
 
     def __init__(self, settings: GroupSettings) -> None:
         self.settings = settings
@@ -55,7 +55,7 @@ class Roster:
     # --- time --------------------------------------------------------------------------------------------------------
 
     def touch(self, group: Group, member: Member, now: Now) -> None:
-        """A sign of life: the member's session starts again."""
+        """Starts the member's session again, after a sign of life."""
         member.deadline_ms = now.monotonic_ms + (NEW_MEMBER_TIMEOUT_MS if member.is_new else member.session_timeout_ms)
         self.due(group, member.deadline_ms)
 
@@ -67,11 +67,11 @@ class Roster:
             heapq.heappush(self._wakes, (due_ms, group.group_id))
 
     def next_wake_ms(self) -> int | None:
-        """The next time at which a group is due; None if no group is."""
+        """Returns the next time (ms of the monotonic clock) at which a group is due; None if no group is."""
         return self._wakes[0][0] if self._wakes else None
 
     def pop_due(self, now: Now) -> Group | None:
-        """The next group that is due; None if there is none."""
+        """Removes and returns the next group that is due; None if there is none."""
         while self._wakes and self._wakes[0][0] <= now.monotonic_ms:
             due_ms, group_id = heapq.heappop(self._wakes)
             group = self.groups.get(group_id)

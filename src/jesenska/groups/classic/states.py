@@ -39,7 +39,7 @@ from jesenska.base.errors import ErrorCode
 
 
 class GroupState(Enum):
-    """The values are the names in DescribeGroups and ListGroups."""
+    """The states of a group. Their values are the names in DescribeGroups and ListGroups."""
 
     #: Enum's own hash is a call, and states are looked up for each heartbeat.
     __hash__ = object.__hash__
@@ -52,7 +52,8 @@ class GroupState(Enum):
 
 
 class GroupEvent(IntEnum):
-    """The requests to a group, and the events in its course. Integers: they are looked up for each heartbeat."""
+    """The requests to a group, and the other events that it handles. They are integers because they are looked up for
+    each heartbeat."""
 
     # --- members ---
     #: A client joins: is it admitted?
@@ -69,7 +70,7 @@ class GroupEvent(IntEnum):
     # --- a rebalance ---
     #: A member waits for the answer to its join, or the assignment cannot be stored.
     REBALANCE_NEEDED = auto()
-    #: Perhaps nobody is waited for any more: a member has joined or gone, or an id that was given out is not used.
+    #: The wait for members may be over: a member has joined or gone, or an id that was given out was not used in time.
     JOINS_COUNTED = auto()
     #: The members' time to join, as they asked for it, is over.
     REBALANCE_DUE = auto()
@@ -103,7 +104,7 @@ class GroupEvent(IntEnum):
     #: A client reads the group's description or its offsets, or lists it.
     READ = auto()
     DELETE_GROUP = auto()
-    #: It is decided that the group is removed.
+    #: The group is to be removed.
     REMOVAL = auto()
     #: The removal could not be written.
     REMOVAL_FAILED = auto()

@@ -1,13 +1,15 @@
-"""Committed offsets of groups: the offsets' side of the coordinator. It also deletes and expires them, and the groups
-that hold nothing else.
+"""The part of the group coordinator that handles committed offsets: commits, deletes and expires them, and removes
+groups that hold nothing else.
 
-commit     the offsets are appended; they count, and are answered, once that is committed. A group that has members
-           takes offsets from them only; but offsets of a branch (controller.branches) from any client, where it has
-           none yet and no member subscribes to it
+commit     the offsets are appended. They take effect, and the request is answered, once they are committed in the log.
+A
+           group that has members accepts offsets only from them. The exception are offsets of a branch
+           (controller.plans.branches): any client may commit them, if the group has none yet and no member subscribes
+           to the branch
 delete     by request, with their topic, or with their group: tombstones are appended first
-within     an offset of a transaction waits for its marker, and until then the earlier offset counts. A request
-           for stable offsets has to come again. Fencing is by the producer: such a commit may come without a member,
-           and in a rebalance
+within     an offset of a transaction waits for the transaction's marker; until then the earlier offset is valid, and a
+           request for stable offsets must be repeated. Such a commit is fenced by its producer: it may come without a
+           member id, and during a rebalance
 expire     offsets of an empty group some time after it became empty, and of topics that no member of a stable group
            subscribes to after the commit, or at the time that their commit asked for; a group that loses its last
            offset goes with it
@@ -84,7 +86,8 @@ class GroupOffsets:
         )
 
     def end(self, event: EndOffsets) -> None:
-        """A transaction ends: writes its marker into this log, for all groups with offsets in it."""
+        """Writes the end marker of a transaction into this shard's log, for all groups with offsets in the
+        transaction."""
         self._roster.mark(event.marker, MarkerWrite(event.token))
 
     def _refuse_commit(self, event: CommitOffsets, now: Now) -> ErrorCode:
@@ -160,7 +163,7 @@ class GroupOffsets:
             self._remove_group(group, now, event.token)
 
     def _remove_group(self, group: Group, now: Now, token: Token | None) -> None:
-        """Removes a group with its offsets, also those on their way into the log."""
+        """Removes a group with its offsets, also offsets that are still being written."""
         group.take(GroupEvent.REMOVAL, now)
         keys = dict.fromkeys([*group.offsets, *(key for keys in group.pending_commits.values() for key in keys)])
         records = [*_tombstones(group, keys), GroupRecord(group.group_id, None)]
@@ -184,8 +187,8 @@ class GroupOffsets:
                 self._forget_offsets(group, old, None, {})
 
     def _expired(self, group: Group, now: Now) -> list[TopicPartition]:
-        """The expired offsets. Those of topics that a member subscribes to are kept, whatever expiry their commit
-        asked for."""
+        """Returns the partitions with expired offsets. Offsets of topics to which a member subscribes do not expire,
+        whatever expiry their commit asked for."""
         step = HAPPENS[GroupEvent.EXPIRY_DUE][group.state]
         subscribed = None if step is Step.NOTHING else subscribed_topics(group)
         if subscribed is None:
@@ -209,18 +212,18 @@ class GroupOffsets:
     # --- what was written --------------------------------------------------------------------------------------------
 
     def written(self, operation: OffsetWrite, in_time: bool) -> None:
-        """The records of the write are in the log, and replayed."""
+        """Called when the records of a write are committed and replayed: answers the request."""
         if isinstance(operation, CommitWrite):
             self._is_no_longer_pending(operation)
         if in_time:
             self._answer(operation.token, _response(operation))
 
     def late(self, operation: OffsetWrite, error: ErrorCode) -> None:
-        """The write takes too long, or this coordinator resigns."""
+        """Answers the error, because a write takes too long, or this coordinator resigns."""
         self._answer(operation.token, _response(operation, error))
 
     def failed(self, operation: OffsetWrite, error: ErrorCode, in_time: bool, now: Now) -> None:
-        """The write failed: its records are not in the log."""
+        """Handles a failed write, whose records are not in the log."""
         if isinstance(operation, CommitWrite):
             self._is_no_longer_pending(operation)
         elif isinstance(operation, RemovalWrite) and (group := self._groups.get(operation.group_id)) is not None:
@@ -239,7 +242,8 @@ class GroupOffsets:
     def committed(
         self, group_id: str, partitions: Sequence[TopicPartition] | None
     ) -> dict[TopicPartition, CommittedOffset]:
-        """The committed offsets of these partitions, or of all; those without an offset are left out."""
+        """Returns the committed offsets of these partitions; None means all. Partitions without an offset are left
+        out."""
         group = self._groups.get(group_id)
         if group is None or isinstance(HAPPENS[GroupEvent.READ][group.state], ErrorCode):
             return {}
@@ -248,14 +252,14 @@ class GroupOffsets:
         return {key: group.offsets[key] for key in partitions if key in group.offsets}
 
     def unstable(self, group_id: str) -> set[TopicPartition]:
-        """Partitions for which a transaction that is not decided has committed an offset."""
+        """Returns the partitions for which an undecided transaction has committed an offset."""
         group = self._groups.get(group_id)
         return set() if group is None else group.unstable()
 
 
 def _refuse_what_is_read(group: Group, event: CommitOffsets) -> ErrorCode:
-    """NONE if a group with members may be given offsets of a branch of what it reads: it has no offsets there and no
-    member subscribes to the branch. Else the error. The members do not notice."""
+    """Returns NONE if a client may commit offsets of a branch for a group with members: the group has no offsets in
+    the branch, and no member subscribes to it, so that the members do not notice. Else returns the error."""
     subscribed = subscribed_topics(group)
     pending = {key for keys in group.pending_commits.values() for key in keys}
     if subscribed is None or any(
@@ -266,7 +270,8 @@ def _refuse_what_is_read(group: Group, event: CommitOffsets) -> ErrorCode:
 
 
 def _response(operation: OffsetWrite, error: ErrorCode = ErrorCode.NONE) -> ErrorAnswer | PartitionsAnswer:
-    """The answer to the request that waits for a write; with an error if it is not known to be in the log."""
+    """Returns the answer to the request that waits for a write. `error` is set if the write is not known to be in the
+    log."""
     if isinstance(operation, (MarkerWrite, RemovalWrite)):
         return ErrorAnswer(error)
     if error is ErrorCode.NONE:
@@ -279,8 +284,8 @@ def _tombstones(group: Group, keys: Iterable[TopicPartition]) -> list[OffsetReco
 
 
 def is_metadata_too_large(text: str, limit: int) -> bool:
-    """True where a commit's metadata has more characters than `offset.metadata.max.bytes` allows. Those beyond U+FFFF
-    count twice, as in Kafka."""
+    """Returns True if a commit's metadata has more characters than `offset.metadata.max.bytes` allows. Characters
+    beyond U+FFFF count twice, as in Kafka."""
     return 2 * len(text) > limit and len(text.encode("utf-16-le", "surrogatepass")) // 2 > limit
 
 
@@ -295,7 +300,7 @@ def _offset_value(value: CommittedOffset) -> OffsetCommitValue:
 
 
 def subscribed_topics(group: Group) -> set[str] | None:
-    """The topics that the members of a consumer group want; None if they are not known."""
+    """Returns the topics to which the members of a consumer group subscribe; None if they are not known."""
     if HAPPENS[GroupEvent.SUBSCRIPTIONS][group.state] is Step.NO_TOPICS:
         return set()
     if group.protocol_type != "consumer":

@@ -77,7 +77,7 @@ class PartitionAnswer(NamedTuple):
 
 
 class Received(NamedTuple):
-    """Append these records, if there are any, then take over the leader's offsets."""
+    """Work: append these records, if there are any, then take over the leader's offsets."""
 
     topic_partition: TopicPartition
     leader_epoch: int
@@ -87,7 +87,8 @@ class Received(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """The leader's newest epoch that is not newer than the last one here is `epoch`, and ends at `end_offset`."""
+    """Work: cut the log. `epoch` is the leader's newest epoch that is not newer than the log's last epoch, and
+    `end_offset` is where it ends on the leader."""
 
     topic_partition: TopicPartition
     leader_epoch: int
@@ -96,7 +97,7 @@ class Cut(NamedTuple):
 
 
 class AskWhere(NamedTuple):
-    """The leader has no records at the requested offset."""
+    """Work: ask the leader for its log start and end offsets, because it has no records at the requested offset."""
 
     topic_partition: TopicPartition
     leader_epoch: int
@@ -138,7 +139,7 @@ class Fetcher:
         return len(self._followed)
 
     def state(self, topic_partition: TopicPartition) -> FollowerState | None:
-        """Returns the state; None for a partition that is not followed here."""
+        """Returns the state of a partition; None if it is not followed here."""
         followed = self._followed.get(topic_partition)
         return None if followed is None else followed.state
 

@@ -143,13 +143,13 @@ class FollowerLink:
         return len(self._followed)
 
     def state(self, topic_partition: TopicPartition) -> FollowerState | None:
-        """Returns the state; None for a partition that is not followed, or has not settled yet."""
+        """Returns the state of a partition; None if it is not followed, or its log has not settled yet."""
         return self._following.state(topic_partition)
 
     def follow(
         self, topic_partition: TopicPartition, log: PartitionLog, topic_id: uuid.UUID, leader_epoch: int
     ) -> None:
-        """Follows the leader in this epoch; replaces an older one."""
+        """Follows the leader of a partition in this epoch, in place of an older epoch."""
         self._following.leave(topic_partition)
         followed = self._followed[topic_partition] = _FollowedLog(log, topic_id, leader_epoch)
         self._names[topic_id] = topic_partition.topic

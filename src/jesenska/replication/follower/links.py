@@ -1,5 +1,5 @@
-"""All logs that this broker follows: num.replica.fetchers links for each leader, and each partition always on the same
-link."""
+"""Divides the partitions that this broker follows among its links: num.replica.fetchers links to each leader, and a
+partition always on the same link."""
 
 from __future__ import annotations
 
@@ -49,14 +49,15 @@ class FollowerLinks:
         return None if found is None else found[0]
 
     def state(self, topic_partition: TopicPartition) -> FollowerState | None:
-        """Returns the state; None for a partition that is not followed, or has not settled yet."""
+        """Returns the state of a partition; None if it is not followed, or its log has not settled yet."""
         found = self._followed_on.get(topic_partition)
         return None if found is None else self._links[found].state(topic_partition)
 
     def follow(
         self, topic_partition: TopicPartition, log: PartitionLog, topic_id: uuid.UUID, leader_id: int, leader_epoch: int
     ) -> None:
-        """Follows that leader in this epoch; replaces an earlier one. A second call changes nothing."""
+        """Follows a partition's leader in this epoch, in place of an earlier leader or epoch. A second call changes
+        nothing."""
         if self._closed or self._epochs.get(topic_partition) == (leader_id, leader_epoch):
             return
         key = leader_id, crc32(f"{topic_partition.topic}-{topic_partition.partition}".encode()) % self._per_leader

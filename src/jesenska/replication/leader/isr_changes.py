@@ -139,7 +139,7 @@ class IsrChanges:
         self._begin()
 
     async def _write(self, partition: Proposing) -> bool:
-        """True if nothing is left to be done."""
+        """Writes the proposed ISR. Returns False if that must be tried again later."""
         name, number = partition.topic_partition
         path = paths.partition_state(name, number)
         while True:

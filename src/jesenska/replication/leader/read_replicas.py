@@ -2,9 +2,9 @@
 
     the consumer names no rack       the leader
     the leader is in its rack        the leader
-    followers are in its rack        of those that may be read from the offset on, the one with the largest log end
-                                     offset; of several, the one that had the whole log last; of several, the one with
-                                     the highest id
+    followers are in its rack        among the followers that may be read at the offset: the one with the largest log
+                                     end offset; if several have it, the one that had the whole log last; if several
+                                     still, the one with the highest id
     else                             the leader
 
 A decider."""

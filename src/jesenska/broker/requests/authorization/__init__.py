@@ -1,3 +1,3 @@
-"""The rights that requests need: a table by API key (`table`) has the operations and resources of each, the answers of
-refusals, and what is left out of answers. `access` has the authorizer and the rights of a connection's user; the other
-files have the rules, by what the requests are about."""
+"""Checks the rights that requests need. `table` lists for each API key the operations and resources. `access` holds
+the authorizer and the rights of a connection's user. The other files hold the check of each request: they answer
+refusals, and leave out of answers whatever the user may not see."""

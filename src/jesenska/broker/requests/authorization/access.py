@@ -1,6 +1,7 @@
 """The authorizer of a broker, and the rights of one user at one host.
 
-A rule gets the rights of the user and the request before the request is handled. It gives
+A rule is the check of one kind of request. It is called with the user's rights and the request, before the request is
+handled, and returns
 
     None        the request may be handled as it is
     a Message   the request is refused, and this is the answer
@@ -42,7 +43,8 @@ TRANSACTIONAL_ID: Final = ResourceType.TRANSACTIONAL_ID
 
 
 class Access:
-    """The rights of one user at one host, as they are at each call. `request`: the API key of the request in work."""
+    """The rights of one user at one host. Each call uses the access rules of that moment. `request` is the API key of
+    the request in work."""
 
     __slots__ = ("_acls", "_authorizer", "host", "principal", "request")
 
@@ -59,50 +61,51 @@ class Access:
 
     @property
     def creates_topics(self) -> bool:
-        """auto.create.topics.enable"""
+        """Returns True if topics are created automatically (auto.create.topics.enable)."""
         return self._authorizer.creates_topics()
 
     @property
     def rules_version(self) -> int:
-        """Grows with each change of the access rules."""
+        """The version of the access rules: it grows with each change."""
         return self._acls.version
 
     def topic_name(self, topic_id: uuid.UUID) -> str | None:
-        """The name of a topic; None if the id is unknown."""
+        """Returns the name of a topic; None if the id is unknown."""
         topic = self.view.by_id.get(topic_id)
         return None if topic is None else topic.name
 
     def allows(self, operation: AclOperation, kind: ResourceType, name: str) -> bool:
-        """True if the user may do that; a refusal is logged."""
+        """Returns True if the user may do this operation on the resource. A refusal is logged."""
         allowed = self._acls.allows(self.principal, self.host, operation, kind, name)
         if not allowed:
             self._log(operation, kind, name)
         return allowed
 
     def may(self, operation: AclOperation, kind: ResourceType, name: str) -> bool:
-        """The same without a line in the log."""
+        """Returns True if the user may do this operation on the resource. A refusal is not logged."""
         return self._acls.allows(self.principal, self.host, operation, kind, name)
 
     def may_read(self, topic: str) -> bool:
-        """True if the user may read a topic; a refusal is logged."""
+        """Returns True if the user may read a topic. A refusal is logged."""
         return self.allows(AclOperation.READ, TOPIC, topic)
 
     def cluster(self, operation: AclOperation) -> bool:
-        """True if the user may do that with the cluster; a refusal is logged."""
+        """Returns True if the user may do this operation on the cluster. A refusal is logged."""
         return self.allows(operation, CLUSTER, CLUSTER_NAME)
 
     def may_any(self, operation: AclOperation, kind: ResourceType) -> bool:
-        """True if the user may do that with some resource of the type."""
+        """Returns True if the user may do this operation on at least one resource of the type."""
         return self._acls.allows_any(self.principal, self.host, operation, kind)
 
     def operations(self, kind: ResourceType, name: str) -> int:
-        """The operations that the user may do with a resource, as the bit set of KIP-430."""
+        """Returns the operations that the user may do on a resource, as the bit set of KIP-430."""
         return self._acls.operations(self.principal, self.host, kind, name)
 
     def split(
         self, operation: AclOperation, kind: ResourceType, items: Iterable[T], name_of: Callable[[T], str | None]
     ) -> tuple[list[T], list[T]]:
-        """The items that are allowed, and those that are refused. Without a name: allowed, as unknown to everyone."""
+        """Returns the items that are allowed, and the items that are refused. An item without a name (a topic with an
+        unknown id) is allowed."""
         kept: list[T] = []
         refused: list[T] = []
         for item in items:
@@ -128,7 +131,8 @@ Rule = Callable[[Access, Any, int], Verdict]
 
 
 def added(field: str, refusals: Sequence[Any], *, first: bool = False) -> Amend:
-    """Puts the answers for what is refused into a list of the response: at its end, or before the others (`first`)."""
+    """Returns an Amend that adds the answers for refused items to a list of the response: at its end, or at its
+    beginning (`first`)."""
 
     def amend(response: Any) -> None:
         allowed = getattr(response, field)
@@ -138,8 +142,8 @@ def added(field: str, refusals: Sequence[Any], *, first: bool = False) -> Amend:
 
 
 class Authorizer:
-    """The authorizer of one broker. `creates_topics` returns True if topics are created automatically; `rules` has the
-    rule of each API key (`authorization.table`)."""
+    """The authorizer of one broker. `creates_topics` returns True if topics are created automatically. `rules` holds
+    the check of each API key (`authorization.table`)."""
 
     def __init__(
         self, acls: Acls, view: MetadataCache, creates_topics: Callable[[], bool], rules: Mapping[int, Rule]
@@ -153,13 +157,13 @@ class Authorizer:
         return Access(self, principal, host)
 
     def check(self, access: Access, key: int, version: int, request: Message) -> Verdict:
-        """The verdict of the rule of the request's key; KafkaError if the connection is to be closed."""
+        """Returns the verdict on a request. Raises KafkaError if the connection must be closed."""
         access.request = key
         return self._rules[key](access, request, version)
 
 
 def host_text(host: str) -> str:
-    """An address as access rules have it: IPv6 in Java's long form, as 0:0:0:0:0:0:0:1, and IPv4 as it is."""
+    """Returns an address in the form of access rules: IPv6 in Java's long form (0:0:0:0:0:0:0:1), IPv4 unchanged."""
     if ":" not in host:
         return host
     try:

@@ -1,4 +1,4 @@
-"""Requests about groups and their offsets, and the search for coordinators."""
+"""Checks requests about groups and their offsets, and FindCoordinator."""
 
 from __future__ import annotations
 

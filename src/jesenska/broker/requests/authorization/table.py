@@ -1,4 +1,4 @@
-"""The rule of every served API key (facts: Apache Kafka 3.9.1 and 4.3.1, its table of operations by API).
+"""The check of every served API key (source: the table of operations by API of Apache Kafka 3.9.1 and 4.3.1).
 
     C cluster   T each topic   G group   X transactional id        `,` all of them   `|` one of them
 
@@ -52,7 +52,7 @@ from jesenska.broker.requests.authorization.transactions import TRANSACTION_RULE
 
 
 def _free(access: Access, request: Any, version: int) -> Verdict:
-    """For every user, and for those who are not known yet."""
+    """Allows every user, also a user that is not authenticated yet."""
     return None
 
 

@@ -1,8 +1,8 @@
-"""Requests about topics, their records and their settings.
+"""Checks requests about topics, their records and their settings.
 
-A topic that the user may not describe answers as if the user only lacked the right: no answer tells if it exists.
-Fetch is checked where it reads (`broker.fetching.fetches`), so that sessions and requests that wait are held to the
-rules of the moment; here only followers are checked."""
+If the user may not describe a topic, the answer does not show whether the topic exists. A consumer's Fetch is checked
+at each read (`broker.fetching.fetches`), so that the current rules apply to sessions and waiting requests, too; this
+module checks only followers."""
 
 from __future__ import annotations
 
@@ -310,7 +310,7 @@ def metadata(access: Access, request: MetadataRequest, version: int) -> Verdict:
 def _metadata_split(
     access: Access, request: MetadataRequest, version: int
 ) -> tuple[list[MetadataRequestTopic], list[MetadataResponseTopic]]:
-    """The topics of the request that may be answered, and the answers for the others."""
+    """Returns the topics of the request that may be answered, and the answers for the others."""
     asked = request.topics or []
     if any(item.topic_id != NO_UUID for item in asked):
         # A request by id: names are ignored. An unknown id stays, and answers the same as a refused one.
@@ -400,7 +400,7 @@ def create(access: Access, request: CreateTopicsRequest, version: int) -> Verdic
 
 
 def _hide(answer: CreateTopicsResponseTopic) -> None:
-    """Takes the settings out of the answer for a new topic."""
+    """Removes the settings from the answer for a new topic."""
     answer.num_partitions = answer.replication_factor = -1
     answer.configs = None
     answer.topic_config_error_code = _REFUSED
@@ -463,7 +463,7 @@ _CONFIGS: Final[dict[int, tuple[ResourceType, ErrorCode]]] = {
 
 
 def _split_resources(access: Access, operation: AclOperation, resources: list[Any]) -> tuple[list[Any], list[Any]]:
-    """The resources of a request that are allowed, and those that are refused."""
+    """Returns the resources of a request that are allowed, and the resources that are refused."""
     kept: list[Any] = []
     refused: list[Any] = []
     for item in resources:
@@ -476,8 +476,8 @@ def _split_resources(access: Access, operation: AclOperation, resources: list[An
 
 
 def configs(operation: AclOperation, response: type[Message], field: str, answer: Callable[..., Any]) -> Rule:
-    """The rule of a request about settings: this operation on each resource. `field` is the response's list of
-    answers."""
+    """Returns the check of a request about settings: it needs this operation on each resource. `field` names the
+    response's list of answers."""
 
     def rule(access: Access, request: Any, version: int) -> Verdict:
         kept, refused = _split_resources(access, operation, request.resources)

@@ -1,4 +1,4 @@
-"""Requests about producers and transactions."""
+"""Checks requests about producers and transactions."""
 
 from __future__ import annotations
 
