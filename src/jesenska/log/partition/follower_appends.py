@@ -7,8 +7,8 @@ compaction on the leader) and leader epochs.
                                                         start offset may be within a batch
     it begins before, otherwise                         OFFSET_OUT_OF_RANGE
 
-The leader has checked the sequence numbers, so the producers' batches are remembered without a check. The facts on
-which the log itself depends are checked again (follower_batches).
+The leader has checked the sequence numbers, so the producers' batches are remembered without a check. The properties
+on which the log itself depends (increasing offsets, whole batches) are checked again (follower_batches).
 """
 
 from __future__ import annotations
@@ -105,7 +105,8 @@ def _append(
 def _note_producers(
     log: PartitionLog, headers: Sequence[BatchHeader], found: Sequence[ControlMarker | None], now_ms: int
 ) -> tuple[list[Undo], list[AbortedTransaction]]:
-    """Remembers the producers' batches and markers. Returns the changes to undo them, and the aborted transactions."""
+    """Remembers the producers' batches and markers. Returns the changes, so that they can be undone, and the aborted
+    transactions."""
     changes: list[Undo] = []
     aborted: list[AbortedTransaction] = []
     markers = iter(found)

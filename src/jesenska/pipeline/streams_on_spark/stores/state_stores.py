@@ -1,5 +1,5 @@
-"""The engine's stores, kept in a state file (state_file.py) in place of memory. The engine defines their meaning; here
-are only the places of rows.
+"""Keeps the stores of the engine in a state file (state_file.py) instead of memory. What the stores do is defined in
+`pipeline/streams/engine`. This module only says which columns (a, n, m) hold what, and in which order rows are read.
 
     store          a                              n            m          order
     key-value      key                            0            0          a
