@@ -51,7 +51,8 @@ def add_import(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--zookeeper-data",
         metavar="DIR",
-        help="dataDir of Kafka's ZooKeeper, to read its files instead of asking it (--zookeeper). Stop ZooKeeper first.",
+        help="dataDir of Kafka's ZooKeeper, to read its files instead of asking it (--zookeeper). "
+        "Stop ZooKeeper first.",
     )
     command.add_argument("--zookeeper-logs", metavar="DIR", help="Its dataLogDir, where it has one.")
     command.add_argument(

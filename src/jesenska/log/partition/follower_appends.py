@@ -29,8 +29,8 @@ from jesenska.records.header import BatchHeader
 def append_as_follower(
     log: PartitionLog, buffer: memoryview, headers: Sequence[BatchHeader], now_ms: int, done: Appended
 ) -> AppendResult | None:
-    """Appends checked batches as the leader wrote them. Returns the result, or None: then the bytes are copied, and
-    `done` is called as by `append_or_queue`.
+    """Appends checked batches as the leader wrote them. Returns the result, or None if the write is queued: then the
+    bytes are copied, and `done` is called as by `append_or_queue`.
 
     OFFSET_OUT_OF_RANGE if the first batch begins before the log's end, unless the log is empty and the batch contains
     that end. CORRUPT_MESSAGE if offsets do not increase."""

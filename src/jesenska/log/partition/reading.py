@@ -34,7 +34,8 @@ _NOWHERE = BatchPlace(-1, -1, -1, -1)
 
 @final
 class ReadResult:
-    """`region` is None if there is nothing to read at the offset yet; otherwise the receiver releases it."""
+    """The result of a read. `region` is None if there is nothing to read at the offset yet; otherwise the receiver
+    releases the region."""
 
     __slots__ = (
         "base_offset",

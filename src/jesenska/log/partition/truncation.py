@@ -167,8 +167,8 @@ class FileChanges:
         producers: ProducerState,
         now_ms: int,
     ) -> None:
-        """`gone` are the segments that are removed as a whole, `segments` the remaining ones: the last of them is the
-        copy of `original`, or new if that is None. `producers` is an empty state."""
+        """`gone` are the segments that are removed as a whole, `segments` the remaining ones: the last of them is a
+        shortened copy of `original`, or a new segment if `original` is None. `producers` is an empty state."""
         self._files = files
         self._directory = directory
         self._gone = gone
