@@ -67,8 +67,8 @@ class EpochEnds(NamedTuple):
 async def epoch_ends(
     channel: Channel, positions: Mapping[TopicPartition, tuple[Position, int]], timeout_seconds: float
 ) -> EpochEnds | None:
-    """Asks a leader for the ends of the positions' epochs. Each position comes with the leader epoch in which the
-    broker leads. None if the broker does not answer consumers."""
+    """Asks a leader for the ends of the epochs of these positions. Each position is given with the leader epoch in
+    which the broker leads. None if the broker is too old to answer consumers."""
     try:
         if channel.version_for(OffsetForLeaderEpochRequest) < _ANSWERS_CONSUMERS:
             return None

@@ -29,7 +29,7 @@ _PIECE = 16_384
 
 
 class CorruptIndexError(Exception):
-    """The file is not one that this broker wrote; it can be rebuilt from the segment."""
+    """The file is not one that this broker has written; the index can be rebuilt from the segment."""
 
 
 def goes_up(column: array[int]) -> bool:
