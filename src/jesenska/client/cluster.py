@@ -313,8 +313,8 @@ class Cluster:
     async def _ask(
         self, open_one: Callable[[], Awaitable[Channel]], request: Message, response: type[Answer], at_most: int | None
     ) -> tuple[Answer, Channel]:
-        """Returns the answer and the connection that it came from. If the kept connection has broken, asks once more
-        on a new one."""
+        """Sends a request on the connection that `open_one` returns. Returns the answer and that connection. If the
+        kept connection has broken, the request is sent once more on a new one."""
         channel = await open_one()
         try:
             return await channel.request(

@@ -520,8 +520,8 @@ class Consumer:
     async def _check(
         self, broker_id: int, wanted: dict[TopicPartition, _Wanted], failures: list[KafkaError]
     ) -> dict[TopicPartition, _Wanted]:
-        """Returns the partitions whose log on the broker is the log that was read, as far as the broker can report it;
-        the positions of the others are moved."""
+        """Checks the positions. Returns the partitions whose log on the broker is the log that was read before, as far
+        as the broker can report it; the positions of the other partitions are moved."""
         unchecked = {key: (item.position, item.led.leader_epoch) for key, item in wanted.items() if not item.is_checked}
         found = None
         if unchecked:

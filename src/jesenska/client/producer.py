@@ -252,7 +252,7 @@ class Producer:
         self, offsets: Mapping[TopicPartition, Position], group: GroupMetadata, metadata: str = ""
     ) -> None:
         """Commits the positions for the group together with the transaction, and not without it. `metadata` is kept
-        with each."""
+        with each offset."""
         await self._transactions().send_offsets(offsets, group, metadata)
 
     async def commit_transaction(self) -> None:

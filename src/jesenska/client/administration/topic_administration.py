@@ -164,8 +164,8 @@ class TopicAdministration(Administration):
         self, election_type: int, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, KafkaError | None]:
         """Elects leaders. The result of a partition is None if a leader was elected, ElectionNotNeededError if the
-        right replica leads already. Without partitions the broker tries all, and may report only those in which
-        something happened. UnsupportedVersionError for unclean elections from brokers before 2.4."""
+        right replica leads already. If `partitions` is None, the broker tries all partitions, and may report only
+        those in which something happened. UnsupportedVersionError for unclean elections from brokers before 2.4."""
         by_topic: dict[str, ElectLeadersRequestTopic] | None = None
         if partitions is not None:
             by_topic = {}

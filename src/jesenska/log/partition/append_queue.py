@@ -116,8 +116,8 @@ Pending = PendingAppend | PendingRoll | PendingBarrier
 
 
 class _Generation:
-    """Marks the writes that were queued before one of them failed: after the failure the rest of them write
-    nothing."""
+    """Shared by the writes that were queued before one of them failed: it holds the failure, after which the rest of
+    these writes do nothing."""
 
     __slots__ = ("failure",)
 
