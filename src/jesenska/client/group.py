@@ -95,12 +95,12 @@ class GroupConsumer:
 
     @property
     def member_id(self) -> str:
-        """The id that the coordinator has given this member; empty while it has none."""
+        """Returns the id that the coordinator has given this member; empty while it has none."""
         return self._membership.member_id
 
     @property
     def generation(self) -> int:
-        """The generation of the group that this member is in; -1 if it is in none."""
+        """Returns the generation of the group that this member is in; -1 if it is in none."""
         return self._membership.generation
 
     def assignment(self) -> set[TopicPartition]:

@@ -221,7 +221,7 @@ class Producer:
 
     @property
     def producer_id(self) -> int:
-        """The id in use, -1 before the first batch is sent or without idempotence."""
+        """Returns the id in use, -1 before the first batch is sent or without idempotence."""
         return -1 if self._producer is None else self._producer[0]
 
     async def __aenter__(self) -> Producer:

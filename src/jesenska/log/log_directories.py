@@ -191,7 +191,7 @@ class LogDirectories:
 
     @property
     def usable(self) -> list[LogDirectory]:
-        """The directories that are not offline."""
+        """Returns the directories that are not offline."""
         return [directory for directory in self.directories if not directory.is_offline]
 
     def claim(self, cluster_id: str, broker_id: int) -> None:

@@ -119,11 +119,11 @@ class Channel:
 
     @property
     def versions(self) -> dict[int, tuple[int, int]]:
-        """The minimum and maximum version that the broker announced, by API key."""
+        """Returns the minimum and maximum version that the broker announced, by API key."""
         return self._ranges
 
     def version_for(self, request: type[Message], at_most: int | None = None) -> int:
-        """The highest version that both sides speak; UnsupportedVersionError if there is none."""
+        """Returns the highest version that both sides speak; UnsupportedVersionError if there is none."""
         low, high = self._ranges.get(request.api_key, (0, -1))
         ours_low, ours_high = request.versions
         version = min(high, ours_high, high if at_most is None else at_most)
@@ -279,8 +279,8 @@ class Channel:
 
 
 def _api_versions(view: memoryview, version: int) -> ApiVersionsResponse:
-    """An answer to ApiVersions; a broker that does not know the version asked for answers UNSUPPORTED_VERSION in
-    version 0."""
+    """Returns an answer to ApiVersions. A broker that does not know the requested version answers UNSUPPORTED_VERSION
+    in version 0."""
     if len(view) >= 6 and int.from_bytes(view[4:6], "big", signed=True) == ErrorCode.UNSUPPORTED_VERSION:
         version = 0
     answer: ApiVersionsResponse = decode(ApiVersionsResponse, version, view[4:])
@@ -291,7 +291,7 @@ _SYSTEM = SystemNetwork()
 
 
 def _because_of(cause: OSError, message: str) -> NetworkException:
-    """An error with its cause, which clients read: compiled code loses the cause given by `from`."""
+    """Returns an error with its cause, which clients read: compiled code loses a cause that is given by `from`."""
     failure = NetworkException(message)
     failure.__cause__ = cause
     return failure

@@ -58,8 +58,8 @@ class ReadBuffer:
         self.lent_bytes = 0
 
     def take(self, wanted_bytes: int, arrived_bytes: int) -> memoryview:
-        """A buffer for a frame of which so much has arrived, larger than that, at most as large as it needs (or a kept
-        one)."""
+        """Returns a buffer, new or used before, for a frame of which so many bytes have arrived. The buffer is larger
+        than that, and at most as large as the frame needs."""
         if self.lent_bytes + min(wanted_bytes, _ONE_PIECE_BYTES) > UNFINISHED_REQUESTS_BYTES:
             buffer = memoryview(bytearray(min(wanted_bytes, max(2 * arrived_bytes, _FRUGAL_FIRST_BYTES))))
         else:
@@ -267,8 +267,8 @@ class FramedConnection:
         self._own, self._filled = own, filled
 
     def keep(self, view: memoryview) -> memoryview:
-        """The frame's bytes for as long as the caller wants; call it inside the handler. Copies only what lies in the
-        shared buffer."""
+        """Returns the frame's bytes for as long as the caller wants; call it inside the handler. Copies only what lies
+        in the shared buffer."""
         return view if view.obj is not self._shared.obj else memoryview(bytearray(view))
 
     @property
@@ -283,8 +283,8 @@ class FramedConnection:
     # --- pausing -----------------------------------------------------------------------------------------------------
 
     def put_back(self) -> bool:
-        """The frame being handled is to be handled after the pause that begins with it; False, which is what the
-        handler returns then."""
+        """Has the present frame handled again after the pause that begins now. Returns False, which the handler then
+        returns."""
         self._is_put_back = True
         return False
 

@@ -29,7 +29,7 @@ _Arguments = TypeVarTuple("_Arguments")
 
 
 def broker_loop() -> asyncio.AbstractEventLoop:
-    """A new event loop for a broker; the caller runs and closes it."""
+    """Returns a new event loop for a broker; the caller runs and closes it."""
     return _DirectLoop() if sys.platform == "linux" else asyncio.new_event_loop()
 
 

@@ -76,9 +76,9 @@ class Listener:
 
 
 def listening_socket(host: str, port: int, backlog: int = 100, *, only_v6: bool = False) -> socket.socket:
-    """A socket that listens on `host:port` and does not block; "" for all interfaces, where there is IPv6 of both
-    versions. `only_v6`: an address of IPv6 takes no connections of IPv4, for which there is another socket on the same
-    port. JesenskaError (or its subclass PortTakenError) with one sentence if that is not possible."""
+    """Returns a socket that listens on `host:port` and does not block; "" for all interfaces, where there is IPv6 of
+    both versions. `only_v6`: an address of IPv6 takes no connections of IPv4, for which there is another socket on the
+    same port. JesenskaError (or its subclass PortTakenError) with one sentence if that is not possible."""
     wanted = f"{host or '*'}:{port}"
     try:
         if host == "":

@@ -135,7 +135,8 @@ class TlsTransport(Transport):
         return received
 
     def _decrypted(self, buffer: memoryview) -> int:
-        """How many bytes were put into the buffer, 0 at the end of the stream; -1 if the socket has to be read."""
+        """Decrypts into the buffer and returns the number of bytes: 0 at the end of the stream, -1 if the socket has
+        to be read first."""
         try:
             return int(self._object.read(len(buffer), buffer))
         except ssl.SSLWantReadError:

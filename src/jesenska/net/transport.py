@@ -51,12 +51,12 @@ class Transport:
         self.closed = False
 
     def fileno(self) -> int:
-        """The descriptor that the loop watches; -1 once it is closed."""
+        """Returns the descriptor that the loop watches; -1 once it is closed."""
         raise NotImplementedError
 
     def recv_into(self, buffer: memoryview) -> int:
-        """Bytes read, 0 at the end of the stream; BlockingIOError when there is nothing to read, and OSError when the
-        connection failed."""
+        """Reads into a buffer and returns the number of bytes, 0 at the end of the stream. BlockingIOError if there is
+        nothing to read; OSError if the connection failed."""
         raise NotImplementedError
 
     def pending(self) -> bool:

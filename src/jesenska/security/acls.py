@@ -45,7 +45,7 @@ class _Named(IntEnum):
 
     @classmethod
     def of_code(cls: type[N], code: int) -> N:
-        """The value of a number in a request; UNKNOWN for others."""
+        """Returns the value of a number in a request; UNKNOWN for others."""
         try:
             return cls(code)
         except ValueError:
@@ -53,7 +53,7 @@ class _Named(IntEnum):
 
     @classmethod
     def of_label(cls: type[N], text: str) -> N | None:
-        """The value of a name, in any case, with or without underscores; None if there is none."""
+        """Returns the value of a name, in any case, with or without underscores; None if there is none."""
         wanted = text.replace("_", "").upper()
         return next((item for item in cls if item.name.replace("_", "") == wanted), None)
 
@@ -247,7 +247,7 @@ class Acls:
         self.version += 1
 
     def entries(self, pattern: ResourcePattern) -> Entries:
-        """The entries of a pattern itself."""
+        """Returns the entries of exactly this pattern."""
         if pattern.pattern_type is PatternType.PREFIXED:
             return self._prefixed[pattern.resource_type].entries.get(pattern.name, _NO_ENTRIES)
         return self._literal[pattern.resource_type].get(pattern.name, _NO_ENTRIES)
@@ -333,7 +333,7 @@ class Acls:
         )
 
     def operations(self, principal: str, host: str, kind: ResourceType, name: str) -> int:
-        """The operations that a principal may do with a resource, as the bit set of KIP-430."""
+        """Returns the operations that a principal may do with a resource, as the bit set of KIP-430."""
         return sum(
             1 << operation
             for operation in OPERATIONS[kind]

@@ -26,7 +26,7 @@ class MechanismServer(Protocol):
     principal: Principal | None
 
     def step(self, message: bytes) -> bytes:
-        """The answer to the client's next message; SaslError if it is refused."""
+        """Returns the answer to the client's next message; SaslError if it is refused."""
 
 
 #: Makes the server of one exchange.
@@ -76,7 +76,7 @@ class ScramExchange:
         return answer
 
     def _made_up(self, user: str) -> ScramCredential:
-        """A credential that is the same each time, and that no password has."""
+        """Returns a credential that is the same each time, and that no password has."""
         salt = hmac.digest(self._secret, user.encode(), "sha256")
         algorithm = SCRAM_MECHANISMS[self._mechanism]
         salted = hmac.digest(self._secret, salt, algorithm)[: hashlib.new(algorithm).digest_size]

@@ -25,12 +25,12 @@ class PlainLogin(NamedTuple):
 
 
 def plain_message(user: str, password: str) -> bytes:
-    """The one message of a client of PLAIN."""
+    """Returns the one message of a client of PLAIN."""
     return f"\0{user}\0{password}".encode()
 
 
 def parse_plain(message: bytes) -> PlainLogin:
-    """The login in a client's message; SaslError if it is malformed."""
+    """Returns the login in a client's message; SaslError if it is malformed."""
     try:
         authorization_id, user, password = message.decode().split("\0")
     except (UnicodeDecodeError, ValueError) as error:

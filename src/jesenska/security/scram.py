@@ -54,13 +54,13 @@ class ScramCredential:
         return f"ScramCredential(iterations={self.iterations})"
 
     def as_text(self) -> str:
-        """The credential as Kafka keeps it in /config/users."""
+        """Returns the credential as Kafka keeps it in /config/users."""
         salt, stored, server = (_text(part) for part in (self.salt, self.stored_key, self.server_key))
         return f"salt={salt},stored_key={stored},server_key={server},iterations={self.iterations}"
 
 
 def parse_credential(text: str) -> ScramCredential:
-    """A credential from /config/users; ValueError if it is not one."""
+    """Returns a credential from /config/users; ValueError if it is not one."""
     fields = dict(part.split("=", 1) for part in text.split(",") if "=" in part)
     try:
         return ScramCredential(
@@ -74,17 +74,17 @@ def parse_credential(text: str) -> ScramCredential:
 
 
 def make_credential(mechanism: str, password: str, salt: bytes, iterations: int) -> ScramCredential:
-    """The credential of a password."""
+    """Returns the credential of a password."""
     return credential_of(mechanism, salted_password(mechanism, password, salt, iterations), salt, iterations)
 
 
 def salted_password(mechanism: str, password: str, salt: bytes, iterations: int) -> bytes:
-    """The salted password, which kafka-configs and AlterUserScramCredentials send in place of the password."""
+    """Returns the salted password, which kafka-configs and AlterUserScramCredentials send in place of the password."""
     return hashlib.pbkdf2_hmac(MECHANISMS[mechanism], password.encode(), salt, iterations)
 
 
 def credential_of(mechanism: str, salted: bytes, salt: bytes, iterations: int) -> ScramCredential:
-    """The credential of a salted password."""
+    """Returns the credential of a salted password."""
     algorithm = MECHANISMS[mechanism]
     client_key = hmac.digest(salted, b"Client Key", algorithm)
     stored_key = hashlib.new(algorithm, client_key).digest()
@@ -122,7 +122,7 @@ class ScramServer:
         return user
 
     def challenge(self, credential: ScramCredential) -> bytes:
-        """The server's first message for the user's credential."""
+        """Returns the server's first message for the user's credential."""
         self._credential = credential
         self._server_first = f"r={self._nonce},s={_text(credential.salt)},i={credential.iterations}"
         return self._server_first.encode()
@@ -162,8 +162,8 @@ class ScramClient:
         return f"n,,{self._first}".encode()
 
     def final(self, message: bytes) -> bytes:
-        """The final message for the server's first; SaslError if that is malformed, or asks for more than
-        `MAX_ITERATIONS` a hundred times over."""
+        """Returns the final message, in answer to the server's first. SaslError if the server's message is malformed,
+        or asks for more than a hundred times `MAX_ITERATIONS` iterations."""
         text = _decoded(message)
         found = _SERVER_FIRST.fullmatch(text)
         if found is None or not found["nonce"].startswith(self._nonce) or found["nonce"] == self._nonce:

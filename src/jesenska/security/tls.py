@@ -46,7 +46,7 @@ class TlsSettings(NamedTuple):
 
 
 def tls_settings(get: Callable[[str], object]) -> TlsSettings:
-    """The settings that `get` gives by their names, as a table of settings has them."""
+    """Returns the settings that `get` gives by their names, as a table of settings has them."""
 
     def text(name: str) -> str | None:
         value = get(name)
@@ -75,7 +75,7 @@ def tls_settings(get: Callable[[str], object]) -> TlsSettings:
 
 
 def server_context(settings: TlsSettings) -> ssl.SSLContext:
-    """The context of a listener; InvalidConfigError with one sentence if a store cannot be used."""
+    """Returns the context of a listener; InvalidConfigError with one sentence if a store cannot be used."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     _configure(context, settings)
     shown = _key(settings)
@@ -92,7 +92,7 @@ def server_context(settings: TlsSettings) -> ssl.SSLContext:
 
 
 def client_context(settings: TlsSettings) -> ssl.SSLContext:
-    """The context of a client; InvalidConfigError with one sentence if a store cannot be used."""
+    """Returns the context of a client; InvalidConfigError with one sentence if a store cannot be used."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     _configure(context, settings)
     context.check_hostname = settings.endpoint_identification.lower() == "https"
@@ -130,7 +130,7 @@ def _choose_ciphers(context: ssl.SSLContext, names: tuple[str, ...]) -> None:
 
 
 def _openssl_name(name: str) -> str:
-    """OpenSSL's name of TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384: ECDHE-RSA-AES256-GCM-SHA384."""
+    """Returns OpenSSL's name of TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384: ECDHE-RSA-AES256-GCM-SHA384."""
     made = name.removeprefix("TLS_").replace("_WITH_", "_").replace("AES_", "AES").replace("_", "-")
     return made.replace("RSA-AES", "AES") if made.startswith("RSA-AES") else made
 

@@ -61,7 +61,7 @@ def elements(data: bytes) -> Iterator[Element]:
 
 
 def subject_name(certificate: bytes) -> str:
-    """The name of the subject of a certificate in DER; DerError if it is not one."""
+    """Returns the name of the subject of a certificate in DER; DerError if it is not one."""
     try:
         (outer,) = elements(certificate)
         fields = list(elements(next(elements(outer.content)).content))
@@ -93,7 +93,7 @@ def _attribute(data: bytes) -> str:
 
 
 def object_id(data: bytes) -> str:
-    """An object identifier in dotted numbers."""
+    """Returns an object identifier in dotted numbers."""
     numbers, value = [], 0
     for byte in data:
         value = value << 7 | byte & 0x7F

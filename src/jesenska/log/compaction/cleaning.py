@@ -207,7 +207,8 @@ class Cleaning:
 
     @property
     def cleaned_up_to(self) -> int:
-        """The first offset that is still dirty after all groups are replaced. Known when the first group is copied."""
+        """Returns the first offset that is still dirty after all groups are replaced. Known when the first group is
+        copied."""
         return self._keys.latest_offset + 1
 
     # -- on the owner's thread ----------------------------------------------------------------------------------------

@@ -52,7 +52,7 @@ class CleanablePart(NamedTuple):
 
     @property
     def dirty_ratio(self) -> float:
-        """The dirty part's share of both parts; 0 if both are empty."""
+        """Returns the dirty part's share of both parts; 0 if both are empty."""
         total = self.clean_bytes + self.dirty_bytes
         return self.dirty_bytes / total if total else 0.0
 

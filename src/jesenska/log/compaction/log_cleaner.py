@@ -66,7 +66,7 @@ class CleanerSettings:
 
     @property
     def of_each(self) -> CleaningSettings:
-        """The resources of each of the compactions that run at a time."""
+        """Returns the resources of each of the compactions that run at a time."""
         threads = max(1, self.threads)
         return CleaningSettings(
             self.dedupe_buffer_size // threads, self.io_buffer_size // threads, self.io_buffer_load_factor

@@ -295,7 +295,7 @@ def sync(files: FileLayer, work: FlushWork) -> int | NotOpenedError:
 
 
 def try_sync(files: FileLayer, work: FlushWork) -> int | NotOpenedError | OSError:
-    """Does the same as `sync`, for a thread whose exceptions nobody awaits: an error is returned."""
+    """Does the same as `sync`, for a thread whose exceptions are not awaited: an error is returned."""
     try:
         return sync(files, work)
     except OSError as error:

@@ -84,7 +84,7 @@ class Defaults:
 
 
 def lower(plan: Plan) -> tuple[ProcessorTopology, Defaults]:
-    """The processors of a plan."""
+    """Returns the processors of a plan."""
     lowering = _Lowering(plan)
     for node in plan:
         lowering.add(node)
@@ -484,7 +484,7 @@ class _Lowering:
         raise AssertionError(f"{name} cannot be looked up")
 
     def _stores_of(self, name: str) -> list[str]:
-        """The stores that looking the table up needs."""
+        """Returns the stores that looking the table up needs."""
         node = self.plan[name]
         assert isinstance(node, Table)
         own = _own_store(node)

@@ -112,7 +112,7 @@ class TransactionHistory:
             self._newest[transactional_id] = producer
 
     def successor_of(self, transactional_id: str, producer: ProducerName) -> ProducerName | None:
-        """The known successor of a producer; None without one. For `accepted`."""
+        """Returns the known successor of a producer; None without one. For `accepted`."""
         newest = self._newest.get(transactional_id)
         if newest is None or (producer.producer_id == newest.producer_id and producer.epoch >= newest.epoch):
             return None
