@@ -1,4 +1,4 @@
-"""The source of sockets: the system, or a simulated network.
+"""Makes sockets: those of the system, or those of a simulated network.
 
 A socket behaves like `socket.socket`, as far as `net` uses it. A simulated one has a method `send_file`, with the
 arguments of `os.sendfile` but the first."""
@@ -23,7 +23,7 @@ class Network(Protocol):
 
 
 class SystemNetwork:
-    """The machine's own network."""
+    """The real network of this machine."""
 
     def listening_socket(self, host: str, port: int, backlog: int, *, only_v6: bool = False) -> socket.socket:
         return listening_socket(host, port, backlog, only_v6=only_v6)

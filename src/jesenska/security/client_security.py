@@ -23,11 +23,11 @@ PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 
 class SaslClient(Protocol):
-    """A client's side of one exchange."""
+    """The client's side of one SASL exchange."""
 
     def step(self, challenge: bytes | None) -> bytes | None:
-        """Returns the next message, from the server's last one (None at first); None when the exchange has ended well.
-        SaslError if the server is not to be trusted."""
+        """Returns the client's next message, given the server's last message (None at first); None if the exchange has
+        ended successfully. SaslError if the server cannot be trusted."""
 
 
 class PlainClient:

@@ -7,8 +7,8 @@
       ...LoginModule required ...;
     };
 
-The module's class says the mechanism; nothing is loaded by its name. An option is `name=value`, the value in quotes or
-not, with backslashes before quotes."""
+The name of the module's class determines the mechanism; no class is loaded. An option is `name=value`, the value in
+quotes or not, with backslashes before quotes."""
 
 from __future__ import annotations
 
@@ -78,7 +78,8 @@ def parse_login_file(text: str) -> dict[str, list[Login]]:
 
 
 def _tokens(text: str) -> list[str]:
-    """Returns the tokens of a text; a value in quotes keeps its first quote, so that it is no mark."""
+    """Returns the tokens of a text; a value in quotes keeps its first quote, so that it is not taken for a punctuation
+    mark."""
     if len(text) > _MAX_CHARACTERS:
         raise InvalidConfigError("A JAAS configuration is too long.")
     tokens: list[str] = []
@@ -96,7 +97,7 @@ def _tokens(text: str) -> list[str]:
 
 
 def _logins(tokens: list[str]) -> list[Login]:
-    """Takes logins from the beginning of the tokens, as many as there are."""
+    """Removes and returns all logins at the beginning of the tokens."""
     logins = []
     while len(tokens) > 1 and tokens[0] not in "{};=":
         module, flag = tokens.pop(0), tokens.pop(0)

@@ -4,7 +4,7 @@
     PKCS12    read by the package `cryptography` (pip install "jesenska[security]")
     JKS       Java's older format, read here
 
-Java opens PKCS12 where JKS is asked for, and the other way round, so a file's first bytes say which of the two it is.
+Java opens a PKCS12 file even if the setting says JKS, and the reverse. So the first bytes of a file decide the format.
 
 JKS: magic FEEDFEED, version (1 or 2), count; then for each entry its kind, alias and time:
 

@@ -51,7 +51,7 @@ def parse_super_users(text: str | None) -> frozenset[Principal]:
 
 
 class MappingRule(NamedTuple):
-    """One rule of ssl.principal.mapping.rules. `pattern` None: the name as it is."""
+    """A rule of ssl.principal.mapping.rules. If `pattern` is None, the name is left unchanged."""
 
     pattern: re.Pattern[str] | None
     replacement: str
@@ -70,7 +70,7 @@ class MappingRule(NamedTuple):
 
 _GROUP = re.compile(r"\$(\d)")
 _RULE = re.compile(r"RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/([LU]?)|(DEFAULT)")
-#: A rule's pattern is matched with text of the peer: longer ones are refused.
+#: Limit for the length of the rules: their patterns are matched with text from the peer.
 _RULES_MAX_CHARACTERS: Final = 10_000
 
 

@@ -43,7 +43,7 @@ _CLIENT_FINAL = re.compile(r"c=(?P<channel>[^,]+),r=(?P<nonce>[^,]+)(?P<more>,.*
 
 @dataclass(frozen=True, slots=True)
 class ScramCredential:
-    """A user's credential for one mechanism. It does not have the password."""
+    """A user's credential for one mechanism. It does not contain the password."""
 
     salt: bytes
     stored_key: bytes
@@ -92,7 +92,7 @@ def credential_of(mechanism: str, salted: bytes, salt: bytes, iterations: int) -
 
 
 class ScramServer:
-    """A server's side of one exchange. It asks for the credential of the user that `first` returns."""
+    """A server's side of one exchange. The caller looks up the credential of the user that `first` returns."""
 
     def __init__(self, mechanism: str, server_nonce: str) -> None:
         self._algorithm = MECHANISMS[mechanism]
@@ -107,7 +107,7 @@ class ScramServer:
         self._credential: ScramCredential | None = None
 
     def first(self, message: bytes) -> str:
-        """Takes the client's first message; returns the user's name. SaslError if it is malformed."""
+        """Reads the client's first message; returns the user's name. SaslError if the message is malformed."""
         text = _decoded(message)
         found = _CLIENT_FIRST.fullmatch(text)
         if found is None or found["gs2"].startswith("p="):
@@ -128,7 +128,7 @@ class ScramServer:
         return self._server_first.encode()
 
     def final(self, message: bytes) -> bytes:
-        """Takes the client's final message; returns the server's. SaslError if the proof is wrong."""
+        """Reads the client's final message; returns the server's final message. SaslError if the proof is wrong."""
         credential = self._credential
         found = _CLIENT_FINAL.fullmatch(_decoded(message))
         if found is None or credential is None:
@@ -184,7 +184,7 @@ class ScramClient:
         return f"{without_proof},p={_text(proof)}".encode()
 
     def finished(self, message: bytes) -> None:
-        """Takes the server's final message; SaslError if it does not know the password."""
+        """Checks the server's final message; SaslError if the server does not know the credential."""
         text = _decoded(message)
         if text.startswith("e="):
             raise SaslError(f"the server has refused: {text[2:]}")

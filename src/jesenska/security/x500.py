@@ -21,7 +21,7 @@ _SHORT: Final = {
     "0.9.2342.19200300.100.1.25": "DC",
     "0.9.2342.19200300.100.1.1": "UID",
 }
-#: Tags of DER's kinds of text, with their encodings.
+#: DER's tags of text types, with their encodings.
 _TEXTS: Final = {0x0C: "utf-8", 0x12: "ascii", 0x13: "ascii", 0x14: "latin-1", 0x16: "ascii", 0x1B: "latin-1",
                  0x1C: "utf-32-be", 0x1E: "utf-16-be"}  # fmt: skip
 _ESCAPED: Final = frozenset(',=+<>#;"\\')
