@@ -1,5 +1,5 @@
-"""The configuration of a client's connections: one value made from Kafka's settings, for the client in this package,
-every tool and the pipeline."""
+"""The configuration of a client's connections, made from Kafka's settings. The client in this package, every tool and
+the pipeline use it."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ DEFAULT_CLIENT_ID: Final = "jesenska"
 
 @dataclass(frozen=True, slots=True)
 class ClientConfig:
-    """The configuration of connections. Times that grow with each failure in a row are those of KIP-580 (retries),
-    KIP-144 (connecting again) and KIP-601 (time to connect). Sizes of socket buffers are the system's if they are -1;
-    a negative `connections_max_idle_seconds` keeps connections open; without `metadata_max_idle_seconds` no topic is
-    forgotten; without `security` connections are plain."""
+    """The configuration of connections. Three times grow with each failure in a row: the pause before a retry
+    (KIP-580), the pause before connecting again (KIP-144), and the time allowed for connecting (KIP-601). A socket
+    buffer of size -1 has the operating system's size. A negative `connections_max_idle_seconds` keeps connections
+    open. If `metadata_max_idle_seconds` is None, no topic is forgotten. If `security` is None, connections are neither
+    encrypted nor authenticated."""
 
     client_id: str = DEFAULT_CLIENT_ID
     request_timeout_seconds: float = 30.0
@@ -37,13 +38,13 @@ class ClientConfig:
     security: ClientSecurity | None = None
 
 
-#: The settings for which a table's default is not this package's.
+#: Settings whose default in a table is not used: `ClientConfig` has its own.
 _OWN_DEFAULTS: Final = ("client.id", "send.buffer.bytes", "receive.buffer.bytes")
 
 
 def client_config_of(values: Mapping[str, Any]) -> ClientConfig:
-    """Returns the configuration for values by the names of settings, without security. A setting that is missing or
-    None leaves the default; settings of other things are left out."""
+    """Returns the configuration, without security, for values that are given by the names of settings. A setting that
+    is missing or None keeps the default; settings that do not concern connections are ignored."""
 
     def seconds(name: str) -> float | None:
         milliseconds = values.get(name)
@@ -69,8 +70,8 @@ def client_config_of(values: Mapping[str, Any]) -> ClientConfig:
 
 def client_config(table: Table, texts: Mapping[str, str]) -> ClientConfig:
     """Returns the configuration for these settings of the table, with the table's defaults; InvalidConfigError with
-    one sentence for a value that is not valid. Settings of other tables are left out. An id or a size of a buffer that
-    is not given is `ClientConfig`'s."""
+    one sentence for a value that is not valid. Settings of other tables are ignored. If the client id or a buffer size
+    is not given, the default of `ClientConfig` is used."""
     given: dict[str, Any] = dict(table.parse({name: text for name, text in texts.items() if name in table}))
     defaults: dict[str, Any] = {setting.name: setting.default for setting in table}
     values = {name: value for name, value in defaults.items() if name not in _OWN_DEFAULTS} | given

@@ -44,7 +44,8 @@ Answer = TypeVar("Answer", bound=Message)
 
 logger = logging.getLogger(__name__)
 
-#: Time that attempts to connect to an address fail before a warning is logged, and the time between two such warnings.
+#: Time for which attempts to connect to an address fail before a warning is logged, and time between two such
+#: warnings.
 _QUIET_SECONDS, _TELL_AGAIN_SECONDS = 2.0, 10.0
 
 
@@ -100,17 +101,17 @@ def parse_bootstrap(text: str | Sequence[str]) -> list[tuple[str, int]]:
     return found
 
 
-#: The fields of a controller's answer that may hold the result of each topic.
+#: Fields of a controller's answer that may hold the results of the topics.
 _ANSWERED_IN = ("topics", "responses", "results")
-#: Time for which other brokers are preferred to one that reported a leader that had been replaced.
+#: Time for which a broker that reported a replaced leader is asked only after other brokers.
 _OUTDATED_SECONDS = 5.0
-#: First reliable version of Metadata for leader epochs: brokers before 2.4 may report outdated ones.
+#: First version of Metadata whose leader epochs are reliable: brokers before 2.4 may report outdated ones.
 _RELIABLE_EPOCHS = 9
 
 
 class Cluster:
-    """The cluster, shared by producer, consumer and admin client. Use it on one event loop. `chance` returns numbers
-    from 0 to 1."""
+    """Connects to a cluster; shared by producer, consumer and admin client. Use it on one event loop. `chance` returns
+    random numbers from 0 to 1."""
 
     def __init__(
         self,
@@ -312,8 +313,8 @@ class Cluster:
     async def _ask(
         self, open_one: Callable[[], Awaitable[Channel]], request: Message, response: type[Answer], at_most: int | None
     ) -> tuple[Answer, Channel]:
-        """Returns the answer and the connection that it came from. If the kept connection has broken, asks once more
-        on a new one."""
+        """Sends a request on the connection that `open_one` returns. Returns the answer and that connection. If the
+        kept connection has broken, the request is sent once more on a new one."""
         channel = await open_one()
         try:
             return await channel.request(
@@ -327,9 +328,10 @@ class Cluster:
 
     async def ask_controller(self, request: Message, response: type[Answer], *, at_most: int | None = None) -> Answer:
         """Asks the broker that the metadata names as controller. If that broker is gone, or is not the controller now,
-        looks the controller up and asks again, for as long as a request may take; then the last answer is returned, or
-        the last NetworkException raised. A controller that is lost while it answers may have done the work: then the
-        answer of the next one to the same request is returned (TopicAlreadyExistsError for a topic that was made)."""
+        looks the controller up and asks again, until the request timeout has passed; then the last answer is returned,
+        or the last NetworkException raised. If a controller is lost before its answer arrives, it may have done the
+        work already: then the next controller's answer to the same request is returned (TopicAlreadyExistsError for a
+        topic that was created)."""
         ends = self.clock.monotonic() + self.request_timeout_seconds
         if self.controller_id not in self.nodes:
             await self.refresh([])
@@ -348,20 +350,21 @@ class Cluster:
             await asyncio.sleep(self.retry_pause_seconds(failures))
 
     async def _ask_named_controller(self, request: Message, response: type[Answer], at_most: int | None) -> Answer:
-        """Asks any broker while the metadata name no controller."""
+        """Sends the request to any broker while the metadata names no controller."""
         if self.controller_id in self.nodes:
             return await self.ask_broker(self.controller_id, request, response, at_most=at_most)
         return await self.ask_any(request, response, at_most=at_most)
 
     def _is_only_node_elsewhere(self) -> bool:
-        """True if the only broker answers, at an address that is not the one it tells: waiting mends nothing."""
+        """True if there is only one broker, and it answers at an address that is not the one that it advertises:
+        waiting does not help."""
         return len(self.nodes) == 1 and all(map(self._answers_elsewhere, self.nodes.values()))
 
     # --- metadata ----------------------------------------------------------------------------------------------------
 
     async def refresh(self, topics: Iterable[str] | None, *, create: bool = False) -> dict[str, KafkaError]:
-        """Requests the metadata of these topics (None: all, empty: only the brokers); returns the errors by topic. A
-        topic that does not exist any more is forgotten."""
+        """Requests the metadata of these topics (None: all topics; empty: only the brokers). Returns the errors by
+        topic. A topic that does not exist any more is forgotten."""
         wanted = None if topics is None else list(topics)
         request = MetadataRequest(
             topics=None if wanted is None else [MetadataRequestTopic(name=name) for name in wanted],
@@ -428,8 +431,8 @@ class Cluster:
 
     def _newer(self, answered: PartitionInfo) -> PartitionInfo:
         """Returns the reported partition, or the known one if that has a newer leader epoch: a broker that was cut off
-        reports the leader before (KIP-320). If topics have no ids, a lower epoch may be that of a new topic, so it is
-        accepted."""
+        from the cluster reports the previous leader (KIP-320). If topics have no ids, a lower epoch may belong to a
+        new topic of the same name, so it is accepted."""
         (name, number), topic_id = answered.topic_partition, answered.topic_id
         known_id, partitions = self._newest.get(name, (topic_id, {}))
         if topic_id != known_id or topic_id == NO_UUID:
@@ -481,9 +484,9 @@ class Cluster:
             await asyncio.sleep(self.retry_pause_seconds(attempts))
 
     async def partition_count(self, name: str, *, within_seconds: float, create: bool = False) -> int:
-        """Returns the last reported number of partitions of a topic, even if no broker answers now. If it was never
-        reported, it is requested until a broker answers or the time is over: then the last NetworkException or
-        RequestTimedOutError is raised. A broker's answer is final, as with `topic`."""
+        """Returns the last reported number of partitions of a topic, even if no broker answers now. If the number was
+        never reported, it is requested until a broker answers. After `within_seconds` the last NetworkException or
+        RequestTimedOutError is raised. If a broker answers with an error, that is raised at once, as in `topic`."""
         self._topics_used_at[name] = self.clock.monotonic()
         count = self._partition_counts.get(name)
         if count is not None:
@@ -507,7 +510,7 @@ class Cluster:
             ) from None
 
     def known(self, name: str) -> TopicInfo | None:
-        """Returns the topic as it was last reported."""
+        """Returns the topic as it was last reported; None if it is not known."""
         return self._topics.get(name)
 
     def forget_topic(self, name: str) -> None:
@@ -517,8 +520,8 @@ class Cluster:
     async def leader_of(
         self, topic_partition: TopicPartition, *, create: bool = False, waits: bool = True
     ) -> PartitionInfo:
-        """Returns the partition with its leader. Without a leader it waits for an election up to the request timeout
-        (RequestTimedOutError), or raises LeaderNotAvailableError if it is not to wait."""
+        """Returns the partition with its leader. If there is no leader, waits for an election up to the request
+        timeout (RequestTimedOutError); without `waits`, raises LeaderNotAvailableError at once."""
         deadline = self.clock.monotonic() + self.request_timeout_seconds
         attempts = 0
         while True:
@@ -562,8 +565,8 @@ class Cluster:
 
 
 def _advertised_error(node: Node, error: NetworkException) -> str:
-    """Returns a message that names the advertised address that cannot be reached: the user gave another address, and
-    that one answers."""
+    """Returns a message that names the advertised address, which cannot be reached, though the address that the user
+    gave answers."""
     cause = error.__cause__
     if isinstance(cause, socket.gaierror):
         reason = cause.strerror or "no address"
@@ -587,8 +590,8 @@ def _topic_error(name: str, code: int) -> str:
 
 
 def _is_of_no_controller(answer: Message) -> bool:
-    """True if a broker has refused the request because it is not the controller: the whole request, or everything in
-    it."""
+    """True if a broker has refused the request because it is not the controller: either the whole request, or every
+    item in it."""
     if getattr(answer, "error_code", ErrorCode.NONE) == ErrorCode.NOT_CONTROLLER:
         return True
     codes = [

@@ -12,14 +12,14 @@ from jesenska.wire.messages.k01_fetch import FetchResponseAbortedTransaction
 
 
 class CommittedBatches:
-    """Distinguishes the batches of aborted transactions from others, by the list in the answer."""
+    """Tells the batches of aborted transactions from the others, by the list of aborted transactions in the answer."""
 
     def __init__(self, aborted: Iterable[FetchResponseAbortedTransaction]) -> None:
         self._aborted = sorted(((item.first_offset, item.producer_id) for item in aborted), reverse=True)
         self._open: set[int] = set()
 
     def holds(self, header: BatchHeader) -> bool:
-        """False for a batch of an aborted transaction. The batches must be passed in their order."""
+        """False for a batch of an aborted transaction. Pass the batches in their order."""
         while self._aborted and self._aborted[-1][0] <= header.last_offset:
             self._open.add(self._aborted.pop()[1])
         if header.producer_id not in self._open or not header.is_transactional:
@@ -32,7 +32,7 @@ class CommittedBatches:
 
 
 def without_aborted(data: memoryview, aborted: Sequence[FetchResponseAbortedTransaction]) -> memoryview:
-    """Returns the batches that are not of aborted transactions."""
+    """Returns the batches without those of aborted transactions."""
     if not aborted:
         return data
     committed = CommittedBatches(aborted)

@@ -1,17 +1,18 @@
-"""The consumer by assignment: the caller names the partitions, positions are kept here, records are fetched ahead from
-each leader.
+"""A consumer without a group: the caller names the partitions, the consumer keeps their positions, and fetches records
+ahead from each leader.
 
-One fetch per broker is in flight at a time, over all partitions of that broker whose fetched records have been taken.
-`poll` returns records, `poll_raw` the batches as they arrived (for Arrow columns, for copying): fetched batches are
-decoded only on request. The consumer keeps a fetch session with each broker (client.fetch_session), if the broker
-grants one.
+One fetch per broker is in flight at a time. It asks for all partitions of that broker whose fetched records have been
+returned to the caller. `poll` returns records, `poll_raw` the batches as they arrived (for Arrow columns, for
+copying): batches are decoded only when `poll` returns their records. The consumer keeps a fetch session with each
+broker (client.fetch_session), if the broker grants one.
 
 The loss of a broker does not end the consumer: after errors that may pass it tries again, in each `poll` and between
 them, until the broker answers. Meanwhile a poll returns nothing.
 
-If the consumer has a rack, the leader may name a nearer replica (KIP-392). That replica is asked then. The leader is
-asked again after metadata.max.age.ms, and as soon as the replica answers an error, cannot be reached, or is missing
-from the metadata. An offset that is out of range on the replica may be in the leader's log: the position stays.
+If the consumer has a rack, the leader may name a nearer replica (KIP-392). The consumer then fetches from that
+replica. The leader is asked again after metadata.max.age.ms, and as soon as the replica answers an error, cannot be
+reached, or is missing from the metadata. An offset that is out of range on the replica may be in the leader's log: the
+position stays.
 
 Each request names the leader epoch of the metadata (KIP-320): a broker that does not lead, or not in that epoch,
 refuses it, and then the metadata is requested again. Under a new leader a position is checked before reading goes on
@@ -76,7 +77,8 @@ logger = logging.getLogger(__name__)
 _NAMES_NOT_IDS = 12
 #: Time between two look-ups of a partition that does not exist any more: its topic may be created again.
 _GONE_SECONDS = 5.0
-#: Time that all topics may be missing before that is an error: a broker that has just started does not know them yet.
+#: Time for which all topics may be missing before an error is raised: a broker that has just started does not know
+#: them yet.
 _ALL_GONE_SECONDS = 5.0
 #: Least time that a poll waits for brokers to report the leader of a partition, even if its own timeout is shorter.
 _LOOK_UP_SECONDS = 1.0
@@ -89,11 +91,11 @@ _SESSION_ERRORS = (
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """Batches of one partition from `start_offset` on, as they are in the log: the first may begin before it, the last
-    may be cut.
+    """Batches of one partition from `start_offset` on, as they are in the log: the first batch may begin before
+    `start_offset`, the last may be cut.
 
     `next_offset` is the start of the following fetch; `high_watermark` the end of the committed records;
-    `leader_epoch` that of the last batch."""
+    `leader_epoch` is the epoch of the last batch."""
 
     topic_partition: TopicPartition
     start_offset: int
@@ -105,14 +107,15 @@ class Fetched:
 
 
 class _Led(NamedTuple):
-    """The leader under which a position was found to be in the log."""
+    """The topic and the leader epoch under which a position was last found to be in the log."""
 
     topic_id: UUID
     leader_epoch: int
 
 
 class _Wanted(NamedTuple):
-    """A partition to fetch from a broker. If the position was not checked under this leader, it is checked first."""
+    """A partition to fetch from a broker. If the position was not checked under the present leader, it is checked
+    first."""
 
     position: Position
     led: _Led
@@ -133,9 +136,9 @@ class FetchOptions(TypedDict, total=False):
 
 
 class Consumer:
-    """Reads partitions. `auto_offset_reset` is the rule for a position outside the log: earliest, latest or none
-    (OffsetOutOfRangeError). The class has more than 500 lines, since positions, fetches in flight and fetched records
-    change together: after each await the others may have moved."""
+    """Reads partitions. `auto_offset_reset` says where to continue if a position is outside the log: earliest, latest
+    or none (OffsetOutOfRangeError). The class has more than 500 lines, since positions, fetches in flight and fetched
+    records change together: during an await of one method the other methods may have changed them."""
 
     def __init__(
         self,
@@ -166,9 +169,10 @@ class Consumer:
         self._purpose = f"fetch-{id(self):x}"
         self._positions: dict[TopicPartition, Position] = {}
         self._led: dict[TopicPartition, _Led] = {}
-        #: Time since which the metadata of a partition has been older than its position.
+        #: Time since when the metadata of a partition has had an older leader epoch than the position.
         self._doubted_since: dict[TopicPartition, float] = {}
-        #: Fetched batches that have not been taken yet, in order; a partition that has some is not fetched further.
+        #: Fetched batches that have not been returned to the caller yet, in order. A partition that has some is not
+        #: fetched further.
         self._fetched: dict[TopicPartition, deque[Fetched]] = {}
         self._paused: set[TopicPartition] = set()
         #: Partitions that do not exist any more, and the time when each is looked up again.
@@ -225,7 +229,7 @@ class Consumer:
         return set(self._positions)
 
     def position(self, topic_partition: TopicPartition) -> int:
-        """Returns the offset of the next record that `poll` will return."""
+        """Returns the offset of the next record that `poll` returns."""
         return self._positions[topic_partition].offset
 
     def position_with_epoch(self, topic_partition: TopicPartition) -> Position:
@@ -242,7 +246,7 @@ class Consumer:
         self._fetched.pop(topic_partition, None)
 
     def pause(self, topic_partition: TopicPartition) -> None:
-        """Stops the records of this partition until `resume`."""
+        """Stops fetching and returning records of this partition until `resume`."""
         self._paused.add(topic_partition)
 
     def resume(self, topic_partition: TopicPartition) -> None:
@@ -252,8 +256,8 @@ class Consumer:
 
     async def poll(self, timeout_seconds: float, max_records: int | None = None) -> dict[TopicPartition, list[Record]]:
         """Returns up to `max_records` records (`max_poll_records` by default), by partition; empty if none arrived in
-        time. Control records are left out. Records that cannot be read raise their error when no others are left to
-        return, and again until the position is moved past them."""
+        time. Control records are left out. If records cannot be read, their error is raised when no other records are
+        left to return, and in each later call until the position is moved past them."""
         result: dict[TopicPartition, list[Record]] = {}
         left = self.max_poll_records if max_records is None else max_records
         taken = await self._take(timeout_seconds)
@@ -392,7 +396,7 @@ class Consumer:
         elif not waits:
             self._lookups_failed = 0
         if unled:
-            # Other partitions may be read meanwhile: their polls are not to look these up each time.
+            # Other partitions may be readable meanwhile: their polls should not look these partitions up each time.
             until = self.cluster.clock.monotonic() + self.cluster.retry_pause_seconds(self._lookups_failed)
             self._unled_until.update(dict.fromkeys(unled, until))
         for broker_id, items in wanted.items():
@@ -403,7 +407,7 @@ class Consumer:
 
     def _was_replaced(self, key: TopicPartition, position: Position, led: _Led) -> bool:
         """True if the metadata has an older leader than the one whose records were read. It is True for the request
-        timeout at most: the topic may have been created again before it was read here, and then epochs begin again."""
+        timeout at most: the topic may have been deleted and created again, and then its epochs begin again."""
         newest = max(position.leader_epoch, self._led.get(key, led).leader_epoch)
         if not 0 <= led.leader_epoch < newest or self._is_of_a_topic_before(key, led):
             self._doubted_since.pop(key, None)
@@ -432,9 +436,9 @@ class Consumer:
         return info.leader
 
     async def _leader_of(self, key: TopicPartition) -> PartitionInfo | None:
-        """Returns the partition with its leader. None for a missing partition while there are others to read: it is
-        looked up again after a while. If all partitions are missing, LeaderNotAvailableError at first, and
-        UnknownTopicOrPartitionError if they do not come back."""
+        """Returns the partition with its leader. None for a missing partition while other partitions can be read: the
+        missing one is looked up again after a while. If all partitions are missing, LeaderNotAvailableError at first,
+        and UnknownTopicOrPartitionError if they do not come back."""
         now = self.cluster.clock.monotonic()
         if now < self._gone_until.get(key, now) and len(self._gone_until) < len(self._positions):
             return None
@@ -490,8 +494,8 @@ class Consumer:
             self._arrived.set()
 
     async def _fetch_once(self, broker_id: int, wanted: dict[TopicPartition, _Wanted]) -> None:
-        """Checks the positions that are unchecked, fetches the rest, and raises the first error of either; errors that
-        do not pass are raised before others."""
+        """Checks the unchecked positions, then fetches the partitions. Raises the first error; an error that a retry
+        cannot solve is raised before others."""
         failures: list[KafkaError] = []
         checked = await self._check(broker_id, wanted, failures)
         if checked:
@@ -510,14 +514,14 @@ class Consumer:
                 session.failed()
                 raise
         if failures:
-            # Errors that do not pass are raised before others.
+            # An error that a retry cannot solve is raised before others.
             raise min(failures, key=lambda error: error.retriable)
 
     async def _check(
         self, broker_id: int, wanted: dict[TopicPartition, _Wanted], failures: list[KafkaError]
     ) -> dict[TopicPartition, _Wanted]:
-        """Returns the partitions whose log on the broker is the log that was read, as far as the broker can report it;
-        the positions of the others are moved."""
+        """Checks the positions. Returns the partitions whose log on the broker is the log that was read before, as far
+        as the broker can report it; the positions of the other partitions are moved."""
         unchecked = {key: (item.position, item.led.leader_epoch) for key, item in wanted.items() if not item.is_checked}
         found = None
         if unchecked:
@@ -547,8 +551,8 @@ class Consumer:
         return checked
 
     async def _leave(self, key: TopicPartition, wanted: _Wanted, end: Position | None) -> None:
-        """Moves a position that was reached in a different log: to the offset where the logs diverge, or, if that is
-        not known, to the offset of auto.offset.reset."""
+        """Moves a position that was reached in a log that has changed since: to the offset where the logs diverge, or,
+        if that offset is not known, to the offset of auto.offset.reset."""
         position = wanted.position
         if self._positions.get(key) != position:
             return
@@ -688,7 +692,7 @@ class Consumer:
         return None if position is None else position.offset
 
     async def _reset(self, key: TopicPartition, offset: int) -> bool:
-        """Moves a position that is not in the log, unless it was moved meanwhile. True if it was moved here."""
+        """Moves a position that is not in the log. True if this call moved it; False if it was moved meanwhile."""
         position = self._positions.get(key)
         if position is None or position.offset != offset:
             return False

@@ -15,8 +15,8 @@ _ONE_KEY_PER_REQUEST = 3
 
 
 async def find_coordinator(cluster: Cluster, key: str, key_type: int = GROUP) -> int:
-    """Returns the broker that coordinates a group or a transactional id; if there is none yet, waits up to the request
-    timeout."""
+    """Returns the id of the broker that coordinates a group or a transactional id. If there is no coordinator yet,
+    waits up to the request timeout."""
     deadline = cluster.clock.monotonic() + cluster.request_timeout_seconds
     attempts = 0
     while True:

@@ -55,7 +55,7 @@ class FetchSessionHandler:
         self._sent: dict[TopicPartition, Asked] = {}
 
     def plan(self, wanted: Mapping[TopicPartition, Asked]) -> FetchPlan:
-        """Returns the next request, for these partitions. The caller then calls `answered` or `failed`."""
+        """Returns the next request for these partitions. The caller then calls `answered` or `failed`."""
         sent, self._sent = self._sent, dict(wanted)
         if self._epoch == _FIRST_EPOCH:
             return FetchPlan(self._session_id, _FIRST_EPOCH, dict(wanted), [])
@@ -63,7 +63,7 @@ class FetchSessionHandler:
         return FetchPlan(self._session_id, self._epoch, moved, [key for key in sent if key not in wanted])
 
     def answered(self, session_id: int) -> None:
-        """Notes an answer without an error, with this session id."""
+        """Records that the broker has answered without an error, with this session id."""
         self._session_id = session_id
         if session_id == _NO_SESSION:
             self._epoch = _FIRST_EPOCH
@@ -71,5 +71,5 @@ class FetchSessionHandler:
             self._epoch = 1 if self._epoch == _EPOCH_MAX else self._epoch + 1
 
     def failed(self) -> None:
-        """Notes an error, or a missing answer."""
+        """Records that the broker has answered an error, or nothing."""
         self._epoch = _FIRST_EPOCH

@@ -1,12 +1,14 @@
-"""A consumer in a group: shares partitions with the other members (client.membership), reads them, commits.
+"""A consumer in a group: it shares the partitions with the other members (client.membership), reads its partitions,
+and commits offsets.
 
-`poll` drives it: it joins if that is due, then returns records of this member's partitions. Heartbeats run as a task
-meanwhile, so a slow consumer is not taken for dead, but a member that does not poll for `max_poll_interval_seconds`
-leaves: other members read again from its last commit, its own commits are refused, and its next `poll` joins again.
+The caller must call `poll` regularly: it joins the group if that is due, and then returns records of this member's
+partitions. Heartbeats run as a task meanwhile, so a slow consumer does not count as dead. But a member that does not
+poll for `max_poll_interval_seconds` leaves the group. Then other members read again from its last commit, its own
+commits are refused, and its next `poll` joins again.
 
 With an eager protocol (range, roundrobin, sticky) a member commits and gives up everything before it joins again; with
-cooperative-sticky it keeps its partitions, gives up those that the answer does not name, and joins once more so that
-others get them.
+cooperative-sticky it keeps its partitions while it joins, gives up those that the new assignment does not name, and
+joins once more so that other members get them.
 
 Left out: the new group protocol (KIP-848); the public API comes later.
 """
@@ -93,29 +95,29 @@ class GroupConsumer:
 
     @property
     def member_id(self) -> str:
-        """The id that the coordinator has given this member; empty while it has none."""
+        """Returns the id that the coordinator has given this member; empty while it has none."""
         return self._membership.member_id
 
     @property
     def generation(self) -> int:
-        """The generation of the group that this member is in; -1 if it is in none."""
+        """Returns the generation of the group that this member is in; -1 if it is in none."""
         return self._membership.generation
 
     def assignment(self) -> set[TopicPartition]:
         return set(self._owned)
 
     def group_metadata(self) -> GroupMetadata:
-        """Returns the membership in which records were read, for offsets that a transaction commits. It is kept after
-        the group has lost this member, until the next poll joins again: without a member id the coordinator would
-        accept the offsets, even if another member had the partitions by then."""
+        """Returns the membership in which the last records were read. A transaction that commits offsets needs it. It
+        is kept after the group has removed this member, until the next poll joins again: a commit without a member id
+        would be accepted by the coordinator, even if another member had the partitions by then."""
         return self._membership.metadata
 
     def position(self, topic_partition: TopicPartition) -> int:
         return self._consumer.position(topic_partition)
 
     def seek(self, topic_partition: TopicPartition, offset: int | Position) -> None:
-        """Sets the next record that is read of one of this member's partitions, and so the offset that a commit
-        without offsets commits."""
+        """Sets the next record that is read of one of this member's partitions. A commit without offsets then commits
+        this offset."""
         self._consumer.seek(topic_partition, offset)
 
     def subscribe(self, topics: Collection[str]) -> None:
@@ -144,8 +146,8 @@ class GroupConsumer:
             self._membership.poll_ends()
 
     async def _be_member(self, timeout_seconds: float) -> float | None:
-        """Joins and commits if that is due; returns the time that is left for reading, None if there is nothing to
-        read."""
+        """Joins and commits if that is due. Returns the time in seconds that is left for reading; None if there is
+        nothing to read."""
         if self._membership.fatal is not None:
             raise self._membership.fatal
         deadline = self.cluster.clock.monotonic() + timeout_seconds
@@ -180,8 +182,8 @@ class GroupConsumer:
             self._failures = 0
             await self._take(assignment)
         except KafkaError as error:
-            # Also if the member was accepted and only the offsets could not be read: it joins again instead of having
-            # no partitions.
+            # This also holds if the member was accepted and only the offsets could not be read: it joins again, since
+            # otherwise it would have no partitions.
             self._membership.is_join_due = True
             if not error.retriable and error.code not in JOIN_AGAIN:
                 raise
@@ -236,9 +238,8 @@ class GroupConsumer:
         return {key: position.offset for key, position in (await self.committed_positions(keys)).items()}
 
     async def committed_positions(self, keys: Collection[TopicPartition]) -> dict[TopicPartition, Position]:
-        """Returns the committed offsets with their leader epochs. A consumer of committed records waits until no
-        transaction that is being ended holds offsets of the partitions (KIP-447), if the coordinator supports that
-        (from 2.5 on)."""
+        """Returns the committed offsets with their leader epochs. A read_committed consumer waits while a transaction
+        that is ending holds offsets of the partitions (KIP-447), if the coordinator supports that (from 2.5 on)."""
         return await persistently(
             self.cluster, (ErrorCode.UNSTABLE_OFFSET_COMMIT,), lambda: self._committed_positions(keys)
         )
@@ -273,9 +274,9 @@ class GroupConsumer:
 
     async def commit(self, offsets: Mapping[TopicPartition, int | Position] | None = None) -> None:
         """Commits these offsets, or the positions of all partitions of this member. Raises the coordinator's errors,
-        and UnknownMemberIdError if the group has gone on without this member: others commit the offsets of its
-        partitions. An offset that equals this member's position is committed with the leader epoch of the last record
-        that was read."""
+        and UnknownMemberIdError if the group has removed this member, since other members have its partitions then. An
+        offset that equals this member's position is committed with the leader epoch of the last record that was
+        read."""
         held = {key: self._consumer.position_with_epoch(key) for key in self._owned & self._consumer.assignment()}
         wanted = (
             held if offsets is None else {key: _with_epoch(offset, held.get(key)) for key, offset in offsets.items()}
@@ -312,7 +313,7 @@ class GroupConsumer:
                 self._membership.require(item.error_code)
 
     async def _commit_quietly(self) -> None:
-        """Commits and ignores errors: after a failure the next commit or the next owner goes on from an older
+        """Commits and ignores errors: if the commit fails, the next owner of the partitions starts from an older
         offset."""
         with suppress(KafkaError):
             await self.commit()

@@ -1,4 +1,4 @@
-"""The partition of a record, chosen as Kafka's Java client does: murmur2 of the key, made positive, modulo the number
+"""Chooses the partition of a record as Kafka's Java client does: murmur2 of the key, made positive, modulo the number
 of partitions. Records without a key stay with one partition until its batch is full, then move to another at random
 (KIP-480)."""
 

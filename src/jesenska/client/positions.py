@@ -6,7 +6,7 @@ in its log: an end below the offset means that the log was truncated. A leader t
 different log. Brokers before 2.3 (OffsetForLeaderEpoch below version 3) are not asked, since they answer only other
 brokers.
 
-Left out: the move of the position after the check (client.consumer).
+Not here: moving the position after the check (client.consumer does that).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Position(NamedTuple):
 
 class LogTruncationError(OffsetOutOfRangeError):
     """The records up to `position` were read and then truncated from the log, and auto.offset.reset is none.
-    `diverges_at` is the position where the logs diverge, None if the leader does not know it."""
+    `diverges_at` is the position where the logs diverge; None if the leader does not know that position."""
 
     def __init__(self, topic_partition: TopicPartition, position: Position, diverges_at: Position | None) -> None:
         where = (
@@ -56,8 +56,9 @@ class LogTruncationError(OffsetOutOfRangeError):
 
 
 class EpochEnds(NamedTuple):
-    """The ends of epochs, by partition: the largest epoch of the leader that is not above the requested one, and the
-    offset after it; None if there is no such epoch. `errors` are the errors of the other partitions."""
+    """The result of `epoch_ends`, by partition. `ends` has the largest leader epoch of the leader's log that is not
+    above the requested one, with the offset after the epoch's last record; None if there is no such epoch. `errors`
+    are the errors of the other partitions."""
 
     ends: dict[TopicPartition, Position | None]
     errors: dict[TopicPartition, KafkaError]
@@ -66,8 +67,8 @@ class EpochEnds(NamedTuple):
 async def epoch_ends(
     channel: Channel, positions: Mapping[TopicPartition, tuple[Position, int]], timeout_seconds: float
 ) -> EpochEnds | None:
-    """Asks a leader for the ends of the positions' epochs. Each position comes with the leader epoch in which the
-    broker leads. None if the broker does not answer consumers."""
+    """Asks a leader for the ends of the epochs of these positions. Each position is given with the leader epoch in
+    which the broker leads. None if the broker is too old to answer consumers."""
     try:
         if channel.version_for(OffsetForLeaderEpochRequest) < _ANSWERS_CONSUMERS:
             return None

@@ -1,15 +1,15 @@
-"""The producer: records gather into a batch for each partition and leave when the batch is full or `linger` has
-passed.
+"""The producer: it gathers records into one batch for each partition, and sends a batch when it is full or `linger`
+has passed.
 
     send() -> batch in the making -> queue of the partition -> one request per leader, at most one batch of a partition
     in flight -> answer
 
-One batch of a partition is in flight at a time, so retries keep the order. An idempotent producer (the default)
-numbers its batches when they first leave; a batch that is sent again keeps its numbers, so the broker recognises it
-and answers with the offsets of the first copy. A batch that cannot be delivered within `delivery_timeout`, or by
-`retries` further attempts, fails. A batch that is too large for its topic is split until its records go one by one.
-After such a failure, or when the broker has lost the producer's state, a new producer id is taken, because the broker
-would refuse the numbers that follow.
+One batch of a partition is in flight at a time, so retries keep the order. An idempotent producer (the default) gives
+its batches sequence numbers when they are first sent; a batch that is sent again keeps its numbers, so the broker
+recognises it and answers with the offsets of the first copy. A batch that cannot be delivered within
+`delivery_timeout`, or by `retries` further attempts, fails. A batch that is too large for its topic is split until its
+records go one by one. After such a failure, or when the broker has lost the producer's state, the producer gets a new
+producer id, because the broker would refuse the following sequence numbers.
 
 `send_batch` takes a finished batch (from Arrow columns, for example): no Python object per record.
 
@@ -92,8 +92,8 @@ _LEADER_MAY_BE_GONE = (ErrorCode.NETWORK_EXCEPTION, ErrorCode.REQUEST_TIMED_OUT)
 
 
 class RecordMetadata(NamedTuple):
-    """The place of a record: `offset` is -1 with acks=0; `timestamp_ms` is the broker's under log append time,
-    otherwise -1."""
+    """Says where a record was written: `offset` is -1 with acks=0; `timestamp_ms` is the broker's time if the topic
+    has log append time, otherwise -1."""
 
     topic: str
     partition: int
@@ -102,7 +102,7 @@ class RecordMetadata(NamedTuple):
 
 
 class _Batch:
-    """A batch from its first record to its answer."""
+    """A batch, from its first record until it is answered."""
 
     __slots__ = (
         "closed",
@@ -126,7 +126,7 @@ class _Batch:
         self.numbered = False  # it has its final numbers: it may have reached the broker, so it must not change
         self.producer: tuple[int, int] | None = None  # id and epoch that the batch was numbered with
         self.record_count = 0
-        #: Each record's future, and its place in the batch; empty if the batch was handed over whole.
+        #: The future of each record, and the record's index in the batch; empty if the caller passed a finished batch.
         self.records: list[tuple[asyncio.Future[RecordMetadata], int]] = []
         self.size_bytes = 0
         self.retries = 0
@@ -146,7 +146,7 @@ class _PartitionQueue:
 
 
 def _check_acks(acks: int, is_idempotent: bool, transactions: Transactions | None) -> None:
-    """Raises InvalidRequestError if there are fewer acknowledgements than idempotence needs."""
+    """Raises InvalidRequestError if `acks` is too low for idempotence or transactions."""
     if transactions is not None and not is_idempotent:
         raise InvalidRequestError("Transactions need idempotence and acks=all: leave enable.idempotence and acks out.")
     if is_idempotent and acks != -1:
@@ -160,7 +160,8 @@ class Producer:
     all of them.
 
     acks is 0, 1 or -1 (all); idempotence needs -1. The class has more than 500 lines, since batches, the buffer's room
-    and the sequence numbers of a partition change together: each await may find the others moved."""
+    and the sequence numbers of a partition change together: during an await of one method other methods may have
+    changed them."""
 
     def __init__(
         self,
@@ -204,7 +205,7 @@ class Producer:
         #: Time that a record waits for the first metadata of its topic and for room in the buffer, together.
         self.max_block_seconds = max_block_seconds
         self.retries = retries
-        #: True: keys do not affect the choice of a record's partition.
+        #: True if keys do not affect the choice of a record's partition.
         self.ignore_keys = ignore_keys
         self._create_topics = create_topics
         self._random = random_source or system_random()
@@ -220,7 +221,7 @@ class Producer:
 
     @property
     def producer_id(self) -> int:
-        """The id in use, -1 before the first batch is sent or without idempotence."""
+        """Returns the id in use, -1 before the first batch is sent or without idempotence."""
         return -1 if self._producer is None else self._producer[0]
 
     async def __aenter__(self) -> Producer:
@@ -251,7 +252,7 @@ class Producer:
         self, offsets: Mapping[TopicPartition, Position], group: GroupMetadata, metadata: str = ""
     ) -> None:
         """Commits the positions for the group together with the transaction, and not without it. `metadata` is kept
-        with each."""
+        with each offset."""
         await self._transactions().send_offsets(offsets, group, metadata)
 
     async def commit_transaction(self) -> None:
@@ -289,9 +290,9 @@ class Producer:
         headers: Sequence[tuple[str, bytes | None]] = (),
         timestamp_ms: int | None = None,
     ) -> asyncio.Future[RecordMetadata]:
-        """Hands over a record. Waits only for the first metadata of its topic, since a broker may not answer yet, and
-        for room in the buffer: at most `max_block_seconds`, then NetworkException or RequestTimedOutError is raised.
-        The future holds the record's place, or the error."""
+        """Adds a record to the batch of its partition. Waits only until the metadata of its topic is known and the
+        buffer has room. After `max_block_seconds` of waiting NetworkException or RequestTimedOutError is raised. The
+        returned future holds the partition and offset of the record, or the error."""
         if self.transactions is not None:
             self.transactions.require_open()
         until = self.cluster.clock.monotonic() + self.max_block_seconds
@@ -338,8 +339,8 @@ class Producer:
     async def send_batch(
         self, topic: str, partition: int, encoded: bytearray, record_count: int | None = None
     ) -> asyncio.Future[tuple[int, int]]:
-        """Hands over a finished batch without producer fields; the future holds (base offset, append time). Waits for
-        room in the buffer as `send` does."""
+        """Sends a finished batch, which has no producer fields yet. The returned future holds (base offset, append
+        time). Waits for room in the buffer as `send` does."""
         if self.transactions is not None:
             self.transactions.require_open()
         await self._make_room(len(encoded), self.cluster.clock.monotonic() + self.max_block_seconds)
@@ -415,7 +416,7 @@ class Producer:
         self._wake_waiting()
 
     def _wake_waiting(self) -> None:
-        """Wakes the callers that wait for room."""
+        """Wakes the callers that wait for room in the buffer."""
         while self._room:
             waiting = self._room.popleft()
             if not waiting.done():
@@ -453,8 +454,8 @@ class Producer:
         task.add_done_callback(lambda done: self._tasks.pop(done, None))
 
     async def _send_by_leader(self, queues: list[_PartitionQueue]) -> None:
-        """Finds each partition's leader and sends the first batch of each, one request per leader and
-        `max_request_size`."""
+        """Finds the leader of each partition and sends the first batch of each partition: one request per leader, or
+        several if they would exceed `max_request_size`."""
         by_leader: dict[int, list[_PartitionQueue]] = {}
         if self.transactions is not None:
             queues = await self._in_transaction(self.transactions, queues)
@@ -489,7 +490,7 @@ class Producer:
                 transactions.doom(error)
                 failure = error
             else:
-                # The transaction may have been doomed meanwhile.
+                # The transaction may have become unable to commit meanwhile.
                 failure = transactions.why_not_sent()
         if failure is None:
             self._producer = transactions.producer
@@ -510,8 +511,8 @@ class Producer:
             self._producer = (answer.producer_id, answer.producer_epoch)
 
     def _finished(self, queue: _PartitionQueue) -> bytearray:
-        """Returns the first batch of the partition, encoded and numbered once: a batch that may have reached the
-        broker keeps its numbers."""
+        """Returns the first batch of the partition, encoded and numbered. Both happen once: a batch that may have
+        reached the broker keeps its numbers."""
         batch = queue.queue[0]
         if batch.numbered:
             assert batch.encoded is not None
@@ -640,8 +641,8 @@ class Producer:
             self._mark_ready(queue)
             return
         if self.idempotent and batch.producer is not None and batch.producer == self._producer:
-            # The batches after it would leave a gap in the numbers, or the broker does not know them: continue with a
-            # new id.
+            # The following batches would leave a gap in the sequence numbers, or the broker does not know them: the
+            # producer continues with a new id.
             self._producer = None
         if isinstance(error, OutOfOrderSequenceNumberError):
             error = OutOfOrderSequenceNumberError(f"{error} The batch may or may not have been written.")
@@ -725,7 +726,8 @@ class Producer:
 
 
 def _tell_records(topic_partition: TopicPartition, batch: _Batch, of_batch: asyncio.Future[tuple[int, int]]) -> None:
-    """Sets the futures of an answered batch's records: each holds the record's place, or the error."""
+    """Sets the futures of an answered batch's records: each gets the partition and offset of its record, or the
+    error."""
     error = None if of_batch.cancelled() else of_batch.exception()
     for future, place in batch.records:
         if future.done():

@@ -1,4 +1,4 @@
-"""Fetches from single replicas: from a broker that has partitions, as leader or as follower.
+"""Fetches from one replica of a partition, whether its broker is the leader or a follower.
 
 A consumer gets committed records from the leader. A follower returns them to a debugging consumer (replica id -2), and
 from 2.4 on (Fetch 11) to every consumer; a follower learns the high watermark a little later than the leader. The
@@ -21,8 +21,8 @@ _NAMES_NOT_IDS = 12
 
 @dataclass(frozen=True, slots=True)
 class FetchedReplica:
-    """Batches of one replica from an offset on; the last may be cut. With an error there are no batches, and the high
-    watermark is -1."""
+    """Batches of one replica from an offset on; the last batch may be cut. If there is an error, there are no batches,
+    and the high watermark is -1."""
 
     error: KafkaError | None
     high_watermark: int
@@ -38,9 +38,9 @@ async def fetch_replicas(
     max_partition_bytes: int,
     purpose: str,
 ) -> dict[TopicPartition, FetchedReplica]:
-    """Returns a broker's batches of partitions from these offsets on; waits up to `max_wait_ms` for new ones. The
-    first partition gets a whole batch even if it is larger than the limit. KafkaError if the broker as a whole does
-    not answer."""
+    """Returns the batches that one broker has of these partitions from the given offsets on; waits up to `max_wait_ms`
+    for new batches. The first partition gets a whole batch even if it is larger than the limit. KafkaError if the
+    broker as a whole does not answer."""
     topics: dict[str, FetchRequestTopic] = {}
     for key, offset in offsets.items():
         topic = topics.setdefault(key.topic, FetchRequestTopic(topic=key.topic))

@@ -13,8 +13,8 @@ T = TypeVar("T")
 
 
 async def persistently(cluster: Cluster, passing: Collection[int], attempt: Callable[[], Awaitable[T]]) -> T:
-    """Returns the result of an attempt. An attempt that fails with one of the `passing` codes is repeated, after the
-    cluster's pauses, up to the request timeout; then its error is raised."""
+    """Calls `attempt` and returns its result. If it fails with one of the `passing` codes, it is called again after
+    the cluster's pause, until the request timeout has passed; then the error is raised."""
     deadline = cluster.clock.monotonic() + cluster.request_timeout_seconds
     failures = 0
     while True:

@@ -58,7 +58,7 @@ from jesenska.wire.messages.k28_txn_offset_commit import (
 Answer = TypeVar("Answer", bound=Message)
 
 _FEATURE = "transaction.version"
-#: Highest versions for clients: those above are for brokers, or for clusters with transaction.version 2.
+#: Highest versions that clients use: higher ones are for brokers, or for clusters with transaction.version 2.
 _ADD_PARTITIONS_OF_CLIENTS = 3
 _LAST_OF_VERSION_1 = 4
 _LAST_PRODUCE_OF_VERSION_1 = 11
@@ -80,7 +80,7 @@ _FINAL = (
     ErrorCode.INVALID_TRANSACTION_TIMEOUT,
     ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
 )
-#: Pause while the coordinator ends the transaction before.
+#: Pause before the next attempt while the coordinator is still ending the previous transaction.
 _CONCURRENT_PAUSE_SECONDS = 0.02
 
 
@@ -94,8 +94,8 @@ class TransactionState(Enum):
 
 
 class GroupMetadata(NamedTuple):
-    """The member that commits offsets of a group: a member that has been replaced is refused (KIP-447). Without a
-    member id the coordinator accepts offsets from anyone."""
+    """Names the member that commits offsets of a group, so that the coordinator can refuse a member that has been
+    replaced (KIP-447). Without a member id the coordinator accepts offsets from anyone."""
 
     group_id: str
     generation: int = -1
@@ -112,7 +112,7 @@ class Transactions:
         self.state = TransactionState.UNINITIALIZED
         #: Id and epoch that batches are numbered with.
         self.producer: tuple[int, int] | None = None
-        #: The cluster has transaction.version 2.
+        #: True if the cluster has transaction.version 2.
         self.is_version_2 = False
         self._cluster = cluster
         self._timeout_seconds = timeout_seconds
@@ -130,15 +130,16 @@ class Transactions:
     def joined(
         cls, cluster: Cluster, transactional_id: str, producer: tuple[int, int], *, is_version_2: bool
     ) -> Transactions:
-        """Returns the open transaction of another producer, and only that producer ends it. Records may be added to
-        it, for partitions that no other part of that producer writes to."""
+        """Returns the open transaction of another producer, as an object that can add records to it. Only that
+        producer ends the transaction. Records may be added only to partitions that no other part of that producer
+        writes to."""
         made = cls(cluster, transactional_id, 0.0)
         made.producer, made.is_version_2, made.state = producer, is_version_2, TransactionState.OPEN
         made._is_guest = True
         return made
 
     def note_written(self) -> None:
-        """Notes that others have written in this transaction, so that it has something to end."""
+        """Records that others have written in this transaction, so that it is not empty when it ends."""
         self._has_something = True
 
     # --- what may be done --------------------------------------------------------------------------------------------
@@ -167,7 +168,8 @@ class Transactions:
         return None
 
     def doom(self, error: KafkaError) -> None:
-        """Notes that a record was not written, or may not have been: the transaction can only be aborted."""
+        """Records that a record was not written, or may not have been: from now on the transaction can only be
+        aborted."""
         self._needs_epoch = True
         if self.state is TransactionState.OPEN or (self.state is TransactionState.ENDING and not self._aborts):
             self.state, self._error = TransactionState.DOOMED, error
@@ -178,7 +180,8 @@ class Transactions:
 
     @property
     def produce_version(self) -> int:
-        """The highest version of Produce; from 12 on Produce adds partitions to the transaction."""
+        """Returns the highest version of Produce to be used; from version 12 on Produce itself adds partitions to the
+        transaction."""
         return _PRODUCE_OF_VERSION_2 if self.is_version_2 else _LAST_PRODUCE_OF_VERSION_1
 
     # --- one transaction ---------------------------------------------------------------------------------------------
@@ -251,7 +254,7 @@ class Transactions:
         self, offsets: Mapping[TopicPartition, Position], group: GroupMetadata, metadata: str = ""
     ) -> None:
         """Adds the group's offsets to the transaction: they apply when it is committed, and not before. `metadata` is
-        kept with each."""
+        kept with each offset."""
         self.require_open()
         if not offsets:
             return
@@ -307,8 +310,8 @@ class Transactions:
         self._judge(next(failed, ErrorCode.NONE), f"takes no offsets of group {group.group_id}")
 
     async def end(self, committed: bool, flush: Callable[[], Awaitable[None]]) -> None:
-        """Commits or aborts. `flush` waits until everything that was sent is answered; on an abort, records that were
-        not sent yet are not sent. If the coordinator does not answer (NetworkException, RequestTimedOutError), it is
+        """Commits or aborts. `flush` waits until everything that was sent is answered. On an abort, records that are
+        not sent yet are dropped. If the coordinator does not answer (NetworkException, RequestTimedOutError), it is
         not known whether the transaction has ended: the same call may be made again."""
         if self._is_guest:
             raise InvalidTxnStateError(f"The transaction of {self.transactional_id} is ended where it was begun.")
@@ -342,7 +345,8 @@ class Transactions:
         self.state, self._aborts = TransactionState.READY, False
 
     def _is_doomed(self) -> bool:
-        """True if the transaction is doomed now; a call, because the state may have changed during an await."""
+        """True if the transaction is doomed now. This is a method, because the state may have changed during an
+        await."""
         return self.state is TransactionState.DOOMED
 
     # --- the coordinators --------------------------------------------------------------------------------------------
@@ -393,8 +397,8 @@ class Transactions:
         channel_of: Callable[[], Awaitable[Channel]],
         forget: Callable[[], None],
     ) -> Answer:
-        """Returns the coordinator's answer. Asks again while the coordinator is being found, loads, or ends the
-        transaction before, for up to twice the cluster's `request_timeout_seconds`."""
+        """Returns the coordinator's answer. Asks again, for up to twice the cluster's `request_timeout_seconds`, while
+        the coordinator is being found, is loading, or is ending the previous transaction."""
         cluster = self._cluster
         deadline = cluster.clock.monotonic() + 2 * cluster.request_timeout_seconds
         attempts = 0

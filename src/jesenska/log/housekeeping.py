@@ -7,8 +7,8 @@ producers, removal of files whose delay is over. Work that waits for the disk ru
     5 min           retention; earlier for a log that had queued appends at its turn
     10 min          producers that have long been silent
 
-These are the defaults (`DirectorySettings`). With thousands of partitions each job is cut into pieces, and the owner
-has other work between them.
+These intervals are the defaults (`DirectorySettings`). With thousands of partitions each job is cut into pieces, so
+that the thread that owns the logs can do other work between two pieces.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ _LOGS_RETAINED_AT_ONCE = 20
 
 
 class Housekeeping:
-    """The jobs on the logs in `directories`; `logs` always has all present logs. `elapsed_ms` returns, for the
-    `now_ms` of a call, the time that measures intervals and delays."""
+    """Runs the jobs on the logs in `directories`; `logs` always has all present logs. Intervals and delays are not
+    measured by the wall clock: `elapsed_ms` gets the `now_ms` of a call and returns the time that measures them."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Housekeeping:
         self._retention_waits: set[TopicPartition] = set()
 
     def tick_in_steps(self, now_ms: int) -> Iterator[None]:
-        """Does all due jobs, a piece at each step. To be called about once a second."""
+        """Does all due jobs, one piece of a job at each step. Call this about once a second."""
         settings, elapsed_ms = self._settings, self._elapsed_ms(now_ms)
         for logs in self._pieces(_LOGS_AT_ONCE):
             for log in logs:
@@ -99,7 +99,7 @@ class Housekeeping:
         self._doomed.remove_due(self._elapsed_ms(now_ms))
 
     def _pieces(self, size: int, only: Collection[TopicPartition] | None = None) -> Iterator[list[PartitionLog]]:
-        """Yields the logs, `size` at a time, without those that are deleted meanwhile."""
+        """Yields the logs, `size` at a time. A log that is deleted meanwhile is left out."""
         every = list(self._logs if only is None else only)
         for start in range(0, len(every), size):
             yield [self._logs[key] for key in every[start : start + size] if key in self._logs]
@@ -116,8 +116,8 @@ class Housekeeping:
         self._retain(list(self._logs.values()), now_ms)
 
     def _retain(self, logs: Sequence[PartitionLog], now_ms: int) -> None:
-        """Applies retention. Times of segments that have not been read since the start are first read in the
-        background."""
+        """Applies retention. If the timestamps of some segments have not been read since the start, they are first
+        read in the background."""
         unknown = [segment for log in logs for segment in segments_of_unknown_time(log)]
         if not unknown:
             self._delete_old_segments(logs, now_ms)
@@ -143,8 +143,8 @@ class Housekeeping:
         self._background.submit(read, known)
 
     def _delete_old_segments(self, logs: Sequence[PartitionLog], now_ms: int) -> None:
-        """Writes the future log start offsets to the disk before any file is renamed. A full disk does not stop
-        retention from making room."""
+        """Deletes the old segments of these logs. The future log start offsets are on the disk before any file is
+        renamed. A full disk does not stop retention from making room."""
         for directory in self._directories:
             starts: dict[TopicPartition, int] = {}
             for log in logs:

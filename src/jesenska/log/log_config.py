@@ -1,5 +1,5 @@
 """The settings of a topic that a partition's log needs: plain values in bytes and milliseconds, with Kafka's defaults.
-A log takes a new one at any time; it applies from the next append, roll or retention check."""
+A log can get new settings at any time; they apply from the next append, roll or retention check."""
 
 from __future__ import annotations
 

@@ -14,18 +14,20 @@
 
 jesenska adds no sub-directories of its own: Apache Kafka refuses to start with a sub-directory that it does not know.
 
-Start: lock, check and write meta.properties, load each partition (partition_loading). Run: `tick` is called about once
-a second (housekeeping); each directory writes its checkpoints (log_directory). Truncate: many followers' logs are
-truncated together, and none takes appends before its lower recovery point is on the disk. Stop: every log is synced
-and closed, checkpoints are written, then the marker, then the lock is released.
+Start: the directories are locked, meta.properties is checked and written, each partition is loaded
+(partition_loading). Run: `tick` is called about once a second (housekeeping); each directory writes its checkpoints
+(log_directory). Truncate: many followers' logs are truncated together, and none accepts appends before its lower
+recovery point is on the disk. Stop: every log is synced and closed, checkpoints are written, then the marker, then the
+lock is released.
 
-Failure: a directory whose disk breaks, now or at the start, goes offline alone (`take_offline`). Its partitions have
-no log until the broker is started again with the directory repaired; they get no new log in another directory. If no
-directory is left the start is refused.
+Failure: if the disk of a directory breaks, now or at the start, only that directory goes offline (`take_offline`). Its
+partitions have no log until the broker is started again with the directory repaired; they get no new log in another
+directory. If no directory is left, the start is refused.
 
-After a crash there is no marker, so all logs are recovered from the recovery points. Checkpoints are the old or the
-new ones; if they are older than the logs, recovery only takes longer. Replication moves a high watermark that is too
-old. A log start offset that is too old shows deleted records again, at most those of the checkpoint's interval.
+After a crash there is no marker, so all logs are recovered from the recovery points. A checkpoint file has its old or
+its new content; if that is older than the logs, recovery only takes longer. Replication moves up a high watermark that
+is too old. If a log start offset is too old, deleted records can be read again, at most those deleted since the last
+checkpoint.
 """
 
 from __future__ import annotations
@@ -72,8 +74,8 @@ from jesenska.log.segments.segment_file import OpenFiles
 
 
 class LogDirectories:
-    """The logs of a broker, by directory. It has more than 500 lines, since all that changes this
-    (a start, new logs, moves, branches, deletions, a directory that fails) changes the same tables."""
+    """Keeps the logs of a broker, by directory. The class has more than 500 lines, since all operations (a start, new
+    logs, moves, branches, deletions, a directory that fails) change the same tables."""
 
     def __init__(
         self,
@@ -94,14 +96,15 @@ class LogDirectories:
         move_surroundings: MoveSurroundings | None = None,
         move_settings: MoveSettings | None = None,
     ) -> None:
-        """`helpers` makes a pool of threads for a start and a stop, with a number and a name. `writer_for` returns the
-        writer thread of each directory, `background` removes files and writes checkpoints; by default both work at
-        once. `jitter(limit)` returns a random number from 0 to `limit`. `monotonic_ms` is the clock that measures
-        intervals and delays, so that a change of the wall clock does not affect them; by default the `now_ms` of each
-        call measures them. With `cleaner_surroundings` logs are compacted; without them `cleaner` is called before
-        segments of a log are removed. `on_failure` is called once for each directory that fails, perhaps in the middle
-        of work on one of its logs: so the function must not call `take_offline` at once, but a moment later. Without
-        it the next `tick` calls it. With `move_surroundings` replicas can be moved between the directories."""
+        """`helpers` gets a number and a name, and makes a pool of so many threads for a start or a stop. `writer_for`
+        returns the writer thread of each directory, `background` removes files and writes checkpoints; by default both
+        do their work at once, on the caller's thread. `jitter(limit)` returns a random number from 0 to `limit`.
+        `monotonic_ms` is the clock that measures intervals and delays, so that a change of the wall clock does not
+        affect them; by default the `now_ms` of each call measures them. With `cleaner_surroundings` logs are
+        compacted; without them `cleaner` is called before segments of a log are removed. `on_failure` is called once
+        for each directory that fails, perhaps in the middle of work on one of its logs: so the function must not call
+        `take_offline` at once, but a moment later. Without `on_failure` the next `tick` calls `take_offline`. With
+        `move_surroundings` replicas can be moved between the directories."""
         assert paths, "log.dirs names no directory"
         self._files = files if files is not None else FileLayer()
         self._settings = settings if settings is not None else DirectorySettings()
@@ -159,8 +162,8 @@ class LogDirectories:
     # -- start --------------------------------------------------------------------------------------------------------
 
     def lock(self) -> list[MetaProperties | None]:
-        """Creates and locks every directory and returns the meta.properties of each; LogDirectoryError or
-        ForeignDataError, one sentence, if one cannot be used. From here on no other broker writes in them."""
+        """Creates and locks every directory and returns the meta.properties of each. After that no other broker writes
+        in the directories. LogDirectoryError or ForeignDataError, one sentence, if a directory cannot be used."""
         self._found = []
         try:
             for directory in self.directories:
@@ -188,7 +191,7 @@ class LogDirectories:
 
     @property
     def usable(self) -> list[LogDirectory]:
-        """The directories that are not offline."""
+        """Returns the directories that are not offline."""
         return [directory for directory in self.directories if not directory.is_offline]
 
     def claim(self, cluster_id: str, broker_id: int) -> None:
@@ -218,7 +221,7 @@ class LogDirectories:
 
     @property
     def had_before(self) -> list[LogDirectory]:
-        """The usable directories that an earlier start has used; known after `lock`."""
+        """Returns the usable directories in which an earlier start of the broker is recorded; known after `lock`."""
         return [
             directory
             for directory, properties in zip(self.directories, self._found, strict=True)
@@ -226,14 +229,14 @@ class LogDirectories:
         ]
 
     def lose(self, directory: LogDirectory, topic_partitions: Iterable[TopicPartition]) -> None:
-        """Records that these logs of a directory are older than those the broker had; the directory is offline if the
-        write fails."""
+        """Records that these logs of a directory lack records that the broker had. If the write fails, the directory
+        goes offline."""
         with FailingDirectory(directory, self.directories, "written"):
             directory.lose(topic_partitions)
 
     def started(self, start: UUID, new_uuid: Callable[[], UUID]) -> list[UUID]:
-        """Writes this start into every directory. Returns the ids of those in which the write succeeded; the others
-        are offline then. UnusableDirectoryError if all fail."""
+        """Writes this start into every directory. Returns the ids of the directories in which the write succeeded; the
+        others go offline. UnusableDirectoryError if all writes fail."""
         ids: list[UUID] = []
         for directory in self.usable:
             with FailingDirectory(directory, self.directories, "written"):
@@ -244,23 +247,23 @@ class LogDirectories:
 
     @property
     def cut_logs(self) -> dict[TopicPartition, int]:
-        """The logs that end below the offsets in their checkpoints though the last stop was orderly, with their former
-        ends; known after `load`."""
+        """Returns the logs that end below the offsets in their checkpoints though the last stop was orderly, with
+        their former ends; known after `load`."""
         return {key: ended for directory in self.usable for key, ended in directory.cut_logs.items()}
 
     @property
     def in_checkpoints(self) -> set[TopicPartition]:
-        """The partitions in the checkpoints, with or without a log; known after `load`."""
+        """Returns the partitions that the checkpoints name, with or without a log; known after `load`."""
         return {topic_partition for directory in self.usable for topic_partition in directory.in_checkpoints}
 
     def take_as_it_is(self, topic_partition: TopicPartition) -> None:
-        """Ends the search for the lost records of a log."""
+        """Ends the search for the lost records of a log: the log is used as it is."""
         for directory in self.directories:
             directory.take_as_it_is(topic_partition)
 
     def load(self, known: Known, now_ms: int, progress: Callable[[LoadProgress], None] | None = None) -> None:
         """Opens the log of every known partition. Blocks, for long after a crash; `progress` is called from other
-        threads. A directory that cannot be read is offline then; LogDirectoryError or KafkaStorageError if none is
+        threads. A directory that cannot be read goes offline; LogDirectoryError or KafkaStorageError if none is
         left."""
         copies: list[FoundCopy] = []
         loading = load_partitions(
@@ -283,8 +286,8 @@ class LogDirectories:
             self.moves.found(copies)
 
     def expect(self, topic_partitions: Iterable[TopicPartition]) -> None:
-        """Takes the partitions that the broker has by the metadata. Those without a log may be in a directory that is
-        offline: they get no new log."""
+        """Gets the partitions that this broker has according to the metadata. A partition without a log may be in a
+        directory that is offline, so it gets no new log."""
         if len(self.usable) < len(self.directories):
             self.offline.update(key for key in topic_partitions if key not in self.logs)
 
@@ -505,12 +508,12 @@ class LogDirectories:
         directory.forget_checkpoints(log)
         if loaded.log_start_offset > loaded.segments[0].base_offset:
             directory.write_log_start_offsets()
-        # So that a start after a crash need not check the shared files.
+        # So that a start after a crash does not have to check the shared files.
         directory.write_recovery_points()
         done(log)
 
     def assign_topic_id(self, topic_partition: TopicPartition, topic_id: UUID) -> None:
-        """Writes the topic's id into a partition's directory that does not name one (it is older than topic ids)."""
+        """Writes the topic's id into the directory of a partition that is older than topic ids and so has none."""
         log = self.logs[topic_partition]
         if log.topic_id is None:
             write_topic_id(log.directory, topic_id, self._files, sync=True)
@@ -547,8 +550,8 @@ class LogDirectories:
         batch.go_on()
 
     def _truncated(self, ended: TruncationBatch, done: Callable[[dict[TopicPartition, KafkaError]], None]) -> None:
-        """Ends a truncation of logs. Their recovery points and lowered log start offsets are written, a file of each
-        kind for each directory; then the logs are released."""
+        """Ends a truncation of logs. Each directory writes the recovery points and the lowered log start offsets, one
+        file of each kind; then the logs accept appends again."""
         failures = ended.failures
         affected = [
             directory
@@ -647,8 +650,9 @@ class LogDirectories:
     # -- stop ---------------------------------------------------------------------------------------------------------
 
     def close(self, *, clean: bool = True) -> None:
-        """Closes every log and releases the directories. Clean: synced, checkpointed and marked, so that the next
-        start need not recover; blocks on the disk. The background must have finished its work before."""
+        """Closes every log and releases the directories. With `clean` the logs are synced, the checkpoints and the
+        marker are written, and the next start need not recover. Blocks on the disk. The background must have finished
+        its work before."""
         if self.cleaner is not None:
             self.cleaner.close()
         if self.moves is not None:
@@ -666,7 +670,8 @@ class LogDirectories:
 
     @property
     def has_work_in_flight(self) -> bool:
-        """True if a thread writes or syncs for one of the logs, or writes a checkpoint, or will."""
+        """True if work for a log or a checkpoint (a write, a sync, a move to another directory) is running or
+        queued."""
         return (
             bool(self._branching)
             or (self.moves is not None and self.moves.is_at_work)
@@ -680,8 +685,8 @@ class LogDirectories:
 
 
 class _RecoveryPoints:
-    """The recovery points that `left` directories write after a truncation: errors are added to `failures`, which
-    `done` gets after the last one."""
+    """Writes recovery points after a truncation. `left` is the number of directories that still have to write. Errors
+    are added to `failures`, which `done` gets after the last directory."""
 
     def __init__(
         self,
@@ -694,7 +699,7 @@ class _RecoveryPoints:
         self._done = done
 
     def written(self, held: list[PartitionLog], outcome: BaseException | None) -> None:
-        """One directory has written those of the logs that are held, or has failed to."""
+        """Records that one directory has written the recovery points of its held logs, or has failed to."""
         self._left -= 1
         if outcome is not None:
             for log in held:

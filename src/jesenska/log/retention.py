@@ -4,9 +4,9 @@
     retention policy       decides on the others, if the topic's `cleanup.policy` has `delete`; `TIME_AND_SIZE` is
                            Kafka's, packages may bring others (`retention_policies`)
 
-Segments are deleted oldest first, up to the first that stays, and only below the high watermark, whatever the policy
-answers. The active segment may be deleted, too, if it has records; it is rolled first, so that the log keeps a segment
-to append to.
+Segments are deleted from the oldest on, up to the first that stays, and only below the high watermark, whatever the
+policy answers. The active segment may be deleted, too, if it has records; it is rolled first, so that the log keeps a
+segment to append to.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 
 class SegmentFacts(NamedTuple):
-    """The facts about a segment by which retention chooses what to delete."""
+    """Facts about a segment, by which a retention policy decides whether the segment is deleted."""
 
     base_offset: int
     #: Base offset of the next segment, or the log end offset.
@@ -40,8 +40,8 @@ class RetentionPolicy(Protocol):
         and the reason: a few words for the log line, as in "older than 1000 ms". `config` has the topic's
         `retention_ms` and `retention_bytes`, each -1 for no limit; `now_ms` is the time of day in ms since 1970.
 
-        It is called on the broker's event loop, for each log every `log.retention.check.interval.ms`: it must not
-        block. If it fails, it deletes nothing, and the broker logs the error."""
+        This method is called on the broker's event loop, for each log every `log.retention.check.interval.ms`: it must
+        not block. If it raises an exception, nothing is deleted, and the broker logs the error."""
         ...
 
 
@@ -65,7 +65,7 @@ class TimeAndSize:
 
 
 class WholeHours:
-    """Keeps whole hours (of UTC): no record is deleted before the last moment of its hour is older than
+    """Keeps whole hours (of UTC): a record is deleted only when the last moment of its hour is older than
     `retention.ms`. `retention.bytes` has no effect."""
 
     def count_old(self, segments: Sequence[SegmentFacts], config: LogConfig, now_ms: int) -> tuple[int, str]:

@@ -1,14 +1,14 @@
 """Reads the segments of log directories from end to end and reports the damage (`checked_batches.inspect`): wrong
 CRCs, and offsets that do not follow one another. No file is locked or changed, so a broker may be using them.
 
-Changes by a running broker are no damage:
+Changes that a running broker makes do not count as damage:
 
     a file is gone, or another one has its name    deleted, compacted: it is left out
     a file is shorter than before                  truncated: it is read again
     the end of a partition's last segment          is being written; after a crash the next start cuts it off
 
-A start checks unsynced records, and other records are checked when they are first read. This check is for records that
-are not read: a follower's old segments, before it becomes leader."""
+A broker checks unsynced records when it starts, and other records when they are first read. This check is for records
+that nobody reads, for example the old segments of a follower, before it becomes leader."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class VerifiedSegment(NamedTuple):
 
 def verified(directory: Path, reads: Reads, *, ends_are_whole: bool) -> Iterator[VerifiedSegment]:
     """Yields each segment of a log directory after it is read; OSError if one cannot be read. `ends_are_whole` is True
-    if no broker writes, and the last one was stopped in order."""
+    if no broker is running on the directory, and the last one was stopped in order."""
     for place in sorted(directory.iterdir()):
         topic_partition = TopicPartition.of_directory(place.name)
         if topic_partition is None or not place.is_dir():
@@ -68,7 +68,8 @@ def verified(directory: Path, reads: Reads, *, ends_are_whole: bool) -> Iterator
 
 
 def _look(path: Path, bound: int, reads: Reads, *, is_last: bool) -> tuple[int, Sequence[Damage], bool] | None:
-    """Returns size, damage, and if the file has an old format; None for a file that was changed meanwhile."""
+    """Returns the size of the file, its damage, and True if it has an old format; None for a file that was changed
+    meanwhile."""
     with path.open("rb", buffering=0) as file:
         before = os.fstat(file.fileno())
         size_bytes = before.st_size
@@ -97,7 +98,7 @@ def _indexed(path: Path) -> list[int]:
 
 
 class _Segment:
-    """A file in the form that `inspect` reads."""
+    """Presents a segment file with the attributes that `inspect` reads."""
 
     #: No index entries are needed.
     index_interval_bytes = _INT64_MAX

@@ -1,5 +1,5 @@
-"""The permissions for a node: identities, and the rules that they match (ZooKeeper's schemes world, digest, ip and
-auth).
+"""The permissions for a node of the tree: the identities of a connection, and the ACL rules that match them
+(ZooKeeper's schemes world, digest, ip and auth).
 
     scheme   id in a rule                         matches
     world    anyone                               everyone

@@ -1,5 +1,5 @@
-"""Access rules in the tree: where those of a pattern stand, what stands there, and how a change is announced. Byte for
-byte as Kafka 3.9.1 writes them.
+"""ACLs in the tree: the paths of their nodes, the content of the nodes, and the nodes that announce a change. Paths
+and content are byte for byte as Kafka 3.9.1 writes them.
 
     /kafka-acl/Topic/clicks                   {"acls":[{"principal":"User:anna","permissionType":"Allow","host":"*",
                                               "operation":"Read"}],"version":1}
@@ -7,7 +7,8 @@ byte as Kafka 3.9.1 writes them.
     /kafka-acl-changes/acl_changes_N          TOPIC:clicks        (Topic:clicks of older releases is read as well)
     /kafka-acl-extended-changes/acl_changes_N {"version":1,"resourceType":"TOPIC","name":"cl","patternType":"PREFIXED"}
 
-A pattern without entries has no node. Names stand in paths as they are: a name with a slash has no node."""
+A resource pattern without ACLs has no node. Names are used in paths unchanged, so a name with a slash cannot have a
+node."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ _VERSION = 1
 
 
 def acl_path(pattern: ResourcePattern) -> str:
-    """The node of a pattern."""
+    """Returns the path of the node with the ACLs of a pattern."""
     root = paths.PREFIXED_ACLS if pattern.pattern_type is PatternType.PREFIXED else paths.ACLS
     return f"{root}/{pattern.resource_type.label}/{pattern.name}"
 
@@ -52,7 +53,7 @@ def encode_acls(entries: Collection[AclEntry]) -> bytes:
 
 
 def decode_acls(data: bytes) -> frozenset[AclEntry]:
-    """The entries of a pattern; an empty node has none."""
+    """Returns the ACLs of a pattern; an empty node has none."""
     if not data:
         return frozenset()
     value = load_json(data)
@@ -81,13 +82,13 @@ def _entry(item: Any) -> AclEntry:
 
 
 def change_prefix(pattern: ResourcePattern) -> str:
-    """The path of the sequential node that announces a change of a pattern."""
+    """Returns the path, without its number, of the sequential node that announces a change of a pattern's ACLs."""
     is_prefixed = pattern.pattern_type is PatternType.PREFIXED
     return f"{paths.PREFIXED_ACL_CHANGES if is_prefixed else paths.ACL_CHANGES}/acl_changes_"
 
 
 def encode_acl_change(pattern: ResourcePattern) -> bytes:
-    """The content of that node."""
+    """Returns the content of the node that announces a change of a pattern's ACLs."""
     if pattern.pattern_type is PatternType.LITERAL:
         return f"{pattern.resource_type.name}:{pattern.name}".encode()
     return dump_json(
@@ -101,7 +102,7 @@ def encode_acl_change(pattern: ResourcePattern) -> bytes:
 
 
 def decode_acl_change(data: bytes, *, is_prefixed: bool) -> ResourcePattern:
-    """The pattern that changed."""
+    """Returns the pattern whose ACLs have changed, from the node that announces the change."""
     if not is_prefixed:
         try:
             kind, colon, name = data.decode().partition(":")

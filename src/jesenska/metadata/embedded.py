@@ -1,12 +1,13 @@
-"""The tree inside this process. It decides on the event loop, a thread writes the journal, and answers and watches
-leave after the commit.
+"""The tree inside this process. Requests are decided on the event loop, a thread writes the journal, and answers and
+watch events are sent after the commit.
 
     request -> head.decide -> queue -> journal.commit (thread, everything that has queued, one fsync)
                                           |
             answers, watches <- committed.apply
 
-`head` is ahead: it has all decided changes, so that requests can follow one another without waiting. Readers see
-`committed`. A refusal waits as well, because it may be due to a change that is not committed yet.
+`head` is the tree with all decided changes, so that a request need not wait for the commit of the request before it.
+Readers see the tree `committed`. A refusal waits for its turn as well, because it may be due to a change that is not
+committed yet.
 
 If a commit fails, nothing of it is done: `head` goes back to `committed`, and all waiting requests are refused. After
 a full disk the store stays usable (a later change may find room). Any other failure ends it, since the content of the
@@ -66,7 +67,7 @@ Done = Callable[[tuple[Result, ...], Exception | None], None]
 
 
 class _Pending:
-    """A decision on its way to the disk: a transaction with its answers, or a refusal that waits for its turn."""
+    """A decision that is not committed yet: a transaction with its answers, or a refusal that waits for its turn."""
 
     __slots__ = ("done", "error", "results", "transaction")
 
@@ -100,7 +101,7 @@ class EmbeddedTree:
         self._queue: deque[_Pending] = deque()
         self._committing = self._commit_is_due = False
         self._failure: str | None = None
-        #: True: a full disk is logged, because clients whose change is refused do not learn the reason.
+        #: True if a full disk is logged, because clients whose change is refused do not learn the reason.
         self._tells_refusals = False
         self._sessions: dict[int, EmbeddedStore] = {}
         self._watches: Watches[_Watcher] = Watches()
@@ -141,12 +142,12 @@ class EmbeddedTree:
 
     @property
     def tree(self) -> Tree:
-        """The committed tree; read-only."""
+        """Returns the committed tree; read-only."""
         return self._committed
 
     @property
     def failure(self) -> str | None:
-        """The reason why the tree accepts no requests; None while it does."""
+        """Returns the reason why the tree accepts no requests; None while it accepts them."""
         return self._failure
 
     def on_commit(self, listener: Callable[[Transaction], None], after: Callable[[], None] | None = None) -> None:

@@ -12,7 +12,7 @@ computed from `session_secret` (32 random bytes, created if missing), so they ar
 the file belong to it while it is open or after a crash.
 
 The file is opened with an exclusive lock; the broker's lock on the directory keeps a second broker away before that.
-Everything here blocks: it runs on the writer thread (`store`)."""
+All functions here block, so they run on the writer thread."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ class JournalFullError(JournalError):
 
 
 class Journal(Protocol):
-    """A place that makes transactions durable."""
+    """Makes transactions durable."""
 
     def commit(self, transactions: Sequence[Transaction]) -> None:
         """Returns when all transactions are durable; otherwise JournalError, and none of them is written."""

@@ -38,7 +38,7 @@ Replicas = Mapping[int, tuple[int, ...]]
 
 
 class NodeFormatError(ValueError):
-    """The bytes of a node do not have its format."""
+    """The bytes of a node do not have the node's format."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,12 +375,12 @@ def decode_feature_limits(data: bytes) -> dict[str, int]:
 
 
 def dump_json(value: Mapping[str, Any]) -> bytes:
-    """The JSON of a node, without spaces, as Kafka writes it."""
+    """Returns the JSON of a node, without spaces, as Kafka writes it."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 def load_json(data: bytes) -> dict[str, Any]:
-    """The JSON object in a node; NodeFormatError if it holds something else."""
+    """Returns the JSON object in a node; NodeFormatError if the node holds something else."""
     try:
         value = json.loads(data)
     except (ValueError, RecursionError) as error:

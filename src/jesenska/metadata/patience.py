@@ -1,5 +1,5 @@
 """Repeats work on the tree after the end of a connection, for the start of a broker and for a new controller: neither
-can go on without what it reads, and a connection that has ended is usually back in a moment.
+can go on without the nodes that it reads, and a connection that has ended is usually back in a moment.
 
 The work is repeated from its beginning, so it must be safe to do twice: reads, and writes that accept the results of
 an earlier attempt (`metadata.registration`)."""
@@ -24,7 +24,7 @@ _LOOK_SECONDS: Final = 0.05
 
 async def until_reached(store: Store, seconds: float, work: Callable[[], Awaitable[T]]) -> T:
     """Returns the result of the work. If the connection or the session ends meanwhile, the work is repeated with the
-    next one; if there is no connection for that long, the error is raised."""
+    next connection or session. If there is no connection for `seconds`, the error is raised."""
     loop = asyncio.get_running_loop()
     while True:
         try:

@@ -2,8 +2,8 @@
 by compare-and-set, and gives them out from memory. After a crash the rest of a block is lost, which does no harm:
 there are 2**63 ids.
 
-A claim whose answer was lost may have been made: the next claim then takes the block after it. So ids may be skipped,
-but no id is given out twice."""
+If the answer to a claim is lost, the claim may have succeeded: the next claim then takes the following block. So ids
+may be skipped, but no id is given out twice."""
 
 from __future__ import annotations
 

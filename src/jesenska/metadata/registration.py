@@ -7,7 +7,7 @@ its own node, and its claim to be controller.
     controller  ephemeral, created in one multi with the next controller epoch, so that two controllers never share an
                 epoch
 
-All of it can be repeated at any time: a crash in between leaves no incomplete state."""
+All of these steps can be repeated at any time: a crash between them leaves no incomplete state."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ async def ensure_cluster_id(store: Store, proposal: str) -> str:
 
 
 async def next_broker_id(store: Store, reserved_max: int) -> int:
-    """Returns an unused broker id, above those that operators may choose."""
+    """Returns an unused broker id that is above `reserved_max`, the largest id that operators may choose."""
     stat = await store.set(paths.BROKER_SEQUENCE, b"")
     return reserved_max + stat.version
 

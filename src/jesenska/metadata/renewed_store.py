@@ -4,8 +4,8 @@ again.
     session -- EXPIRED --> connect, again and again, until there is a new one --> `on_renewed` --> session
 
 Requests in between are refused with SessionExpiredError. Ephemeral nodes and watches of the old session are gone:
-`on_renewed` creates them again. If that fails (the connection ends, another process has the place), it is called again
-after a pause."""
+`on_renewed` creates them again. If `on_renewed` fails (the connection ends, or another process has such a node), it is
+called again after a pause."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ class RenewedStore:
         return RenewedStore(connect, await connect())
 
     def on_renewed(self, work: Renewed) -> None:
-        """Sets the work that restores the state of the session before; it runs with each later session."""
+        """Sets the function that restores the nodes and watches of the former session; it runs with each later
+        session."""
         self._on_renewed = work
 
     @property

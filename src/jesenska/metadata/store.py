@@ -1,4 +1,4 @@
-"""The brokers' view of the tree: a session on a store, independent of the place of the tree.
+"""The interface through which brokers use the tree: a session on a store, wherever the tree is.
 
 `Store` is the interface: operations of one session, in order, with watches as callbacks. It is the same for a tree in
 this process (`embedded`), in another process of jesenska or in a ZooKeeper ensemble. A session is in one of these

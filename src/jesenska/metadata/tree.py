@@ -1,4 +1,4 @@
-"""The cluster's tree of facts as a deterministic state machine, with ZooKeeper's data model.
+"""The metadata tree of the cluster, as a deterministic state machine with ZooKeeper's data model.
 
 Nodes have data and children; they are persistent or ephemeral (deleted with their session), and a sequential one gets
 a number from its parent. Every node counts its changes, so that a writer can require the version that it read; several
@@ -8,13 +8,13 @@ operations can be one (`multi`).
                                             transaction and the answers
     apply(transaction) -> changes           applies a transaction that another tree decided; cannot fail
 
-A journalling owner keeps two trees: one decides and is ahead, the other applies committed transactions and is the tree
-that readers see. Both, and every tree rebuilt from the journal, reach the same state: time, session ids and zxids are
-passed in or follow from the state alone.
+The owner of a journal keeps two trees. One decides requests before they are committed; the other applies committed
+transactions, and readers see it. Both, and every tree rebuilt from the journal, reach the same state: time, session
+ids and zxids are arguments, or follow from the state alone.
 
-As in ZooKeeper: a node's number of creations of children, not its cversion, numbers sequential children; cversion is
-creations plus deletions. `/`, `/zookeeper` and the nodes below it exist from the beginning, without having been
-created (the root's cversion begins at -1), and cannot be deleted.
+As in ZooKeeper, sequential children are numbered by the number of children that were ever created under the node, not
+by its cversion; cversion is creations plus deletions. `/`, `/zookeeper` and the nodes below it exist from the
+beginning, without having been created (the root's cversion begins at -1), and cannot be deleted.
 
 ACLs are checked if a request has identities (`Multi.identities`); readers check their own permission
 (`require_permission`).
@@ -113,7 +113,7 @@ class TreeNode:
         self.ctime, self.mtime = ctime, mtime
         self.version, self.creates, self.aversion = version, creates, aversion
         self.ephemeral_owner = ephemeral_owner
-        #: A set of its own only if there are children: most nodes are leaves.
+        #: The names of the children. A leaf shares one empty set, since most nodes are leaves.
         self.children: set[str] = _NO_CHILDREN
 
     @property
@@ -289,10 +289,10 @@ class Tree:
     # Deciding
 
     def decide(self, request: Request, now_ms: int) -> Decision:
-        """Returns the transaction of a request and its answers; this tree has applied it.
+        """Decides a request and applies it to this tree. Returns the transaction and the answers.
 
-        TreeError if a single operation was refused, MultiError if it was one of several; the tree is then
-        unchanged."""
+        Raises TreeError if the request had a single operation and that was refused, MultiError if one of several was
+        refused; the tree is then unchanged."""
         zxid = self.last_zxid + 1
         session_id = request.session_id
         if isinstance(request, OpenSession):

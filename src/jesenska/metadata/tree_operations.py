@@ -37,7 +37,7 @@ OPEN_ACL: tuple[Acl, ...] = (Acl(ACL_ALL, "world", "anyone"),)
 
 
 class Stat(NamedTuple):
-    """The facts about a node besides its data; names and meanings are ZooKeeper's."""
+    """The attributes of a node besides its data; names and meanings are ZooKeeper's."""
 
     czxid: int
     mzxid: int
@@ -94,8 +94,8 @@ Operation = Create | Delete | SetData | SetAcl | Check
 
 
 class Result(NamedTuple):
-    """The answer to one operation: the path (of a sequential node the full one), and the node's stat if it has one
-    afterwards."""
+    """The answer to one operation: the path (with the number, for a sequential node), and the node's stat; None if the
+    operation leaves no node."""
 
     path: str
     stat: Stat | None

@@ -4,9 +4,9 @@
     get, exists       creation, change of data, deletion of the node
     children          creation or deletion of a child, deletion of the node
 
-A watch is used up by its first event. Watchers are any hashable values; a watcher that sets a watch twice gets one
-event. Events are in the order of the changes, and for one change first the node's, then its parent's, as ZooKeeper
-sends them."""
+A watch ends with its first event. Watchers are any hashable values; a watcher that sets a watch twice gets one event.
+Events are in the order of the changes, and for one change first the node's, then its parent's, as ZooKeeper sends
+them."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""An outgoing connection to a broker: requests go out with a correlation id, answers are matched to them.
+"""An outgoing connection to a broker. Each request is sent with a correlation id, by which its answer is recognised.
 
 A broker answers the requests of one connection in order, so the answers must come back in the order of the requests;
-anything else closes the channel. When it closes, every request that waits fails with NetworkException. Versions are
-agreed once per connection by ApiVersions (`open_channel`); a broker that closes on ApiVersions (before 0.10) is left
-to a later release.
+anything else closes the channel. When the channel closes, every request that waits for an answer fails with
+NetworkException. The versions of requests are agreed once per connection by ApiVersions (`open_channel`). Not
+implemented: brokers before 0.10, which close the connection at ApiVersions.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ from jesenska.wire.messages.k36_sasl_authenticate import SaslAuthenticateRequest
 from jesenska.wire.registry import API_VERSIONS, APIS
 
 if TYPE_CHECKING:
-    # Only a client with TLS or a login reads it.
+    # Imported for type checkers only: only a client with TLS or a login needs this module.
     from jesenska.security.client_security import ClientSecurity
 
 logger = logging.getLogger(__name__)
 
 Answer = TypeVar("Answer", bound=Message)
 _LENGTH = struct.Struct(">i")
-#: An answer may be as large as a fetch asks for; beyond this it is not an answer.
+#: Largest answer. An answer may be as large as a fetch asks for; a larger length is not that of an answer.
 MAX_ANSWER_BYTES = 2**31 - 1
 
 
-#: Share of a session's life after which another connection takes its place.
+#: Share of a session's duration after which the connection is replaced by another one.
 _SESSION_SHARE = 0.85
 
 
@@ -82,7 +82,7 @@ class _Waiting:
 
 
 class Channel:
-    """One connection to `host:port`. `send` may be called again before earlier answers came (pipelining)."""
+    """One connection to `host:port`. `send` may be called again before earlier answers have arrived (pipelining)."""
 
     def __init__(
         self,
@@ -119,11 +119,11 @@ class Channel:
 
     @property
     def versions(self) -> dict[int, tuple[int, int]]:
-        """The minimum and maximum version that the broker announced, by API key."""
+        """Returns the minimum and maximum version that the broker announced, by API key."""
         return self._ranges
 
     def version_for(self, request: type[Message], at_most: int | None = None) -> int:
-        """The highest version that both sides speak; UnsupportedVersionError if there is none."""
+        """Returns the highest version that both sides speak; UnsupportedVersionError if there is none."""
         low, high = self._ranges.get(request.api_key, (0, -1))
         ours_low, ours_high = request.versions
         version = min(high, ours_high, high if at_most is None else at_most)
@@ -135,8 +135,8 @@ class Channel:
         return version
 
     def send(self, request: Message, version: int, expect_answer: bool = True) -> asyncio.Future[Any]:
-        """Sends at once; the future holds the decoded response. Without an answer to expect (acks=0) it is done when
-        the bytes are handed over."""
+        """Sends the request at once. The future gets the decoded response; if no answer is expected (acks=0), it is
+        done when the bytes are passed to the transport."""
         api = APIS[request.api_key]
         future: asyncio.Future[Any] = self._loop.create_future()
         if self.closed:
@@ -161,10 +161,11 @@ class Channel:
     async def request(
         self, request: Message, response: type[Answer], *, timeout_seconds: float = 30.0, at_most: int | None = None
     ) -> Answer:
-        """Sends at the highest common version and gives the response; RequestTimedOutError closes the channel (its
-        answers could no longer be matched)."""
+        """Sends the request in the highest common version and returns the response; RequestTimedOutError closes the
+        channel (its answers could no longer be matched)."""
         future = self.send(request, self.version_for(type(request), at_most))
-        # Not wait_for, which may swallow a cancellation (Python 3.11); and not timeout, which costs more than a timer.
+        # Not asyncio.wait_for, which may swallow a cancellation (Python 3.11); and not asyncio.timeout, which costs
+        # more than a timer.
         timer = self._loop.call_later(timeout_seconds, _give_up, future)
         try:
             answer = await future
@@ -220,7 +221,8 @@ class Channel:
         self._connection.close(reason)
 
     async def agree_on_versions(self, software_name: str, software_version: str) -> None:
-        """Asks for the broker's versions; asks in a lower version if the broker does not know ours (KIP-511)."""
+        """Asks for the versions that the broker supports. If the broker does not know the version of this request,
+        asks in a lower one (KIP-511)."""
         version = ApiVersionsRequest.versions[1]
         while True:
             answer: ApiVersionsResponse = await self.send(
@@ -237,7 +239,7 @@ class Channel:
             version = min(offered, version - 1)
 
     async def authenticate(self, security: ClientSecurity) -> None:
-        """Proves who the client is; SaslAuthenticationFailedError with one sentence if the broker or this client
+        """Authenticates the client; SaslAuthenticationFailedError with one sentence if the broker or this client
         refuses the other."""
         mechanism = security.mechanism
         assert mechanism is not None
@@ -273,14 +275,14 @@ class Channel:
 
     @property
     def is_session_ending(self) -> bool:
-        """True if the broker will soon ask for another authentication: another connection takes the place of this
+        """True if the broker will soon require a new authentication, so that another connection should replace this
         one."""
         return self._session_ends_at is not None and self._loop.time() > self._session_ends_at
 
 
 def _api_versions(view: memoryview, version: int) -> ApiVersionsResponse:
-    """An answer to ApiVersions; a broker that does not know the version asked for answers UNSUPPORTED_VERSION in
-    version 0."""
+    """Returns an answer to ApiVersions. A broker that does not know the requested version answers UNSUPPORTED_VERSION
+    in version 0."""
     if len(view) >= 6 and int.from_bytes(view[4:6], "big", signed=True) == ErrorCode.UNSUPPORTED_VERSION:
         version = 0
     answer: ApiVersionsResponse = decode(ApiVersionsResponse, version, view[4:])
@@ -291,7 +293,7 @@ _SYSTEM = SystemNetwork()
 
 
 def _because_of(cause: OSError, message: str) -> NetworkException:
-    """An error with its cause, which clients read: compiled code loses the cause given by `from`."""
+    """Returns an error with its cause, which clients read: compiled code loses a cause that is given by `from`."""
     failure = NetworkException(message)
     failure.__cause__ = cause
     return failure
@@ -310,8 +312,8 @@ async def open_channel(
     network: Network | None = None,
     security: ClientSecurity | None = None,
 ) -> Channel:
-    """Connects and agrees on versions; NetworkException with one sentence if that fails. With -1 the system chooses
-    the size of its buffers."""
+    """Connects and agrees on versions; NetworkException with one sentence if that fails. For a buffer size of -1 the
+    system chooses the size."""
     where = f"{host}:{port}"
     try:
         async with asyncio.timeout(timeout_seconds):

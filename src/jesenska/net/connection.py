@@ -1,19 +1,19 @@
 """A connection's frames: four bytes of length (INT32, big-endian), then that many bytes; the same in both directions.
 
-Reading goes into one buffer that all connections of a loop share. Frames that lie in it whole are handed out as views
-and parsed where they are; one that does not fit gets a buffer of its own, which grows as bytes arrive: a length alone,
-or thousands of them, allocate next to nothing. A view is valid until the handler returns: a handler that keeps it
-calls `keep()` first.
+All connections of an event loop read into one shared buffer. Frames that are whole in this buffer are passed to the
+handler as views and parsed without a copy. A frame that does not fit gets its own buffer, which grows as bytes arrive;
+so a peer that sends only lengths makes the broker allocate almost nothing. A view is valid until the handler returns.
+A handler that keeps the frame longer calls `keep()`.
 
     open --- handler says "wait" ---> paused --- resume() ---> open
       \\--- end of stream, bad length, failed socket ---> closed
 
-A paused connection reads nothing more: the peer feels it through TCP. That is how requests of one connection stay in
-order, and how a peer that does not take its answers stops being served.
+A paused connection reads nothing more, so TCP stops the peer. In this manner the requests of one connection stay in
+order, and a peer that does not read its answers is not served any more.
 
-When one read brings several frames, what is sent while they are handled is held and leaves in one write after the last
-of them: a producer with five requests in flight costs one system call and is woken once. What is held is bounded, and
-leaves before anything larger does.
+If one read returns several frames, the answers that are sent while these are handled are held back, and written
+together after the last of the frames: a producer with five requests in flight costs one system call and is woken once.
+The held bytes are limited, and are sent before anything larger is sent.
 """
 
 from __future__ import annotations
@@ -36,30 +36,30 @@ from jesenska.net.transport import Piece, PlainTransport, Transport, TransportFo
 _LENGTH = struct.Struct(">i")
 #: Frames up to this size get their buffer in one piece; longer ones start with REQUEST_BUFFER_FIRST_BYTES and double.
 _ONE_PIECE_BYTES = 1024 * 1024
-#: The first buffer of any frame when many arrive at once.
+#: Size of the first buffer of any frame when many frames arrive at once.
 _FRUGAL_FIRST_BYTES = 1024
 
 
 class ReadBuffer:
     """The buffer that all connections of one loop read into, and the buffers for frames that have not arrived whole.
 
-    A few of the latter are used again: a new one costs the kernel's zeros for each of its pages. One whose frame is
-    still in use waits until no view of it is left. Frames get room before their bytes come only while all such buffers
-    together are small; beyond that a buffer is never more than twice what has arrived, so that thousands of lengths
-    without data take no memory."""
+    A few of the latter buffers are used again, since the kernel must fill each page of a new one with zeros. A buffer
+    whose frame is still in use is not used again before no view of it is left. A frame gets room before its bytes
+    arrive only while all such buffers together are small. Above that limit a buffer is at most twice as large as the
+    bytes that have arrived, so that thousands of lengths without data take no memory."""
 
     __slots__ = ("_kept", "lent_bytes", "view")
 
     def __init__(self, size_bytes: int = READ_BUFFER_BYTES) -> None:
         self.view = memoryview(bytearray(size_bytes))
-        #: The newest that were given back; views of them may still exist.
+        #: The buffers that were given back last; views of them may still exist.
         self._kept: list[bytearray] = []
-        #: In the buffers that frames are arriving in.
+        #: Number of bytes in the buffers into which frames are arriving.
         self.lent_bytes = 0
 
     def take(self, wanted_bytes: int, arrived_bytes: int) -> memoryview:
-        """A buffer for a frame of which so much has arrived, larger than that, at most as large as it needs (or a kept
-        one)."""
+        """Returns a buffer, new or used before, for a frame of which so many bytes have arrived. The buffer is larger
+        than that, and at most as large as the frame needs."""
         if self.lent_bytes + min(wanted_bytes, _ONE_PIECE_BYTES) > UNFINISHED_REQUESTS_BYTES:
             buffer = memoryview(bytearray(min(wanted_bytes, max(2 * arrived_bytes, _FRUGAL_FIRST_BYTES))))
         else:
@@ -74,7 +74,7 @@ class ReadBuffer:
         return buffer
 
     def give_back(self, buffer: memoryview) -> None:
-        """No frame arrives in it any more. Views of it may be left."""
+        """Takes back a buffer in which no more frame arrives. Views of it may still exist."""
         self.lent_bytes -= len(buffer)
         if len(buffer) == _ONE_PIECE_BYTES:
             whole = buffer.obj
@@ -92,11 +92,11 @@ class ReadBuffer:
 
 
 class FramedConnection:
-    """Cuts the bytes of a socket into frames and calls `on_frame(view)` for each, which returns False to pause. If the
-    handler called `put_back()`, it gets the same frame again after the pause.
+    """Cuts the bytes of a socket into frames and calls `on_frame(view)` for each frame; the handler returns False to
+    pause. If the handler called `put_back()`, it gets the same frame again after the pause.
 
     `on_closed(reason)` is called once; the reason is empty when the peer simply closed. Frames above `max_frame_bytes`
-    close the connection. `transport_for` makes the transport; None is a socket without encryption."""
+    close the connection. `transport_for` makes the transport; None makes one without encryption."""
 
     def __init__(
         self,
@@ -118,7 +118,7 @@ class FramedConnection:
         self._on_drained = on_drained
         make = transport_for or PlainTransport
         self.transport: Transport = make(loop, sock, self._drained, self.close)
-        # Bytes that belong to this connection alone: the beginning of a frame that has not arrived whole.
+        # Bytes of this connection outside the shared buffer: the beginning of a frame that has not arrived as a whole.
         self._own: memoryview | None = None
         self._filled = 0
         self._wanted = 0  # the frame's size with its length, 0 while that is not known
@@ -133,7 +133,7 @@ class FramedConnection:
         loop.add_reader(sock.fileno(), self._readable)
 
     def limit_frames(self, max_frame_bytes: int) -> None:
-        """Closes the connection at larger frames from the next one on."""
+        """Sets the largest frame, from the next frame on. A larger frame closes the connection."""
         self._max_frame_bytes = max_frame_bytes
 
     # --- reading -----------------------------------------------------------------------------------------------------
@@ -207,7 +207,7 @@ class FramedConnection:
         return True
 
     def _frames(self, view: memoryview, end: int) -> None:
-        """Handles every whole frame in view[:end] and keeps what is left."""
+        """Handles every whole frame in view[:end] and keeps the rest."""
         position = 0
         handled = 0
         on_frame = self._on_frame
@@ -249,7 +249,7 @@ class FramedConnection:
             self.resume()
 
     def _keep_waiting(self, view: memoryview, position: int, end: int) -> None:
-        """Pauses with what lies in view[position:end], to be handled after the pause."""
+        """Pauses the connection, and keeps the bytes in view[position:end] until the pause ends."""
         if position < end:
             rest = view[position:end]
             self._waiting = memoryview(bytearray(rest)) if view is self._shared else rest
@@ -261,40 +261,42 @@ class FramedConnection:
             self._wanted = int.from_bytes(rest[:4], "big", signed=True) + 4
         else:
             self._wanted = 0
-        # Longer than what is there, or the next read would have no room and look like the end of the stream.
+        # The buffer is longer than the bytes that are there: otherwise the next read would have no room, and would
+        # look like the end of the stream.
         own = self._buffers.take(self._wanted or 4, filled)
         own[:filled] = rest
         self._own, self._filled = own, filled
 
     def keep(self, view: memoryview) -> memoryview:
-        """The frame's bytes for as long as the caller wants; call it inside the handler. Copies only what lies in the
-        shared buffer."""
+        """Returns the frame's bytes for as long as the caller wants; call it inside the handler. Copies only what lies
+        in the shared buffer."""
         return view if view.obj is not self._shared.obj else memoryview(bytearray(view))
 
     @property
     def progress(self) -> tuple[int, int]:
-        """Changes whenever bytes of an unfinished frame have arrived or bytes of an unfinished answer have left."""
+        """Returns a number that changes whenever bytes of an unfinished frame have arrived or bytes of an unfinished
+        answer were sent."""
         return self._filled, self.transport.unsent_bytes
 
     def peer_has_closed(self) -> bool:
-        """True if the peer has gone, as far as the system can tell without reading."""
+        """True if the peer has closed the connection, as far as the system can tell without reading."""
         return self.transport.peer_has_closed()
 
     # --- pausing -----------------------------------------------------------------------------------------------------
 
     def put_back(self) -> bool:
-        """The frame being handled is to be handled after the pause that begins with it; False, which is what the
-        handler returns then."""
+        """Has the present frame handled again after the pause that begins now. Returns False, which the handler then
+        returns."""
         self._is_put_back = True
         return False
 
     def _pause(self) -> None:
-        # The socket stays watched until it has something to say: most pauses are over by then.
+        # The socket stays watched until it is readable: most pauses have ended by then.
         if not self.closed:
             self._paused = True
 
     def resume(self) -> None:
-        """Goes on with the frames that have arrived, then with the socket."""
+        """Ends a pause: handles the frames that have arrived, then reads from the socket again."""
         if not self._paused or self.closed:
             return
         self._paused = False
@@ -310,7 +312,7 @@ class FramedConnection:
     # --- sending and closing -----------------------------------------------------------------------------------------
 
     def send(self, pieces: Sequence[Piece], total_bytes: int) -> bool:
-        """True when everything has left already, or will with what follows it; otherwise `on_drained` will be
+        """True if everything has been sent, or will be sent with the next bytes; otherwise `on_drained` will be
         called."""
         if self._holding:
             if (
@@ -327,7 +329,7 @@ class FramedConnection:
         return self.transport.send(pieces, total_bytes)
 
     def _let_go(self) -> None:
-        """Sends what was held; if the peer does not take it, no further frame is handled until it has."""
+        """Sends the held bytes. If the peer does not accept them, no further frame is handled until it does."""
         self._holding = False
         if self._held:
             held, total_bytes = self._held, self._held_bytes
@@ -346,7 +348,7 @@ class FramedConnection:
             return
         self.closed = True
         if self._held:
-            # Answers to the requests before the one that caused the close.
+            # Sends the answers to the requests before the one that caused the close.
             self._let_go()
         self.transport.close()
         if self._own is not None:

@@ -1,5 +1,5 @@
-"""A listening socket: accepts connections and hands them over. Port 0 lets the system choose; `port` says what it
-chose."""
+"""A listening socket: accepts connections and passes them to a function. With port 0 the system chooses the port;
+`port` is the chosen one."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from jesenska.base.system_errors import is_out_of_descriptors, remedy_of
 
 logger = logging.getLogger(__name__)
 
-#: Connections taken in one turn of the loop, so that a flood of them does not stop other work.
+#: Largest number of connections that are accepted in one turn of the loop, so that many connections do not stop other
+#: work.
 _ACCEPT_MAX = 64
 _RETRY_SECONDS = 0.5
 
 
 class Listener:
-    """Accepts from a socket that listens, which is closed with it. `on_accepted` returns a time in seconds for which
-    no other connection is taken; 0.0 for none."""
+    """Accepts connections from a listening socket, which is closed with the listener. `on_accepted` returns a time in
+    seconds for which no other connection is accepted; 0.0 for no pause."""
 
     def __init__(
         self,
@@ -76,9 +77,9 @@ class Listener:
 
 
 def listening_socket(host: str, port: int, backlog: int = 100, *, only_v6: bool = False) -> socket.socket:
-    """A socket that listens on `host:port` and does not block; "" for all interfaces, where there is IPv6 of both
-    versions. `only_v6`: an address of IPv6 takes no connections of IPv4, for which there is another socket on the same
-    port. JesenskaError (or its subclass PortTakenError) with one sentence if that is not possible."""
+    """Returns a socket that listens on `host:port` and does not block; "" for all interfaces, where there is IPv6 of
+    both versions. `only_v6`: an address of IPv6 takes no connections of IPv4, for which there is another socket on the
+    same port. JesenskaError (or its subclass PortTakenError) with one sentence if that is not possible."""
     wanted = f"{host or '*'}:{port}"
     try:
         if host == "":

@@ -1,4 +1,4 @@
-"""The source of sockets: the system, or a simulated network.
+"""Makes sockets: those of the system, or those of a simulated network.
 
 A socket behaves like `socket.socket`, as far as `net` uses it. A simulated one has a method `send_file`, with the
 arguments of `os.sendfile` but the first."""
@@ -14,16 +14,16 @@ from jesenska.net.listener import listening_socket
 
 class Network(Protocol):
     def listening_socket(self, host: str, port: int, backlog: int, *, only_v6: bool = False) -> socket.socket:
-        """A socket that listens and does not block; JesenskaError with one sentence if that is not possible.
+        """Returns a socket that listens and does not block; JesenskaError with one sentence if that is not possible.
         `only_v6`: not for IPv4."""
 
     async def connect(self, host: str, port: int, send_buffer_bytes: int, receive_buffer_bytes: int) -> socket.socket:
-        """A connected socket that does not block; OSError if there is no answer. With -1 the system chooses the size
-        of its buffers."""
+        """Returns a connected socket that does not block; OSError if there is no answer. With -1 the system chooses
+        the size of its buffers."""
 
 
 class SystemNetwork:
-    """The machine's own network."""
+    """The real network of this machine."""
 
     def listening_socket(self, host: str, port: int, backlog: int, *, only_v6: bool = False) -> socket.socket:
         return listening_socket(host, port, backlog, only_v6=only_v6)

@@ -8,9 +8,10 @@ the kernel's sendfile cannot encrypt.
 
     handshake --- done ---> open --- close() or failure ---> closed
 
-What is sent during the handshake waits for its end. A handshake that takes too long ends the connection. Its steps
-cost about a thousand times as much as a read, so a turn of the loop has few of them (`HandshakeTurns`); the other
-sockets are still readable in the next turn. A failed handshake sends the alert that TLS has for it, and nothing else.
+Bytes that are sent during the handshake wait for its end. A handshake that takes too long ends the connection. A step
+of a handshake costs about a thousand times as much as a read, so one turn of the loop does only few steps
+(`HandshakeTurns`); the other sockets are still readable in the next turn. A failed handshake sends the alert that TLS
+has for it, and nothing else.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _READ_BYTES = 128 * 1024
 
 
 class HandshakeTurns:
-    """Bounds the steps of handshakes in one turn of the loop."""
+    """Limits the number of handshake steps in one turn of the loop."""
 
     __slots__ = ("_done", "_loop")
 
@@ -105,15 +106,15 @@ class TlsTransport(Transport):
             self._incoming, self._outgoing, server_side=server_name is None, server_hostname=server_name
         )
         self._queue: deque[Piece] = deque()
-        #: Encrypted bytes that the socket has not taken yet, and how many bytes before encryption they are.
+        #: Encrypted bytes that the socket has not accepted yet, and their number before encryption.
         self._wire = memoryview(b"")
         self._wire_plain_bytes = 0
         self._writing = False
-        #: The handshake has ended.
+        #: True if the handshake has ended.
         self.is_secured = False
         self._deadline: asyncio.TimerHandle | None = loop.call_later(TLS_HANDSHAKE_SECONDS, self._too_late)
         if server_name is not None:
-            # A client speaks first.
+            # A client sends first.
             self._shake()
 
     def fileno(self) -> int:
@@ -129,13 +130,14 @@ class TlsTransport(Transport):
             self._receive()
             received = self._decrypted(buffer)
         if received < 0:
-            # A part of a record, or one that has no data (a session ticket).
+            # The bytes were a part of a record, or a record without data (a session ticket).
             self._flush_control()
             raise BlockingIOError
         return received
 
     def _decrypted(self, buffer: memoryview) -> int:
-        """How many bytes were put into the buffer, 0 at the end of the stream; -1 if the socket has to be read."""
+        """Decrypts into the buffer and returns the number of bytes: 0 at the end of the stream, -1 if the socket has
+        to be read first."""
         try:
             return int(self._object.read(len(buffer), buffer))
         except ssl.SSLWantReadError:
@@ -144,7 +146,7 @@ class TlsTransport(Transport):
             return 0
 
     def _receive(self) -> None:
-        """Takes what the socket has; BlockingIOError if it has nothing."""
+        """Reads from the socket; BlockingIOError if there is nothing to read."""
         size = self.sock.recv_into(self._read_buffer)
         if size:
             self._incoming.write(self._read_buffer[:size])
@@ -171,7 +173,7 @@ class TlsTransport(Transport):
     # --- the handshake -----------------------------------------------------------------------------------------------
 
     def _shake(self) -> None:
-        """Goes on with the handshake; ssl.SSLError if it has failed."""
+        """Does the next steps of the handshake; ssl.SSLError if the handshake has failed."""
         try:
             self._object.do_handshake()
         except ssl.SSLWantReadError:
@@ -198,7 +200,7 @@ class TlsTransport(Transport):
             deadline.cancel()
 
     def _flush_control(self) -> None:
-        """Sends bytes of TLS itself: handshakes, alerts, tickets."""
+        """Sends the bytes of the TLS protocol itself: handshakes, alerts, tickets."""
         if self._outgoing.pending and not len(self._wire):
             self._wire = memoryview(self._outgoing.read())
             with suppress(BlockingIOError, InterruptedError):
@@ -247,7 +249,7 @@ class TlsTransport(Transport):
         self._watch()
 
     def _send_wire(self) -> bool:
-        """True if the socket has taken all that is encrypted."""
+        """Sends encrypted bytes; True if the socket has accepted all of them."""
         if len(self._wire):
             sent = self.sock.send(self._wire)
             self._wire = self._wire[sent:]
@@ -311,7 +313,7 @@ class TlsTransport(Transport):
         self.sock.close()
 
     def _say_goodbye(self) -> None:
-        """Tells the peer that the stream ends here, if the socket takes it at once."""
+        """Sends the peer TLS's end of the stream, if the socket accepts it at once."""
         if self.is_secured and not len(self._wire):
             with suppress(ssl.SSLError, OSError):
                 self._object.unwrap()
@@ -322,7 +324,8 @@ class TlsTransport(Transport):
 def tls_server(
     context: Callable[[], ssl.SSLContext], turns: HandshakeTurns, on_secured: Callable[[bytes | None], None]
 ) -> TransportFor:
-    """Makes transports of a listener. `context` gives the context in force: it changes with the certificates."""
+    """Returns a function that makes the transports of a listener. `context` returns the current TLS context, which
+    changes with the certificates."""
     read_buffer = bytearray(_READ_BYTES)
 
     def made(
@@ -337,7 +340,7 @@ def tls_server(
 
 
 def tls_client(context: ssl.SSLContext, server_name: str) -> TransportFor:
-    """Makes the transport of a connection to the server of this name."""
+    """Returns a function that makes the transport of a connection to the server with this name."""
 
     def made(
         loop: asyncio.AbstractEventLoop,

@@ -1,16 +1,16 @@
-"""The transport of a connection: what reads from its socket and writes to it.
+"""The transport of a connection reads from its socket and writes to it.
 
     Transport         what each kind of transport does
     PlainTransport    a non-blocking TCP socket: gathered writes (sendmsg), pieces of files by sendfile, what does not
                       fit waits in a queue
 
-What is sent stays in order. A file region that is small is read and joins the gathered write of its neighbours (one
-system call for many partitions); a large one goes from the page cache to the socket without being copied. A region
-whose file has become shorter than promised (the log was truncated under the answer) ends the connection: the frame's
-length has been promised already.
+Everything is sent in order. A small file region is read into memory and written together with its neighbours (one
+system call for many partitions). A large region goes from the page cache to the socket without a copy. If the file has
+become shorter than the region (the log was truncated meanwhile), the connection is closed, since the length of the
+frame has already been sent.
 
-A listener, or the client's side of a connection, says which kind is made (`TransportFor`). Nothing else knows which
-one it holds.
+A listener, or the client's side of a connection, chooses the kind of transport (`TransportFor`). No other code depends
+on the kind.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from contextlib import suppress
 from jesenska.base.limits import GATHERED_WRITE_BYTES
 from jesenska.base.regions import FileRegion
 
-#: Regions up to this size are read and joined to their neighbours; above it sendfile wins.
+#: Regions up to this size are read and written together with their neighbours; for larger ones sendfile is faster.
 JOIN_MAX_BYTES = 64 * 1024
 #: Buffers in one gathered write; Linux and macOS both allow 1024.
 _GATHER_MAX = 512
-#: Bytes of one sendfile call, so that one fast reader does not keep the loop to itself.
+#: Largest number of bytes of one sendfile call, so that one fast reader does not occupy the loop.
 _SENDFILE_MAX_BYTES = 4 * 1024 * 1024
-#: Linux: the first byte of what this option answers is the state of the connection.
+#: Linux: the first byte of this socket option's value is the state of the connection.
 _TCP_INFO = getattr(socket, "TCP_INFO", None) if sys.platform == "linux" else None
 _TCP_ESTABLISHED = 1
 _MORE = getattr(socket, "MSG_MORE", 0)
@@ -46,26 +46,27 @@ class Transport:
     __slots__ = ("closed", "unsent_bytes")
 
     def __init__(self) -> None:
-        #: Bytes that were handed over and have not left.
+        #: Number of bytes that were passed to this transport and are not sent yet.
         self.unsent_bytes = 0
         self.closed = False
 
     def fileno(self) -> int:
-        """The descriptor that the loop watches; -1 once it is closed."""
+        """Returns the descriptor that the loop watches; -1 once it is closed."""
         raise NotImplementedError
 
     def recv_into(self, buffer: memoryview) -> int:
-        """Bytes read, 0 at the end of the stream; BlockingIOError when there is nothing to read, and OSError when the
-        connection failed."""
+        """Reads into a buffer and returns the number of bytes, 0 at the end of the stream. BlockingIOError if there is
+        nothing to read; OSError if the connection failed."""
         raise NotImplementedError
 
     def pending(self) -> bool:
-        """True if bytes can be read although the socket has none: they were taken from it and not read yet."""
+        """True if bytes can be read although the socket has none: the transport has read them from the socket
+        already."""
         return False
 
     def send(self, pieces: Sequence[Piece], total_bytes: int) -> bool:
-        """Sends, or queues what does not fit; True when everything has left already. Takes over the regions in
-        `pieces`."""
+        """Sends `pieces`, or queues the rest that does not fit; True if everything has been sent. The transport then
+        owns the regions in `pieces`."""
         raise NotImplementedError
 
     def peer_has_closed(self) -> bool:
@@ -74,13 +75,13 @@ class Transport:
         raise NotImplementedError
 
     def close(self) -> None:
-        """Closes the socket and lets go of everything that waits; harmless a second time."""
+        """Closes the socket and drops everything that waits to be sent; a second call does nothing."""
         raise NotImplementedError
 
 
-#: Makes the transport of a connected socket, from the loop, the socket, `on_drained` and `on_broken`. The transport
-#: calls `on_drained` when everything that was handed over has left, if it could not leave at once, and `on_broken`
-#: with the reason when the connection failed.
+#: Makes the transport of a connected socket, from the loop, the socket, `on_drained` and `on_broken`. If bytes could
+#: not be sent at once, the transport calls `on_drained` when all are sent. It calls `on_broken` with the reason if the
+#: connection fails.
 TransportFor = Callable[
     [asyncio.AbstractEventLoop, socket.socket, Callable[[], None], Callable[[str], None]], Transport
 ]
@@ -173,7 +174,7 @@ class PlainTransport(Transport):
             self._watch()
 
     def _send_region(self, region: FileRegion) -> bool:
-        """One sendfile; False when the socket is full."""
+        """Makes one call of sendfile; False if the socket is full."""
         wanted = min(region.size_bytes, _SENDFILE_MAX_BYTES)
         if self._send_file is None:
             sent = os.sendfile(self.sock.fileno(), region.file.fileno(), region.position, wanted)
@@ -191,7 +192,7 @@ class PlainTransport(Transport):
         return sent == wanted
 
     def _send_gathered(self) -> bool:
-        """One gathered write from the head of the queue; False when the socket is full."""
+        """Writes the first items of the queue with one system call; False if the socket is full."""
         buffers: list[bytes | bytearray | memoryview] = []
         total = 0
         flags = 0
@@ -264,4 +265,4 @@ def ignore_reason(reason: str) -> None:
 
 
 class TruncatedError(Exception):
-    """A file holds less than the region says."""
+    """The file is shorter than the region."""

@@ -247,7 +247,7 @@ class ExactlyOnce:
         return False
 
     def _run_tasks(self, rows: DataFrame, ticket: Ticket) -> dict[TopicPartition, int]:
-        """Records by partition. Each partition must have been written by one task."""
+        """Returns records by partition. Each partition must have been written by one task."""
         options = self.options
 
         write = write_rows if self.aligned else _write_packed
@@ -304,7 +304,8 @@ def write_exactly_once(
 
 
 def _tasks(spark: SparkSession) -> int:
-    """The number of tasks: no more than can run at once, since starting a task takes about as long as its writing."""
+    """Returns the number of tasks: no more than can run at once, since starting a task takes about as long as its
+    writing."""
     return min(int(spark.conf.get("spark.sql.shuffle.partitions") or 1), spark.sparkContext.defaultParallelism)
 
 
@@ -331,8 +332,8 @@ class _Checkpoint:
                 )
 
     def ends_of(self, number: int) -> str:
-        """The end offsets of the sources in that micro-batch, a line of JSON for each. Empty if the micro-batch is no
-        longer there, or Spark does not say."""
+        """Returns the end offsets of the sources in that micro-batch, a line of JSON for each. Empty if the
+        micro-batch is no longer there, or Spark does not say."""
         from py4j.protocol import Py4JError
 
         try:
@@ -440,7 +441,7 @@ def _as_rows(key: TopicPartition, encoded: list[bytearray], compression: str) ->
 
 
 def _for_the_way(batch: bytearray) -> tuple[int, bytes | bytearray]:
-    """A batch's size and the batch compressed; 0 and the batch itself where that gains nothing."""
+    """Returns a batch's size and the batch compressed; 0 and the batch itself where that gains nothing."""
     import pyarrow as pa
 
     compressed = pa.compress(batch, codec=_SHUFFLED_CODEC, asbytes=True)
@@ -454,8 +455,8 @@ def _from_the_way(size: int, batch: pa.Buffer) -> bytearray:
 
 
 def _place(key: TopicPartition) -> int:
-    """The task that writes a partition, modulo the number of tasks. Partitions of one topic go to tasks in turn, so
-    that each task has about as many."""
+    """Returns a number that chooses the task for a partition: the task's number is this one modulo the number of
+    tasks. The partitions of one topic go to the tasks in turn, so that each task has about as many."""
     return (zlib.crc32(key.topic.encode()) + key.partition) % _PLACES
 
 

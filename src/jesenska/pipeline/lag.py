@@ -46,8 +46,8 @@ class PartitionLag:
 
 
 def lag(progress: Mapping[str, Any] | str | None) -> list[PartitionLag]:
-    """The lag of each partition that was there when the progress was made, in order; none for a query without progress
-    (None), or before its first offsets.
+    """Returns the lag of each partition that was there when the progress was made, in order; none for a query without
+    progress (None), or before its first offsets.
 
     JesenskaError if this is no progress."""
     if progress is None:

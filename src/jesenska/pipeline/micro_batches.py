@@ -60,7 +60,7 @@ class MicroBatch:
 
     @classmethod
     def of(cls, number: int, query_id: str, ends: str, topic: str) -> MicroBatch:
-        """A micro-batch, with `ends` as they are kept."""
+        """Returns a micro-batch, with `ends` as they are kept."""
         return cls(number, query_id, _kept(ends), topic)
 
     @classmethod
@@ -155,7 +155,7 @@ class Ticket:
     is_version_2: bool
 
     def join(self, cluster: Cluster) -> Transactions:
-        """The driver's transaction, for a producer of a task."""
+        """Returns the driver's transaction, for a producer of a task."""
         return Transactions.joined(
             cluster, self.transactional_id, (self.producer_id, self.producer_epoch), is_version_2=self.is_version_2
         )
@@ -217,7 +217,7 @@ class MicroBatchTransaction:
         self._number = TopicPartition(topic.name, partition), written.offset
 
     async def last_batch(self) -> MicroBatch | None:
-        """The last micro-batch that was committed before this one's number was written; None without one."""
+        """Returns the last micro-batch that was committed before this one's number was written; None without one."""
         assert self._number is not None, "its number is written"
         partition, offset = self._number
         return await _read_on(self._cluster, partition, self._key, offset)
@@ -244,8 +244,8 @@ class MicroBatchTransaction:
 
 
 async def first_look(cluster: Cluster, query: Query) -> MicroBatch | None:
-    """The last committed micro-batch of a query that this process has not read yet; fences no producer. None without
-    one, or if this process knows the query already."""
+    """Returns the last committed micro-batch of a query that this process has not read yet; fences no producer. None
+    without one, or if this process knows the query already."""
     topic = await cluster.topic(query.batches_topic)
     name = (query.counted_as or query.name).encode()
     key = TopicPartition(topic.name, partition_of_key(name, len(topic.partitions)))
@@ -306,7 +306,7 @@ _followed: weakref.WeakKeyDictionary[Cluster, dict[tuple[TopicPartition, bytes],
 
 
 async def _read_on(cluster: Cluster, key: TopicPartition, name: bytes, end: int) -> MicroBatch | None:
-    """The newest committed record of a name below `end`. Reads on from where this process has read to."""
+    """Returns the newest committed record of a name below `end`. Reads on from where this process has read to."""
     followed = _followed.setdefault(cluster, {}).setdefault((key, name), _Followed())
     if end < followed.position:
         raise JesenskaError(

@@ -69,8 +69,8 @@ _REPEAT = re.compile(r"\{\d+(?:,\d*)?\}")
 
 
 def topic_pattern(text: str) -> re.Pattern[str]:
-    """A pattern whose `fullmatch` is tried on a topic's name; JesenskaError with one sentence for a pattern that Java
-    would refuse."""
+    """Returns a pattern whose `fullmatch` is tried on a topic's name; JesenskaError with one sentence for a pattern
+    that Java would refuse."""
     if len(text) > TOPIC_PATTERN_MAX_CHARS:
         raise JesenskaError(f"The pattern of topics has {len(text)} characters, more than {TOPIC_PATTERN_MAX_CHARS}.")
     if text.strip() == "*":
@@ -201,7 +201,7 @@ class _Translator:
         self._at += 2
 
     def _escaped_set(self) -> frozenset[str]:
-        """The characters that an escape means, inside a class or outside."""
+        """Returns the characters that an escape means, inside a class or outside."""
         text = self._text
         following = text[self._at + 1 : self._at + 2]
         if not following:
@@ -298,5 +298,5 @@ class _Translator:
 
 
 def _class_of(letters: frozenset[str]) -> str:
-    """A class of these characters in Python's notation."""
+    """Returns a class of these characters in Python's notation."""
     return "[" + "".join(re.escape(letter) for letter in sorted(letters)) + "]" if letters else "(?!)"

@@ -1,3 +1,3 @@
-"""Users and how they are known: principals, exchanges of SASL mechanisms, access rules, TLS contexts.
+"""Authentication and authorization: principals, SASL mechanisms, ACLs, TLS contexts.
 
-Nothing here knows a socket. Brokers and clients use both sides of a mechanism from here."""
+No module here uses a socket. The package has both sides of each SASL mechanism, for brokers and for clients."""

@@ -1,4 +1,4 @@
-"""Access control lists: who may do what with which resource, and the decisions that follow from them.
+"""Access control lists: which principal may do which operation on which resource, and the decisions from these lists.
 
     binding     a pattern of resources with an entry: principal, host, operation, allow or deny
     LITERAL     the resource of that name; `*` matches every resource of the type
@@ -10,11 +10,12 @@
     4  an entry that allows it is enough; without one it is refused
 
 An entry matches a principal by its text or as `User:*`, a host by its text or as `*`, an operation by itself or as
-ALL. Who may read, write, delete or alter may describe; who may alter settings may describe them. That holds for
-entries that allow only: a denied READ does not deny DESCRIBE. These are the rules of Kafka's AclAuthorizer.
+ALL. A principal that may read, write, delete or alter a resource may also describe it; one that may alter settings may
+also describe them. This holds only for entries that allow: a denied READ does not deny DESCRIBE. These are the rules
+of Kafka's AclAuthorizer.
 
 `Acls` finds the patterns of a name by its prefixes of the lengths that exist, so that a decision does not look at
-every pattern, and remembers decisions until the next change. It knows neither the tree nor the network.
+every pattern, and remembers decisions until the next change. The module uses neither the tree nor the network.
 
 Left out: resources and operations of releases after 4.0 (TWO_PHASE_COMMIT is read and listed, and nothing needs it).
 """
@@ -37,7 +38,7 @@ N = TypeVar("N", bound="_Named")
 
 
 class _Named(IntEnum):
-    """A number of the protocol with the name that Kafka's nodes and tools have for it: TOPIC is Topic."""
+    """A number of the protocol with its name in Kafka's nodes and tools: TOPIC is called Topic."""
 
     @property
     def label(self) -> str:
@@ -45,7 +46,7 @@ class _Named(IntEnum):
 
     @classmethod
     def of_code(cls: type[N], code: int) -> N:
-        """The value of a number in a request; UNKNOWN for others."""
+        """Returns the value of a number in a request; UNKNOWN for others."""
         try:
             return cls(code)
         except ValueError:
@@ -53,7 +54,7 @@ class _Named(IntEnum):
 
     @classmethod
     def of_label(cls: type[N], text: str) -> N | None:
-        """The value of a name, in any case, with or without underscores; None if there is none."""
+        """Returns the value of a name, in any case, with or without underscores; None if there is none."""
         wanted = text.replace("_", "").upper()
         return next((item for item in cls if item.name.replace("_", "") == wanted), None)
 
@@ -104,13 +105,13 @@ class Permission(_Named):
 
 
 _O = AclOperation
-#: The operations whose permission allows another one as well.
+#: By operation: the operations whose permission also allows this one.
 _IMPLIED_BY: Final[Mapping[AclOperation, frozenset[AclOperation]]] = {
     _O.DESCRIBE: frozenset((_O.READ, _O.WRITE, _O.DELETE, _O.ALTER)),
     _O.DESCRIBE_CONFIGS: frozenset((_O.ALTER_CONFIGS,)),
 }
 
-#: The operations that a resource of each type has, beside ALL.
+#: The operations on a resource of each type, besides ALL.
 OPERATIONS: Final[Mapping[ResourceType, tuple[AclOperation, ...]]] = {
     ResourceType.TOPIC: (
         _O.READ, _O.WRITE, _O.CREATE, _O.DESCRIBE, _O.DELETE, _O.ALTER, _O.DESCRIBE_CONFIGS, _O.ALTER_CONFIGS
@@ -126,7 +127,7 @@ OPERATIONS: Final[Mapping[ResourceType, tuple[AclOperation, ...]]] = {
 
 
 class ResourcePattern(NamedTuple):
-    """The resources that an entry is about."""
+    """A pattern that names the resources of an entry."""
 
     resource_type: ResourceType
     name: str
@@ -134,7 +135,7 @@ class ResourcePattern(NamedTuple):
 
 
 class AclEntry(NamedTuple):
-    """A permission or a denial of one operation, for a principal at a host."""
+    """An entry: allows or denies one operation, for a principal at a host."""
 
     principal: str
     host: str
@@ -142,7 +143,7 @@ class AclEntry(NamedTuple):
     permission: Permission
 
     def decides(self, principal: str, host: str) -> bool:
-        """True if it is about this principal at this host."""
+        """True if the entry matches this principal at this host."""
         return self.principal in (principal, ANY_PRINCIPAL) and self.host in (host, WILDCARD)
 
 
@@ -199,7 +200,7 @@ class _Prefixes:
 
     def __init__(self) -> None:
         self.entries: dict[str, Entries] = {}
-        #: How many patterns there are of each length.
+        #: Number of patterns of each length.
         self.lengths: Counter[int] = Counter()
 
     def put(self, name: str, entries: Entries) -> None:
@@ -213,7 +214,7 @@ class _Prefixes:
             self.lengths[len(name)] += 1
 
     def of(self, name: str) -> Iterator[Entries]:
-        """The entries of the patterns that a name begins with."""
+        """Returns the entries of all patterns with which a name begins."""
         for length in self.lengths:
             if length <= len(name):
                 found = self.entries.get(name[:length])
@@ -222,7 +223,8 @@ class _Prefixes:
 
 
 class Acls:
-    """All bindings, and the decisions. `put` replaces the entries of a pattern; `version` grows with each change."""
+    """Holds all bindings, and decides by them. `put` replaces the entries of a pattern; `version` grows with each
+    change."""
 
     def __init__(self, super_users: Collection[Principal] = (), *, allow_everyone_if_none: bool = False) -> None:
         self.version = 0
@@ -235,7 +237,7 @@ class Acls:
     # --- what there is -----------------------------------------------------------------------------------------------
 
     def put(self, pattern: ResourcePattern, entries: Collection[AclEntry]) -> None:
-        """Sets the entries of a pattern; without any it is removed."""
+        """Sets the entries of a pattern; a pattern without entries is removed."""
         kept = frozenset(entries)
         if pattern.pattern_type is PatternType.PREFIXED:
             self._prefixed[pattern.resource_type].put(pattern.name, kept)
@@ -247,13 +249,13 @@ class Acls:
         self.version += 1
 
     def entries(self, pattern: ResourcePattern) -> Entries:
-        """The entries of a pattern itself."""
+        """Returns the entries of exactly this pattern."""
         if pattern.pattern_type is PatternType.PREFIXED:
             return self._prefixed[pattern.resource_type].entries.get(pattern.name, _NO_ENTRIES)
         return self._literal[pattern.resource_type].get(pattern.name, _NO_ENTRIES)
 
     def patterns(self) -> Iterator[ResourcePattern]:
-        """The patterns that have entries."""
+        """Returns the patterns that have entries."""
         for kind, literal in self._literal.items():
             for name in literal:
                 yield ResourcePattern(kind, name)
@@ -262,7 +264,7 @@ class Acls:
                 yield ResourcePattern(kind, name, PatternType.PREFIXED)
 
     def bindings(self, wanted: AclFilter) -> Iterator[AclBinding]:
-        """The bindings that a filter chooses, those of a pattern one after the other."""
+        """Yields the bindings that match a filter, grouped by pattern."""
         for pattern in self.patterns():
             if wanted.matches_pattern(pattern):
                 for entry in sorted(self.entries(pattern)):
@@ -272,7 +274,7 @@ class Acls:
     # --- decisions ---------------------------------------------------------------------------------------------------
 
     def allows(self, principal: str, host: str, operation: AclOperation, kind: ResourceType, name: str) -> bool:
-        """True if a principal at a host may do that with the resource."""
+        """True if a principal at a host may do the operation on the resource."""
         if principal in self._super_users:
             return True
         key = (principal, host, operation, kind, name)
@@ -303,7 +305,7 @@ class Acls:
         return is_allowed
 
     def allows_any(self, principal: str, host: str, operation: AclOperation, kind: ResourceType) -> bool:
-        """True if the principal may do that with some resource of the type, which need not exist."""
+        """True if the principal may do the operation on at least one resource of the type, which need not exist."""
         if principal in self._super_users:
             return True
 
@@ -333,7 +335,7 @@ class Acls:
         )
 
     def operations(self, principal: str, host: str, kind: ResourceType, name: str) -> int:
-        """The operations that a principal may do with a resource, as the bit set of KIP-430."""
+        """Returns the operations that a principal may do with a resource, as the bit set of KIP-430."""
         return sum(
             1 << operation
             for operation in OPERATIONS[kind]

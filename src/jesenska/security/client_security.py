@@ -23,11 +23,11 @@ PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 
 class SaslClient(Protocol):
-    """A client's side of one exchange."""
+    """The client's side of one SASL exchange."""
 
     def step(self, challenge: bytes | None) -> bytes | None:
-        """The next message, from the server's last one (None at first); None when the exchange has ended well.
-        SaslError if the server is not to be trusted."""
+        """Returns the client's next message, given the server's last message (None at first); None if the exchange has
+        ended successfully. SaslError if the server cannot be trusted."""
 
 
 class PlainClient:
@@ -88,7 +88,7 @@ class ClientSecurity:
         return f"ClientSecurity({self.protocol}, {self.mechanism})"
 
     def exchange(self) -> SaslClient:
-        """A new exchange of the mechanism."""
+        """Returns a new exchange of the mechanism."""
         assert self.mechanism is not None and self._secret_bytes is not None
         if self.mechanism == "PLAIN":
             return PlainClient(self._user, self._password)
@@ -99,7 +99,7 @@ class ClientSecurity:
 def client_security(
     get: Callable[[str], object], secret_bytes: Callable[[int], bytes], *, login: Login | None = None
 ) -> ClientSecurity | None:
-    """The security that settings ask for; None for PLAINTEXT. `get` gives a setting's value by its name.
+    """Returns the security that settings ask for; None for PLAINTEXT. `get` gives a setting's value by its name.
     InvalidConfigError with one sentence if they cannot be used."""
     protocol = str(get("security.protocol") or "PLAINTEXT").upper()
     if protocol not in PROTOCOLS:

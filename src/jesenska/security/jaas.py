@@ -7,8 +7,8 @@
       ...LoginModule required ...;
     };
 
-The module's class says the mechanism; nothing is loaded by its name. An option is `name=value`, the value in quotes or
-not, with backslashes before quotes."""
+The name of the module's class determines the mechanism; no class is loaded. An option is `name=value`, the value in
+quotes or not, with backslashes before quotes."""
 
 from __future__ import annotations
 
@@ -44,19 +44,19 @@ class Login(NamedTuple):
         return f"Login({self.module})"
 
     def required(self, name: str) -> str:
-        """The value of an option; InvalidConfigError if it is missing."""
+        """Returns the value of an option; InvalidConfigError if it is missing."""
         value = self.options.get(name)
         if value is None:
             raise InvalidConfigError(f"The JAAS login of {self.module} has no option {name}.")
         return value
 
     def users(self) -> dict[str, str]:
-        """Passwords by user: the options user_NAME="PASSWORD" of PLAIN's server."""
+        """Returns the passwords by user, from the options user_NAME="PASSWORD" of PLAIN's server."""
         return {name[5:]: value for name, value in self.options.items() if name.startswith("user_") and name[5:]}
 
 
 def parse_login(text: str) -> Login:
-    """The one login of `sasl.jaas.config`; InvalidConfigError with one sentence that holds no secret."""
+    """Returns the one login of `sasl.jaas.config`; InvalidConfigError with one sentence that holds no secret."""
     tokens = _tokens(text)
     logins = _logins(tokens)
     if tokens or len(logins) != 1:
@@ -65,7 +65,7 @@ def parse_login(text: str) -> Login:
 
 
 def parse_login_file(text: str) -> dict[str, list[Login]]:
-    """The logins of a file by the names of its entries."""
+    """Returns the logins of a file by the names of its entries."""
     tokens = _tokens(text)
     found: dict[str, list[Login]] = {}
     while tokens:
@@ -78,7 +78,8 @@ def parse_login_file(text: str) -> dict[str, list[Login]]:
 
 
 def _tokens(text: str) -> list[str]:
-    """The tokens of a text; a value in quotes keeps its first quote, so that it is no mark."""
+    """Returns the tokens of a text; a value in quotes keeps its first quote, so that it is not taken for a punctuation
+    mark."""
     if len(text) > _MAX_CHARACTERS:
         raise InvalidConfigError("A JAAS configuration is too long.")
     tokens: list[str] = []
@@ -96,7 +97,7 @@ def _tokens(text: str) -> list[str]:
 
 
 def _logins(tokens: list[str]) -> list[Login]:
-    """Takes logins from the beginning of the tokens, as many as there are."""
+    """Removes and returns all logins at the beginning of the tokens."""
     logins = []
     while len(tokens) > 1 and tokens[0] not in "{};=":
         module, flag = tokens.pop(0), tokens.pop(0)

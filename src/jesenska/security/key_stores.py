@@ -4,7 +4,7 @@
     PKCS12    read by the package `cryptography` (pip install "jesenska[security]")
     JKS       Java's older format, read here
 
-Java opens PKCS12 where JKS is asked for, and the other way round, so a file's first bytes say which of the two it is.
+Java opens a PKCS12 file even if the setting says JKS, and the reverse. So the first bytes of a file decide the format.
 
 JKS: magic FEEDFEED, version (1 or 2), count; then for each entry its kind, alias and time:
 
@@ -45,7 +45,7 @@ class KeyAndChain(NamedTuple):
 
 
 def key_and_chain(kind: str, path: str, store_password: str | None, key_password: str | None) -> KeyAndChain:
-    """The key of a key store file; InvalidConfigError with one sentence if it cannot be read."""
+    """Returns the key of a key store file; InvalidConfigError with one sentence if it cannot be read."""
     data = _read(path)
     if kind.upper() == "PEM":
         return pem_key_and_chain(_text_of(data, path), key_password or store_password)
@@ -60,7 +60,7 @@ def key_and_chain(kind: str, path: str, store_password: str | None, key_password
 
 
 def pem_key_and_chain(text: str, password: str | None) -> KeyAndChain:
-    """The private key and the certificates of a text; InvalidConfigError if one of the two is missing."""
+    """Returns the private key and the certificates of a text; InvalidConfigError if one of the two is missing."""
     blocks = list(_pem_blocks(text))
     keys = [block for label, block in blocks if label.endswith("PRIVATE KEY")]
     chain = "".join(block for label, block in blocks if label == "CERTIFICATE")
@@ -70,7 +70,7 @@ def pem_key_and_chain(text: str, password: str | None) -> KeyAndChain:
 
 
 def trusted_certificates(kind: str, path: str, store_password: str | None) -> str:
-    """The certificates of a trust store file, as PEM; InvalidConfigError if it has none or cannot be read."""
+    """Returns the certificates of a trust store file, as PEM; InvalidConfigError if it has none or cannot be read."""
     data = _read(path)
     if kind.upper() == "PEM":
         found = "".join(block for label, block in _pem_blocks(_text_of(data, path)) if label == "CERTIFICATE")

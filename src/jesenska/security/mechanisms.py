@@ -5,7 +5,7 @@
     PLAIN                        one message; passwords are the JAAS login's options user_NAME
     SCRAM-SHA-256, -512          two messages; credentials are looked up
 
-A user that is not known is asked for a proof all the same, so that SCRAM does not reveal which users there are."""
+For an unknown user the exchange goes on as for a known one, so that SCRAM does not reveal which users exist."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from jesenska.security.scram import MIN_ITERATIONS, ScramCredential, ScramServer
 
 
 class MechanismServer(Protocol):
-    """One exchange. `principal` is None until it has ended well."""
+    """One exchange. `principal` is None until the exchange has ended successfully."""
 
     principal: Principal | None
 
     def step(self, message: bytes) -> bytes:
-        """The answer to the client's next message; SaslError if it is refused."""
+        """Returns the answer to the client's next message; SaslError if it is refused."""
 
 
-#: Makes the server of one exchange.
+#: Makes the server's side of one exchange.
 ServerOf = Callable[[], MechanismServer]
 #: The credential of a user for a mechanism; None if there is none.
 CredentialOf = Callable[[str, str], ScramCredential | None]
@@ -51,7 +51,7 @@ class PlainServer:
 
 
 class ScramExchange:
-    """One of the SCRAM mechanisms. `secret` makes the credentials of users that are not known."""
+    """One of the SCRAM mechanisms. `secret` is the source of made-up credentials for unknown users."""
 
     def __init__(self, mechanism: str, nonce: str, credential_of_user: CredentialOf, secret: bytes) -> None:
         self._mechanism = mechanism
@@ -76,7 +76,7 @@ class ScramExchange:
         return answer
 
     def _made_up(self, user: str) -> ScramCredential:
-        """A credential that is the same each time, and that no password has."""
+        """Returns a credential that is the same each time, and that no password has."""
         salt = hmac.digest(self._secret, user.encode(), "sha256")
         algorithm = SCRAM_MECHANISMS[self._mechanism]
         salted = hmac.digest(self._secret, salt, algorithm)[: hashlib.new(algorithm).digest_size]

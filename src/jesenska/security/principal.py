@@ -37,7 +37,7 @@ ANONYMOUS: Final = Principal(USER, "ANONYMOUS")
 
 
 def parse_principal(text: str) -> Principal:
-    """The principal of `User:anna`; InvalidConfigError for another text."""
+    """Returns the principal of `User:anna`; InvalidConfigError for another text."""
     kind, colon, name = text.strip().partition(":")
     if not colon or not kind or not name:
         raise InvalidConfigError(f"{text.strip()!r} is not a principal: write TYPE:NAME, as in User:anna.")
@@ -45,20 +45,20 @@ def parse_principal(text: str) -> Principal:
 
 
 def parse_super_users(text: str | None) -> frozenset[Principal]:
-    """The principals of `super.users`: User:anna;User:CN=broker,O=shop. They are separated by semicolons, since names
-    of certificates have commas."""
+    """Returns the principals of `super.users`: User:anna;User:CN=broker,O=shop. They are separated by semicolons,
+    since names of certificates have commas."""
     return frozenset(parse_principal(item) for item in (text or "").split(";") if item.strip())
 
 
 class MappingRule(NamedTuple):
-    """One rule of ssl.principal.mapping.rules. `pattern` None: the name as it is."""
+    """A rule of ssl.principal.mapping.rules. If `pattern` is None, the name is left unchanged."""
 
     pattern: re.Pattern[str] | None
     replacement: str
     case: str
 
     def apply(self, name: str) -> str | None:
-        """The user's name; None if the rule does not match."""
+        """Returns the user's name; None if the rule does not match."""
         if self.pattern is None:
             return name
         found = self.pattern.fullmatch(name)
@@ -70,7 +70,7 @@ class MappingRule(NamedTuple):
 
 _GROUP = re.compile(r"\$(\d)")
 _RULE = re.compile(r"RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/([LU]?)|(DEFAULT)")
-#: A rule's pattern is matched with text of the peer: longer ones are refused.
+#: Limit for the length of the rules: their patterns are matched with text from the peer.
 _RULES_MAX_CHARACTERS: Final = 10_000
 
 
@@ -79,7 +79,7 @@ class NoMappingError(Exception):
 
 
 def parse_mapping_rules(text: str | None) -> tuple[MappingRule, ...]:
-    """The rules of ssl.principal.mapping.rules in order; InvalidConfigError with the rule that is wrong."""
+    """Returns the rules of ssl.principal.mapping.rules in order; InvalidConfigError with the rule that is wrong."""
     rest = (text or "DEFAULT").strip()
     if len(rest) > _RULES_MAX_CHARACTERS:
         raise InvalidConfigError(f"ssl.principal.mapping.rules is longer than {_RULES_MAX_CHARACTERS} characters.")
@@ -117,7 +117,7 @@ def _rule(found: re.Match[str]) -> MappingRule:
 
 
 def mapped_name(name: str, rules: Sequence[MappingRule]) -> str:
-    """The user's name for a certificate's distinguished name; NoMappingError if no rule matches."""
+    """Returns the user's name for a certificate's distinguished name; NoMappingError if no rule matches."""
     for rule in rules:
         made = rule.apply(name)
         if made is not None:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 
 class SaslError(Exception):
-    """An exchange has failed. The text is for the log, and never for the peer."""
+    """An exchange has failed. The text is for the log, and is never sent to the peer."""
 
 
 class PlainLogin(NamedTuple):
@@ -25,12 +25,12 @@ class PlainLogin(NamedTuple):
 
 
 def plain_message(user: str, password: str) -> bytes:
-    """The one message of a client of PLAIN."""
+    """Returns the one message of a client of PLAIN."""
     return f"\0{user}\0{password}".encode()
 
 
 def parse_plain(message: bytes) -> PlainLogin:
-    """The login in a client's message; SaslError if it is malformed."""
+    """Returns the login in a client's message; SaslError if it is malformed."""
     try:
         authorization_id, user, password = message.decode().split("\0")
     except (UnicodeDecodeError, ValueError) as error:
@@ -43,8 +43,8 @@ def parse_plain(message: bytes) -> PlainLogin:
 
 
 def is_password_of(login: PlainLogin, passwords: Mapping[str, str]) -> bool:
-    """True if the password is that of the user. It takes as long for a user that is not known."""
-    # Not at the top: a broker without logins imports this module for its error.
+    """True if the password is that of the user. The check takes as long for an unknown user."""
+    # Imported here and not at the top, because a broker without logins imports this module for its error.
     import hmac
 
     known = passwords.get(login.user)

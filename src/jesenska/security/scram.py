@@ -43,7 +43,7 @@ _CLIENT_FINAL = re.compile(r"c=(?P<channel>[^,]+),r=(?P<nonce>[^,]+)(?P<more>,.*
 
 @dataclass(frozen=True, slots=True)
 class ScramCredential:
-    """A user's credential for one mechanism. It does not have the password."""
+    """A user's credential for one mechanism. It does not contain the password."""
 
     salt: bytes
     stored_key: bytes
@@ -54,13 +54,13 @@ class ScramCredential:
         return f"ScramCredential(iterations={self.iterations})"
 
     def as_text(self) -> str:
-        """The credential as Kafka keeps it in /config/users."""
+        """Returns the credential as Kafka keeps it in /config/users."""
         salt, stored, server = (_text(part) for part in (self.salt, self.stored_key, self.server_key))
         return f"salt={salt},stored_key={stored},server_key={server},iterations={self.iterations}"
 
 
 def parse_credential(text: str) -> ScramCredential:
-    """A credential from /config/users; ValueError if it is not one."""
+    """Returns a credential from /config/users; ValueError if it is not one."""
     fields = dict(part.split("=", 1) for part in text.split(",") if "=" in part)
     try:
         return ScramCredential(
@@ -74,17 +74,17 @@ def parse_credential(text: str) -> ScramCredential:
 
 
 def make_credential(mechanism: str, password: str, salt: bytes, iterations: int) -> ScramCredential:
-    """The credential of a password."""
+    """Returns the credential of a password."""
     return credential_of(mechanism, salted_password(mechanism, password, salt, iterations), salt, iterations)
 
 
 def salted_password(mechanism: str, password: str, salt: bytes, iterations: int) -> bytes:
-    """The salted password, which kafka-configs and AlterUserScramCredentials send in place of the password."""
+    """Returns the salted password, which kafka-configs and AlterUserScramCredentials send in place of the password."""
     return hashlib.pbkdf2_hmac(MECHANISMS[mechanism], password.encode(), salt, iterations)
 
 
 def credential_of(mechanism: str, salted: bytes, salt: bytes, iterations: int) -> ScramCredential:
-    """The credential of a salted password."""
+    """Returns the credential of a salted password."""
     algorithm = MECHANISMS[mechanism]
     client_key = hmac.digest(salted, b"Client Key", algorithm)
     stored_key = hashlib.new(algorithm, client_key).digest()
@@ -92,7 +92,7 @@ def credential_of(mechanism: str, salted: bytes, salt: bytes, iterations: int) -
 
 
 class ScramServer:
-    """A server's side of one exchange. It asks for the credential of the user that `first` returns."""
+    """A server's side of one exchange. The caller looks up the credential of the user that `first` returns."""
 
     def __init__(self, mechanism: str, server_nonce: str) -> None:
         self._algorithm = MECHANISMS[mechanism]
@@ -107,7 +107,7 @@ class ScramServer:
         self._credential: ScramCredential | None = None
 
     def first(self, message: bytes) -> str:
-        """Takes the client's first message; returns the user's name. SaslError if it is malformed."""
+        """Reads the client's first message; returns the user's name. SaslError if the message is malformed."""
         text = _decoded(message)
         found = _CLIENT_FIRST.fullmatch(text)
         if found is None or found["gs2"].startswith("p="):
@@ -122,13 +122,13 @@ class ScramServer:
         return user
 
     def challenge(self, credential: ScramCredential) -> bytes:
-        """The server's first message for the user's credential."""
+        """Returns the server's first message for the user's credential."""
         self._credential = credential
         self._server_first = f"r={self._nonce},s={_text(credential.salt)},i={credential.iterations}"
         return self._server_first.encode()
 
     def final(self, message: bytes) -> bytes:
-        """Takes the client's final message; returns the server's. SaslError if the proof is wrong."""
+        """Reads the client's final message; returns the server's final message. SaslError if the proof is wrong."""
         credential = self._credential
         found = _CLIENT_FINAL.fullmatch(_decoded(message))
         if found is None or credential is None:
@@ -162,8 +162,8 @@ class ScramClient:
         return f"n,,{self._first}".encode()
 
     def final(self, message: bytes) -> bytes:
-        """The final message for the server's first; SaslError if that is malformed, or asks for more than
-        `MAX_ITERATIONS` a hundred times over."""
+        """Returns the final message, in answer to the server's first. SaslError if the server's message is malformed,
+        or asks for more than a hundred times `MAX_ITERATIONS` iterations."""
         text = _decoded(message)
         found = _SERVER_FIRST.fullmatch(text)
         if found is None or not found["nonce"].startswith(self._nonce) or found["nonce"] == self._nonce:
@@ -184,7 +184,7 @@ class ScramClient:
         return f"{without_proof},p={_text(proof)}".encode()
 
     def finished(self, message: bytes) -> None:
-        """Takes the server's final message; SaslError if it does not know the password."""
+        """Checks the server's final message; SaslError if the server does not know the credential."""
         text = _decoded(message)
         if text.startswith("e="):
             raise SaslError(f"the server has refused: {text[2:]}")

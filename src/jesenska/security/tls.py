@@ -5,7 +5,7 @@
     ssl.client.auth     none, requested or required: certificates of clients
     ssl.endpoint.identification.algorithm    https: a server's certificate names its host; empty: it need not
 
-A new context is made when a store's file has changed (`TlsContexts`): connections that are open keep theirs."""
+When the file of a store has changed, a new context is made (`TlsContexts`); open connections keep the old one."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class TlsSettings(NamedTuple):
 
 
 def tls_settings(get: Callable[[str], object]) -> TlsSettings:
-    """The settings that `get` gives by their names, as a table of settings has them."""
+    """Returns the settings that `get` gives by their names, as a table of settings has them."""
 
     def text(name: str) -> str | None:
         value = get(name)
@@ -75,7 +75,7 @@ def tls_settings(get: Callable[[str], object]) -> TlsSettings:
 
 
 def server_context(settings: TlsSettings) -> ssl.SSLContext:
-    """The context of a listener; InvalidConfigError with one sentence if a store cannot be used."""
+    """Returns the context of a listener; InvalidConfigError with one sentence if a store cannot be used."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     _configure(context, settings)
     shown = _key(settings)
@@ -92,7 +92,7 @@ def server_context(settings: TlsSettings) -> ssl.SSLContext:
 
 
 def client_context(settings: TlsSettings) -> ssl.SSLContext:
-    """The context of a client; InvalidConfigError with one sentence if a store cannot be used."""
+    """Returns the context of a client; InvalidConfigError with one sentence if a store cannot be used."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     _configure(context, settings)
     context.check_hostname = settings.endpoint_identification.lower() == "https"
@@ -110,7 +110,7 @@ def _configure(context: ssl.SSLContext, settings: TlsSettings) -> None:
             f"ssl.enabled.protocols names none of {', '.join(_VERSIONS)}; older versions of TLS are not served."
         )
     context.minimum_version, context.maximum_version = min(wanted), max(wanted)
-    # A client could make the server work for nothing with it.
+    # Renegotiation and compression are off: with renegotiation a client could make the server compute without limit.
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
     if settings.cipher_suites:
         _choose_ciphers(context, settings.cipher_suites)
@@ -130,7 +130,7 @@ def _choose_ciphers(context: ssl.SSLContext, names: tuple[str, ...]) -> None:
 
 
 def _openssl_name(name: str) -> str:
-    """OpenSSL's name of TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384: ECDHE-RSA-AES256-GCM-SHA384."""
+    """Returns OpenSSL's name of TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384: ECDHE-RSA-AES256-GCM-SHA384."""
     made = name.removeprefix("TLS_").replace("_WITH_", "_").replace("AES_", "AES").replace("_", "-")
     return made.replace("RSA-AES", "AES") if made.startswith("RSA-AES") else made
 
@@ -147,8 +147,8 @@ def _key(settings: TlsSettings) -> KeyAndChain | None:
 
 
 def _show(context: ssl.SSLContext, shown: KeyAndChain) -> None:
-    """OpenSSL takes a key from a file alone: one in memory, or one that only this user can read and that is removed at
-    once."""
+    """Yields a file with the key, since OpenSSL reads keys only from files. The file is in memory, or only this user
+    can read it and it is removed at once."""
     content = (shown.key + shown.chain).encode()
     password = shown.password or (lambda: _refuse_password())
     try:
@@ -190,9 +190,9 @@ def _trust(context: ssl.SSLContext, settings: TlsSettings) -> None:
 
 
 class TlsContexts:
-    """The context in force of a listener. A new one is made when the stores' files have changed.
+    """Holds the current TLS context of a listener. A new one is made when the files of the stores have changed.
 
-    A change that cannot be used leaves the context as it is; `failed` gets the sentence."""
+    If the new files cannot be used, the old context stays; `failed` gets a sentence with the reason."""
 
     def __init__(self, settings: TlsSettings, failed: Callable[[str], None]) -> None:
         self.settings = settings
@@ -204,7 +204,7 @@ class TlsContexts:
         return self._context
 
     def look(self) -> bool:
-        """Looks at the files; True if there is a new context."""
+        """Checks the files; True if there is a new context."""
         files = _state_of_files(self.settings)
         if files == self._files:
             return False

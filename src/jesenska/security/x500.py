@@ -21,7 +21,7 @@ _SHORT: Final = {
     "0.9.2342.19200300.100.1.25": "DC",
     "0.9.2342.19200300.100.1.1": "UID",
 }
-#: Tags of DER's kinds of text, with their encodings.
+#: DER's tags of text types, with their encodings.
 _TEXTS: Final = {0x0C: "utf-8", 0x12: "ascii", 0x13: "ascii", 0x14: "latin-1", 0x16: "ascii", 0x1B: "latin-1",
                  0x1C: "utf-32-be", 0x1E: "utf-16-be"}  # fmt: skip
 _ESCAPED: Final = frozenset(',=+<>#;"\\')
@@ -61,7 +61,7 @@ def elements(data: bytes) -> Iterator[Element]:
 
 
 def subject_name(certificate: bytes) -> str:
-    """The name of the subject of a certificate in DER; DerError if it is not one."""
+    """Returns the name of the subject of a certificate in DER; DerError if it is not one."""
     try:
         (outer,) = elements(certificate)
         fields = list(elements(next(elements(outer.content)).content))
@@ -93,7 +93,7 @@ def _attribute(data: bytes) -> str:
 
 
 def object_id(data: bytes) -> str:
-    """An object identifier in dotted numbers."""
+    """Returns an object identifier in dotted numbers."""
     numbers, value = [], 0
     for byte in data:
         value = value << 7 | byte & 0x7F

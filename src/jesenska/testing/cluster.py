@@ -43,7 +43,7 @@ class ClusterProcesses:
 
     @property
     def log(self) -> str:
-        """The output of the brokers, one after the other."""
+        """Returns the output of the brokers, one after the other."""
         return "".join(broker.log for broker in self.brokers)
 
     def start(self) -> Self:

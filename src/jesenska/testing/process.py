@@ -60,7 +60,7 @@ class ServerProcess(ABC):
 
     @abstractmethod
     def _command(self) -> list[str]:
-        """The command, on `port` if that is not 0."""
+        """Returns the command, on `port` if that is not 0."""
 
     @property
     def address(self) -> str:
@@ -115,7 +115,7 @@ class ServerProcess(ABC):
         return self
 
     def _launch(self, environment: Mapping[str, str], parent_descriptor: int) -> subprocess.Popen[bytes] | WarmProcess:
-        """The process, with its output in a pipe."""
+        """Starts the process, with its output in a pipe."""
         return subprocess.Popen(
             self._command(),
             stdin=subprocess.DEVNULL,

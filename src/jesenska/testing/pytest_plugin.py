@@ -116,7 +116,7 @@ def kafka_topic_factory(request: pytest.FixtureRequest) -> TopicFactory:
 
 @pytest.fixture
 def kafka_topic(kafka_topic_factory: TopicFactory) -> str:
-    """The name of a new topic with the broker's `num.partitions`, made of the test's own name."""
+    """Returns the name of a new topic with the broker's `num.partitions`, made of the test's own name."""
     return kafka_topic_factory()
 
 
@@ -135,7 +135,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 
 def _end_of(broker: ServerProcess) -> str | None:
-    """The text about a broker that does not run; None for a running one."""
+    """Returns the text about a broker that does not run; None for a running one."""
     if broker.is_running:
         return None
     return (

@@ -73,7 +73,7 @@ class Template:
         atexit.register(self.close)
 
     def start(self, arguments: Sequence[str], environment: Mapping[str, str], parent_descriptor: int) -> WarmProcess:
-        """A broker, run as `jesenska ARGUMENTS`; RuntimeError if the template has ended."""
+        """Starts a broker, run as `jesenska ARGUMENTS`; RuntimeError if the template has ended."""
         reading, writing = os.pipe()
         try:
             with self._lock:
@@ -129,7 +129,7 @@ _making = threading.Lock()
 
 
 def template() -> Template:
-    """This process's template; a forked process has its own."""
+    """Returns this process's template; a forked process has its own."""
     global _template, _template_of
     with _making:
         if _template is None or _template_of != os.getpid():

@@ -43,7 +43,7 @@ def add_import(command: argparse.ArgumentParser) -> None:
         "directories",
         nargs="+",
         metavar="DIR",
-        help="The directories of Kafka's log.dirs, in their order; Kafka is stopped.",
+        help="The directories of Kafka's log.dirs, in their order. Stop Kafka first.",
     )
     command.add_argument(
         "--zookeeper", metavar="HOST:PORT[,...][/PATH]", help="Kafka's ZooKeeper, as its zookeeper.connect names it."
@@ -51,7 +51,8 @@ def add_import(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--zookeeper-data",
         metavar="DIR",
-        help="That ZooKeeper's dataDir, in place of --zookeeper; ZooKeeper is stopped.",
+        help="dataDir of Kafka's ZooKeeper, to read its files instead of asking it (--zookeeper). "
+        "Stop ZooKeeper first.",
     )
     command.add_argument("--zookeeper-logs", metavar="DIR", help="Its dataLogDir, where it has one.")
     command.add_argument(

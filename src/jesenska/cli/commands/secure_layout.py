@@ -132,7 +132,8 @@ def lay_out_secured(directory: Path, hosts: Sequence[str], port: int) -> Iterato
 
 
 def sign(directory: Path, name: str, hosts: Sequence[str]) -> Path:
-    """A new key and certificate in `security/NAME.pem`, which replaces an older one; a client's without hosts."""
+    """Makes a new key and a certificate in `security/NAME.pem`, which replaces an older file. The certificate of a
+    client names no hosts."""
     if not name or "/" in name or name.startswith("."):
         raise JesenskaError(f"{name!r} cannot be a certificate's name: it is the name of its file, too.")
     security = directory.absolute() / "security"

@@ -34,7 +34,7 @@ class Authority:
 
     @property
     def pem(self) -> str:
-        """The certificate, which clients and brokers trust."""
+        """Returns the certificate, which clients and brokers trust."""
         from cryptography.hazmat.primitives.serialization import Encoding
 
         return self.certificate.public_bytes(Encoding.PEM).decode()

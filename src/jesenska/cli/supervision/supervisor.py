@@ -118,12 +118,12 @@ class Supervisor:
 
     @property
     def port(self) -> int:
-        """The tree's port."""
+        """Returns the tree's port."""
         return self._tree.port
 
     @property
     def tree_process(self) -> int | None:
-        """The id of the tree's process; None while there is none."""
+        """Returns the id of the tree's process; None while there is none."""
         return self._tree.pid
 
     def process_of(self, name: str) -> int | None:

@@ -74,7 +74,7 @@ class TreeChild:
 
     @property
     def pid(self) -> int | None:
-        """The id of its process; None while there is none."""
+        """Returns the id of its process; None while there is none."""
         return self._process.pid if self._process is not None else None
 
     async def start(self) -> None:

@@ -1,4 +1,4 @@
-"""Administration of access rules (KIP-140): list, add and remove. Any broker answers."""
+"""Administers ACLs (KIP-140): lists, adds and removes them. Any broker answers."""
 
 from __future__ import annotations
 
@@ -25,11 +25,10 @@ Asked = TypeVar("Asked", DescribeAclsRequest, DeleteAclsRequestFilter)
 
 
 class AclAdministration(Administration):
-    """Calls about access rules."""
+    """Administrative calls for ACLs."""
 
     async def describe_acls(self, wanted: AclFilter) -> list[AclBinding]:
-        """The rules that a filter chooses, those of a resource one after the other. KafkaError if they are not
-        told."""
+        """Returns the ACLs that match a filter, grouped by resource. KafkaError if the broker refuses."""
         answer = await self.cluster.ask_any(_asked(DescribeAclsRequest, wanted), DescribeAclsResponse)
         require(answer.error_code, answer.error_message)
         return [
@@ -42,7 +41,7 @@ class AclAdministration(Administration):
         ]
 
     async def create_acls(self, bindings: Sequence[AclBinding]) -> list[KafkaError | None]:
-        """Adds rules; an error or None for each."""
+        """Adds ACLs. Returns an error or None for each."""
         creations = [
             CreateAclsRequestCreation(
                 resource_type=pattern.resource_type,
@@ -59,7 +58,8 @@ class AclAdministration(Administration):
         return [error_of(item.error_code, item.error_message) for item in answer.results]
 
     async def delete_acls(self, filters: Sequence[AclFilter]) -> list[AclBinding]:
-        """Removes the rules that filters choose, and gives them; KafkaError for the first that is not removed."""
+        """Removes the ACLs that match the filters, and returns them; KafkaError for the first ACL that is not
+        removed."""
         wanted = [_asked(DeleteAclsRequestFilter, item) for item in filters]
         answer = await self.cluster.ask_any(DeleteAclsRequest(filters=wanted), DeleteAclsResponse)
         removed = []
@@ -77,7 +77,7 @@ class AclAdministration(Administration):
 
 
 def _asked(made: type[Asked], wanted: AclFilter) -> Asked:
-    """A filter as requests have it."""
+    """Returns a filter in the form that requests have."""
     return made(
         resource_type_filter=wanted.resource_type,
         resource_name_filter=wanted.name,

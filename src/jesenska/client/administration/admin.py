@@ -1,7 +1,8 @@
-"""Every administrative call in one class; its parts are in the files of this room, one for each family.
+"""All administrative calls in one class. The other modules of this package hold its base classes, one for each kind of
+call.
 
-Every call returns results by name, with the error of each one that failed, and raises the error of a request that
-failed as a whole."""
+Every call returns results by name, with an error for each item that failed. If the request as a whole failed, its
+error is raised."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The common part of the families of administrative calls."""
+"""The base class of the classes with administrative calls, and the errors of answers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from jesenska.client.cluster import Cluster
 
 
 class Administration:
-    """Administrative calls to a cluster. `timeout_ms`: the time that a broker may take for a change."""
+    """The connection of administrative calls to a cluster. `timeout_ms` is the time that a broker may take for a
+    change."""
 
     def __init__(self, cluster: Cluster, *, timeout_ms: int = 30_000) -> None:
         self.cluster = cluster
@@ -15,14 +16,15 @@ class Administration:
 
 
 def error_of(code: int, message: str | None = None) -> KafkaError | None:
-    """Returns the error of a code in an answer, with the broker's message if it gave one; None for NONE."""
+    """Returns the error for an error code of an answer, with the broker's message if there is one; None for the code
+    NONE."""
     if code == ErrorCode.NONE:
         return None
     return KafkaError.of(code, message or f"The broker answers {error_name(code)}.")
 
 
 def require(code: int, message: str | None = None) -> None:
-    """Raises the error of a code in an answer, if it is one."""
+    """Raises the error for an error code of an answer, unless the code is NONE."""
     error = error_of(code, message)
     if error is not None:
         raise error

@@ -1,9 +1,9 @@
-"""Commits the offsets of groups in a branch: each group that has committed offsets of the source gets the same ones in
-the branch. An offset beyond the branch's end becomes that end.
+"""Commits the offsets of groups in a branch: each group that has committed offsets of the source gets the same offsets
+in the branch. An offset beyond the branch's end becomes that end.
 
-A group with members keeps reading what it reads: the broker accepts offsets of a branch for it if the group has none
-there yet and no member subscribes to the branch (an OffsetCommit without a member, which brokers of Apache Kafka
-refuse). A group that is rebalancing is asked again."""
+A group with members is not disturbed. The broker accepts the offsets of a branch for such a group if the group has
+none in the branch yet and no member subscribes to the branch. (This is an OffsetCommit without a member, which brokers
+of Apache Kafka refuse.) While a group is rebalancing, the commit is repeated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Administration of the settings of topics, brokers, loggers and groups."""
+"""Administers the settings of topics, brokers, loggers and groups."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from jesenska.wire.messages.k44_incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 
-#: Kinds of things that have settings, and what a change does with a setting; the protocol's numbers.
+#: Kinds of resources that have settings, and kinds of changes to a setting: numbers of the protocol.
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 
@@ -54,7 +54,7 @@ class ConfigChange:
 
 
 class ConfigAdministration(Administration):
-    """Calls about settings."""
+    """Administrative calls for settings."""
 
     async def describe_configs(
         self, kind: int, name: str, keys: Sequence[str] | None = None, *, documentation: bool = False

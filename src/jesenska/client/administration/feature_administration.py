@@ -1,5 +1,5 @@
-"""Administration of the cluster's features (KIP-584): the levels that brokers support, the level in force, and changes
-of it."""
+"""Administers the cluster's features (KIP-584): reads the levels that brokers support and the level in force, and
+changes the level."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ class Features:
 
 
 class FeatureAdministration(Administration):
-    """Calls about features."""
+    """Administrative calls for features."""
 
     async def describe_features(self, broker: int | None = None) -> Features:
-        """Returns the features that one broker reports, the one with the lowest id by default; in the order of their
-        names. KafkaError if it does not answer."""
+        """Returns the features that one broker (by default the one with the lowest id) reports, sorted by name.
+        KafkaError if the broker does not answer."""
         await self.cluster.refresh([])
         asked = min(self.cluster.nodes) if broker is None else broker
         request = ApiVersionsRequest(client_software_name="jesenska", client_software_version=__version__)
@@ -59,9 +59,9 @@ class FeatureAdministration(Administration):
         return Features(tuple(sorted(found, key=lambda item: item.name)), answer.finalized_features_epoch)
 
     async def update_features(self, levels: Mapping[str, int], way: int, *, validate_only: bool = False) -> None:
-        """Sets the levels of features, all or none; `way` is UPGRADE, SAFE_DOWNGRADE or UNSAFE_DOWNGRADE. KafkaError
-        with the reason if the change is refused, UnsupportedVersionError if the cluster does not support such
-        changes."""
+        """Sets the levels of all given features, or of none; `way` is UPGRADE, SAFE_DOWNGRADE or UNSAFE_DOWNGRADE.
+        KafkaError with the reason if the change is refused, UnsupportedVersionError if the cluster does not support
+        such changes."""
         updates = [
             UpdateFeaturesRequestFeatureUpdate(feature=name, max_version_level=level, upgrade_type=way)
             for name, level in levels.items()

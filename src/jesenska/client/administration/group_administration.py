@@ -1,8 +1,8 @@
-"""Administration of groups: list, describe, delete, and the offsets that they have committed.
+"""Administers groups: lists, describes and deletes them, and reads and changes their committed offsets.
 
 Each request goes to the group's coordinator. If the coordinator has moved or is still loading, it is looked up and
-asked again until the request timeout has passed. Lists are requested from every broker. Results are by name, with the
-error of each one that failed.
+asked again until the request timeout has passed. Lists are requested from every broker. Results are returned by name,
+with an error for each group that failed.
 
     describe    DescribeGroups; a group that does not exist is GroupIdNotFoundError (before version 6: the state Dead,
                 which means the same)
@@ -91,7 +91,7 @@ class GroupDescription:
 
 
 class OffsetAndMetadata(NamedTuple):
-    """A committed offset. `leader_epoch` is -1 if none was committed with it."""
+    """A committed offset. `leader_epoch` is -1 if no epoch was committed with the offset."""
 
     offset: int
     leader_epoch: int
@@ -99,7 +99,7 @@ class OffsetAndMetadata(NamedTuple):
 
 
 class GroupAdministration(Administration):
-    """Calls about groups."""
+    """Administrative calls for groups."""
 
     async def list_groups(self) -> list[GroupListing]:
         """Returns every group of the cluster, by name."""
@@ -157,8 +157,8 @@ class GroupAdministration(Administration):
     async def list_group_offsets(
         self, group_id: str, partitions: Collection[TopicPartition] | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Returns the committed offsets of the group, of all partitions or of these; partitions without an offset are
-        left out."""
+        """Returns the committed offsets of the group, for all partitions or for the given ones; partitions without an
+        offset are left out."""
         topics = None
         if partitions is not None:
             topics = [
@@ -271,8 +271,8 @@ class GroupAdministration(Administration):
         *,
         at_most: int | None = None,
     ) -> tuple[Answer, Node]:
-        """Returns the coordinator's answer and the coordinator. Its error is raised; an error that a new look-up of
-        the coordinator may solve is raised only after further attempts."""
+        """Returns the coordinator's answer and the coordinator. Raises the error of the answer. If a new look-up of
+        the coordinator may help, further attempts are made before the error is raised."""
 
         async def attempt() -> tuple[Answer, Node]:
             coordinator = await find_coordinator(self.cluster, group_id)

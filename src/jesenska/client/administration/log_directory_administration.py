@@ -1,4 +1,4 @@
-"""Administration of brokers' log directories: the replicas in them, and their moves between directories."""
+"""Administers the log directories of brokers: shows their replicas, and moves replicas between directories."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class ReplicaOnDisk:
 
 @dataclass(frozen=True, slots=True)
 class LogDirectory:
-    """A broker's log directory; if it has an error, it cannot be read. The sizes of its volume are -1 if the broker
-    does not report them. A directory that `is_cordoned` gets no new replicas."""
+    """A broker's log directory. If `error` is not None, the directory cannot be read. The sizes of its volume are -1
+    if the broker does not report them. A directory that `is_cordoned` gets no new replicas."""
 
     path: str
     error: KafkaError | None
@@ -42,7 +42,7 @@ class LogDirectory:
 
 
 class LogDirectoryAdministration(Administration):
-    """Calls about log directories."""
+    """Administrative calls for log directories."""
 
     async def describe_log_dirs(self, broker_id: int) -> list[LogDirectory]:
         """Returns the log directories of one broker with the replicas in them; ClusterAuthorizationFailedError if the
@@ -80,9 +80,9 @@ class LogDirectoryAdministration(Administration):
     ) -> dict[TopicPartition, KafkaError | None]:
         """Has one broker move replicas to other log directories of its own, each named by its absolute path. The
         result is None if a move has begun, or the replica is there already: `describe_log_dirs` shows a replica that
-        is still being moved (`is_future`). ReplicaNotAvailableError if the broker has no such replica; if it gets one
-        later, that is created in this directory. LogDirNotFoundError if the broker has no such directory,
-        KafkaStorageError if the directory is offline."""
+        is still being moved (`is_future`). ReplicaNotAvailableError if the broker has no such replica; if the broker
+        gets the replica later, it is created in this directory. LogDirNotFoundError if the broker has no such
+        directory, KafkaStorageError if the directory is offline."""
         by_path: dict[str, dict[str, AlterReplicaLogDirsRequestTopic]] = {}
         for key, path in wanted.items():
             topics = by_path.setdefault(path, {})

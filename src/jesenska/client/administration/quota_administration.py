@@ -1,4 +1,4 @@
-"""Administration of the quotas of users, client ids and addresses (KIP-546)."""
+"""Administers the quotas of users, client ids and IP addresses (KIP-546)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from jesenska.wire.messages.k49_alter_client_quotas import (
     AlterClientQuotasResponse,
 )
 
-#: What a component of a filter matches: a name, the default, any name.
+#: How a component of a filter matches: one exact name, the default, or any name.
 EXACT, DEFAULT, ANY = 0, 1, 2
 #: The kinds of entities, as the protocol names them.
 USER: Final = "user"
@@ -30,20 +30,21 @@ IP: Final = "ip"
 
 @dataclass(frozen=True, slots=True)
 class EntityQuotas:
-    """The quotas of an entity by their names. `entity`: names by kind; None is the default."""
+    """The quotas of one entity, by quota name. `entity` has the entity's names by kind; None stands for the
+    default."""
 
     entity: Mapping[str, str | None]
     quotas: Mapping[str, float]
 
 
 class QuotaAdministration(Administration):
-    """Calls about quotas."""
+    """Administrative calls for quotas."""
 
     async def describe_client_quotas(
         self, wanted: Mapping[str, tuple[int, str | None]], *, strict: bool = False
     ) -> list[EntityQuotas]:
-        """Returns the quotas of entities. `wanted`: by kind EXACT with a name, DEFAULT or ANY with None. `strict`: of
-        entities with just these kinds."""
+        """Returns the quotas of the entities that match a filter. `wanted` gives for each kind EXACT with a name, or
+        DEFAULT or ANY with None. With `strict` only entities that have exactly these kinds match."""
         components = [
             DescribeClientQuotasRequestComponent(entity_type=kind, match_type=match_type, match=name)
             for kind, (match_type, name) in wanted.items()
@@ -66,7 +67,8 @@ class QuotaAdministration(Administration):
         *,
         validate_only: bool = False,
     ) -> None:
-        """Sets quotas of entities; None removes one. Raises the error of the first entity that is refused."""
+        """Sets quotas of entities; the value None removes a quota. Raises the error of the first entity that is
+        refused."""
         entries = [
             AlterClientQuotasRequestEntry(
                 entity=[

@@ -1,5 +1,5 @@
-"""Administration of topics, partitions, records and leaders. Requests that a broker may not support use a version that
-both sides speak."""
+"""Administers topics, partitions, records and leaders. A request uses the highest version that both the client and the
+broker support."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ from jesenska.wire.messages.k37_create_partitions import (
 from jesenska.wire.messages.k43_elect_leaders import ElectLeadersRequest, ElectLeadersRequestTopic, ElectLeadersResponse
 from jesenska.wire.messages.k60_describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 
-#: Kinds of elections: the first replica leads, or any replica that is up, with the records that it has.
+#: Kinds of elections. PREFERRED: the first replica becomes leader. UNCLEAN: any live replica becomes leader, with the
+#: records that it has.
 PREFERRED, UNCLEAN = 0, 1
 #: The setting that makes a new topic a branch of another one (jesenska's own).
 BRANCH_OF = "jesenska.branch.of"
@@ -43,8 +44,8 @@ _NO_UNCLEAN_BELOW = 1
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """A topic to create; -1 leaves the number of partitions or the replication factor to the broker's defaults.
-    `assignment`: broker ids by partition."""
+    """A topic to create. -1 leaves the number of partitions, or the replication factor, to the broker's defaults.
+    `assignment` lists the broker ids of each partition."""
 
     name: str
     partitions: int = -1
@@ -54,7 +55,7 @@ class NewTopic:
 
 
 class TopicAdministration(Administration):
-    """Calls about topics, partitions, records and leaders."""
+    """Administrative calls for topics, partitions, records and leaders."""
 
     async def topics(self) -> dict[str, TopicInfo]:
         return await self.cluster.topics()
@@ -163,8 +164,8 @@ class TopicAdministration(Administration):
         self, election_type: int, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, KafkaError | None]:
         """Elects leaders. The result of a partition is None if a leader was elected, ElectionNotNeededError if the
-        right replica leads already. Without partitions the broker tries all, and may report only those in which
-        something happened. UnsupportedVersionError for unclean elections from brokers before 2.4."""
+        right replica leads already. If `partitions` is None, the broker tries all partitions, and may report only
+        those in which something happened. UnsupportedVersionError for unclean elections from brokers before 2.4."""
         by_topic: dict[str, ElectLeadersRequestTopic] | None = None
         if partitions is not None:
             by_topic = {}

@@ -1,5 +1,5 @@
-"""Administration of transactions (KIP-664): lists them, describes their state and their producers, and ends those that
-no producer will end."""
+"""Administers transactions (KIP-664): lists them, describes their state and their producers, and ends those that no
+producer will end."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from jesenska.wire.messages.k66_list_transactions import (
     ListTransactionsResponseTransaction,
 )
 
-#: The first versions of ListTransactions with these filters.
+#: First versions of ListTransactions that have these filters.
 _HAS_DURATIONS, _HAS_PATTERNS = 1, 2
 _LOOK_AGAIN = (
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -55,7 +55,7 @@ _MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.LEADER_NOT_AVAILABLE)
 @dataclass(frozen=True, slots=True)
 class ListedTransaction:
     transactional_id: str
-    #: The broker that coordinates it.
+    #: The broker that coordinates the transaction.
     coordinator: int
     producer_id: int
     state: str
@@ -89,15 +89,16 @@ class ActiveProducer:
 
 
 class TransactionAdministration(Administration):
-    """Calls about transactions. Every method raises KafkaError if the cluster refuses or does not answer."""
+    """Administrative calls for transactions. Every method raises KafkaError if the cluster refuses or does not
+    answer."""
 
     async def list_transactions(
         self, *, longer_than_ms: int = -1, pattern: str | None = None, producer_ids: Collection[int] = ()
     ) -> list[ListedTransaction]:
-        """Returns the transactions that the coordinators know and that pass all filters: open for longer than a time
-        (-1: all), a pattern that matches the whole name, these producers (empty: all). If a broker does not support
-        patterns (before 4.1), the pattern is matched here. UnsupportedVersionError if a broker does not support
-        durations (before 3.8)."""
+        """Returns the transactions that the coordinators know and that pass all filters: open for longer than
+        `longer_than_ms` (-1: all), a transactional id that `pattern` matches as a whole (None: all), one of
+        `producer_ids` (empty: all). If a broker does not support patterns (before 4.1), the pattern is matched here.
+        UnsupportedVersionError if a broker does not support durations (before 3.8)."""
         await self.cluster.refresh([])
         brokers = sorted(self.cluster.nodes)
         answers = await asyncio.gather(

@@ -1,5 +1,5 @@
-"""Shares the partitions of a group among its members; the leader of the group does it. The functions are pure: the
-same members and partitions give the same shares everywhere.
+"""Shares the partitions of a group among its members, on the member that leads the group. The functions are pure: the
+same members and partitions always give the same shares.
 
     range                each topic by itself: consecutive partitions; the first members get one more if they do not
                          divide evenly

@@ -1,4 +1,5 @@
-"""A connection to the coordinator of a group. The group has its own, since a JoinGroup waits for other members."""
+"""A connection to the coordinator of a group. Each group has its own connection, since a JoinGroup waits for other
+members."""
 
 from __future__ import annotations
 
@@ -14,8 +15,8 @@ Answer = TypeVar("Answer", bound=Message)
 
 
 class GroupCoordinator:
-    """The coordinator of one group. It is looked up when it is needed, and again after `forget` or a lost
-    connection."""
+    """Asks the coordinator of one group. The coordinator is looked up when it is first needed, and again after
+    `forget` or a lost connection."""
 
     def __init__(self, cluster: Cluster, group_id: str) -> None:
         self._cluster = cluster
@@ -38,7 +39,7 @@ class GroupCoordinator:
         at_most: int | None = None,
         timeout_seconds: float | None = None,
     ) -> Answer:
-        """Returns the coordinator's answer, in a version of `at_most` or below. Raises NetworkException or
+        """Returns the coordinator's answer, using a request version of at most `at_most`. Raises NetworkException or
         RequestTimedOutError."""
         channel = await self.channel()
         try:

@@ -1,4 +1,5 @@
-"""The membership in a consumer group, with the classic protocol: join, share out, heartbeats, leave.
+"""The membership in a consumer group, with the classic protocol: joining, sharing out the partitions, heartbeats,
+leaving.
 
     find the coordinator -> JoinGroup -> (leader: share out) -> SyncGroup; then heartbeats
          ^                                                                     |
@@ -9,7 +10,8 @@ The owner reports each poll: a member that is not polled for `max_poll_interval_
 group checks the topics each time the metadata expires. If the number of partitions of a topic has changed, it has all
 members join again.
 
-Left out: the partitions that the owner reads, and their offsets (client.group); the new protocol (KIP-848)."""
+Not here: the partitions that the owner reads, and their offsets (client.group). Not implemented: the new protocol
+(KIP-848)."""
 
 from __future__ import annotations
 
@@ -64,9 +66,9 @@ class Assignment(NamedTuple):
 
 
 class Membership:
-    """One member of one group. `generation` is -1 while the group does not have it. `is_join_due`: the member has to
-    join (again). `fatal`: an error that ends the member, if there is one. `metadata`: see
-    `GroupConsumer.group_metadata`."""
+    """One member of one group. `generation` is -1 while this member is not in the group. `is_join_due` is True if the
+    member has to join (again). `fatal` is an error after which the member cannot go on, or None. `metadata` is
+    described in `GroupConsumer.group_metadata`."""
 
     def __init__(self, cluster: Cluster, group_id: str, topics: Collection[str], options: MembershipOptions) -> None:
         self.cluster = cluster
@@ -85,8 +87,8 @@ class Membership:
         self._heart: asyncio.Task[None] | None = None
         #: Time when the last poll ended; None while one is running.
         self._polled_at: float | None = cluster.clock.monotonic()
-        #: Partitions by topic that this member shared out as leader (0: no such topic), and the time when it last
-        #: checked them.
+        #: Number of partitions of each topic (0: no such topic) when this member, as leader, last shared them out, and
+        #: the time when it last checked these numbers.
         self._shared: dict[str, int] = {}
         self._looked_at = 0.0
 
@@ -126,7 +128,7 @@ class Membership:
         return error
 
     def require(self, code: int) -> None:
-        """Does as `note`, and raises the error."""
+        """Does the same as `note`, and raises the error."""
         error = self.note(code)
         if error is not None:
             raise error
@@ -134,9 +136,9 @@ class Membership:
     # --- joining -----------------------------------------------------------------------------------------------------
 
     async def join(self, owned: Collection[TopicPartition]) -> Assignment | None:
-        """Makes one attempt to join the group's current generation with these partitions, and returns the new ones.
-        None: the coordinator has given the member an id, with which it has to ask again. Raises the error of an
-        attempt that failed."""
+        """Makes one attempt to join the group's current generation, as the owner of the partitions `owned`. Returns
+        the new assignment. None if the coordinator has only given the member an id, with which it has to ask again.
+        Raises the error of an attempt that failed."""
         joined = await self._join(owned)
         return None if joined is None else await self._sync(joined)
 
@@ -197,8 +199,8 @@ class Membership:
         return ASSIGNORS[protocol](members, {topic: count for topic, count in self._shared.items() if count})
 
     async def _partition_counts(self, topics: Iterable[str], before: Mapping[str, int]) -> dict[str, int]:
-        """Returns the partitions by topic as the brokers report them now; 0 for a topic that does not exist, the count
-        in `before` if they do not report it."""
+        """Returns the number of partitions of each topic as the brokers report it now: 0 for a topic that does not
+        exist, the number in `before` if the brokers do not report one."""
         errors = await self.cluster.refresh(topics)
         counts = {}
         for topic in topics:
@@ -208,7 +210,7 @@ class Membership:
         return counts
 
     async def _look_at_topics(self) -> None:
-        """Has the group's leader join again if the numbers of partitions differ from those that it shared out."""
+        """Makes the group's leader join again if the numbers of partitions differ from those that it shared out."""
         now = self.cluster.clock.monotonic()
         if not self._shared or now - self._looked_at < self.cluster.metadata_max_age_seconds:
             return

@@ -10,8 +10,8 @@ from jesenska.client.membership.assignors import ASSIGNORS
 
 @dataclass(frozen=True, slots=True)
 class MembershipOptions:
-    """The options of a member; the defaults are Kafka's. `group_instance_id` makes the member a static one.
-    InvalidRequestError if an assignor does not exist, or none is named."""
+    """The options of a member; the defaults are Kafka's. A member with a `group_instance_id` is a static member.
+    InvalidRequestError if an assignor does not exist, or no assignor is named."""
 
     assignors: tuple[str, ...] = ("range", "cooperative-sticky")
     group_instance_id: str | None = None

@@ -181,7 +181,7 @@ COORDINATOR_SETTINGS: tuple[Setting, ...] = (
     row("share.coordinator.cold.partition.snapshot.interval.ms", INT, 300000, LOW, Between(1), effect=SHARE, internal=True, release="4.3",
         doc="How often partitions without traffic get a snapshot."),
     row("share.coordinator.load.buffer.size", INT, 5242880, HIGH, Between(1), effect=SHARE, release="4.3",
-        doc="Bytes read at a time when share state is loaded."),
+        doc="When share state is loaded: how many bytes each read takes."),
     row("share.coordinator.snapshot.update.records.per.snapshot", INT, 500, MEDIUM, Between(0, 500), effect=SHARE, release="4.3",
         doc="Changes between two snapshots of share state."),
     row("share.coordinator.state.topic.compression.codec", INT, 0, HIGH, effect=SHARE, release="4.3",

@@ -92,8 +92,8 @@ class _Partition:
 
     @property
     def in_sync(self) -> tuple[int, ...]:
-        """The replicas that may lead. A broker that stops leaves the ISR even if it is the last member: it stays
-        eligible."""
+        """Returns the replicas that may lead. A broker that stops leaves the ISR even if it is the last member: it
+        stays eligible."""
         return self.isr or self.eligible
 
 

@@ -1,4 +1,4 @@
-"""The handling of transactions by a compaction, batch by batch in the log's order. A pure decider.
+"""Decides which batches of transactions a compaction keeps, batch by batch in the log's order; without I/O.
 
     records of an aborted transaction    are removed, and never count as the newest of their keys
     records of a committed one           are like any others
@@ -45,8 +45,8 @@ class CleanedTransactions:
         return False
 
     def end(self, header: BatchHeader, marker: ControlMarker | None) -> tuple[bool, AbortedTransaction | None]:
-        """For a control batch and its marker (None if it has no record left). Returns True if the batch may be
-        removed, and the entry that the transaction index keeps for it."""
+        """Handles a control batch and its marker (None if the batch has no record left). Returns True if the batch may
+        be removed, and the entry that the transaction index keeps for the batch, or None."""
         self._begin_up_to(header.last_offset)
         producer_id = header.producer_id
         if marker is None:

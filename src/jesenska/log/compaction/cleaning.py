@@ -1,5 +1,5 @@
-"""One compaction of one log: the remaining records of its segments are copied to new files, which replace the old
-ones.
+"""Runs one compaction of one log: copies the remaining records of its segments to new files, which replace the old
+files.
 
     index       reads the dirty part and notes the newest offset of each key (records.codec.KeyOffsets decides which
                 records stay)
@@ -194,7 +194,7 @@ class Cleaning:
         )
         slots = min(max(2, settings.dedupe_buffer_bytes // _SLOT_BYTES), 2 * most)
         self._keys = KeyOffsets(max(slots, most + 1), most, secret)
-        #: Has no keys, so that it removes no record.
+        #: An empty table of keys, for batches of which no record is removed.
         self._no_keys = KeyOffsets(2, 1, secret)
         self._buffer_bytes = max(_BUFFER_BYTES_MIN, settings.io_buffer_bytes // 2)
         self._buffer = bytearray(self._buffer_bytes)
@@ -207,18 +207,19 @@ class Cleaning:
 
     @property
     def cleaned_up_to(self) -> int:
-        """The first offset that is still dirty after all groups are replaced. Known when the first group is copied."""
+        """Returns the first offset that is still dirty after all groups are replaced. Known when the first group is
+        copied."""
         return self._keys.latest_offset + 1
 
     # -- on the owner's thread ----------------------------------------------------------------------------------------
 
     def hand_over(self) -> None:
-        """Gives the files of the newest group to the log: they are not changed from here on."""
+        """Marks the files of the newest group as the log's: this compaction does not change them any more."""
         self._swap = None
 
     def cancel(self) -> None:
-        """Ends the compaction: after the return no file of the log is made or renamed, and the files that were to
-        replace segments are removed. Harmless if repeated."""
+        """Ends the compaction. Once this has returned, no file of the log is made or renamed, and the files that
+        should have replaced segments are removed. Calling it again is harmless."""
         with self._lock:
             self._is_cancelled = True
             self._remove_made()

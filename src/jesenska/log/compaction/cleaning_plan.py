@@ -52,7 +52,7 @@ class CleanablePart(NamedTuple):
 
     @property
     def dirty_ratio(self) -> float:
-        """The dirty part's share of both parts; 0 if both are empty."""
+        """Returns the dirty part's share of both parts; 0 if both are empty."""
         total = self.clean_bytes + self.dirty_bytes
         return self.dirty_bytes / total if total else 0.0
 
@@ -103,13 +103,14 @@ def is_due(part: CleanablePart, config: LogConfig) -> bool:
 
 
 def dirtiest(candidates: Iterable[tuple[T, CleanablePart]]) -> tuple[T, CleanablePart] | None:
-    """Returns the log with the largest dirty share, the first of several; None if there are no candidates."""
+    """Returns the log with the largest dirty share (the first, if several have the same share); None if there are no
+    candidates."""
     return max(candidates, key=lambda candidate: candidate[1].dirty_ratio, default=None)
 
 
 def groups(segments: Sequence[CleanerSegment], config: LogConfig) -> list[list[CleanerSegment]]:
-    """Groups segments, oldest first; each group is merged into one segment. A group is as many in a row as fit into
-    one segment by their bytes and index entries, and into its indexes by their offsets."""
+    """Groups segments, oldest first; each group is merged into one segment. A group consists of as many consecutive
+    segments as fit into one segment by their bytes, index entries and offsets."""
     result: list[list[CleanerSegment]] = []
     size_bytes = entries = 0
     most_entries = max(1, config.segment_index_bytes // _TIME_INDEX_ENTRY_BYTES)

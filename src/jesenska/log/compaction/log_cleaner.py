@@ -53,7 +53,8 @@ Moved = int | Replacement | None
 
 @dataclass(frozen=True, slots=True)
 class CleanerSettings:
-    """The broker's settings about compaction. The defaults are Kafka's; so are the names, without `log.cleaner.`."""
+    """The broker's settings for compaction. The names are Kafka's without `log.cleaner.`; the defaults are Kafka's,
+    too."""
 
     enable: bool = True
     threads: int = 1
@@ -65,7 +66,7 @@ class CleanerSettings:
 
     @property
     def of_each(self) -> CleaningSettings:
-        """The resources of each of the compactions that run at a time."""
+        """Returns the resources of each of the compactions that run at a time."""
         threads = max(1, self.threads)
         return CleaningSettings(
             self.dedupe_buffer_size // threads, self.io_buffer_size // threads, self.io_buffer_load_factor
@@ -154,13 +155,13 @@ class LogCleaner:
     # -- which log ----------------------------------------------------------------------------------------------------
 
     def look(self) -> None:
-        """Begins due compactions, as many as may run. To be called about once a second."""
+        """Begins due compactions, as many as may run. Call this about once a second."""
         while not self._closed and self.settings.enable and len(self._running) < self.settings.threads:
             if self._around.monotonic_ms() < self._look_at_ms or self._reads_times or not self._begin_next():
                 return
 
     def _begin_next(self) -> bool:
-        """Begins the compaction of the dirtiest log; False if no log is dirty enough, or that is not known yet."""
+        """Begins the compaction of the dirtiest log. False if no log is dirty enough, or if that is not known yet."""
         self._look_at_ms = self._around.monotonic_ms() + self.settings.backoff_ms
         candidates: list[tuple[tuple[LogDirectory, PartitionLog], CleanablePart]] = []
         unknown: list[LogSegment] = []

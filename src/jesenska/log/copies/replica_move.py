@@ -166,7 +166,7 @@ class ReplicaMove:
 
     @property
     def copied_bytes(self) -> int:
-        """Number of bytes of the log that the copy has."""
+        """Returns the number of bytes of the log that the copy has."""
         copied = self._copied
         return sum(copied_of(segment, copied).copied_bytes for segment in self._segments())
 

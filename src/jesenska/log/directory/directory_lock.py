@@ -27,12 +27,12 @@ _REMEDIES = {
 
 
 class LogDirectoryError(JesenskaError):
-    """A log directory that the broker cannot use: one sentence with cause and remedy."""
+    """Says, in one sentence with cause and remedy, why the broker cannot use a log directory."""
 
 
 class UnusableDirectoryError(LogDirectoryError):
-    """The disk does not allow the use of a log directory (`what`: created, read, written). A broker with other
-    directories continues without it. `reason` is the cause alone, `remedy` the advice for the operator."""
+    """Says that the disk does not allow a log directory to be used (`what`: created, read, written). A broker with
+    other directories continues without it. `reason` is the cause alone, `remedy` the advice for the operator."""
 
     def __init__(self, directory: Path, what: str, error: OSError) -> None:
         self.reason = f"it cannot be {what} ({cause_of(error)})"
@@ -42,7 +42,7 @@ class UnusableDirectoryError(LogDirectoryError):
 
 def _remedy(what: str, error: OSError) -> str:
     if isinstance(error, PermissionError):
-        # The directory may exist, and only the way to it be closed.
+        # The directory may exist, while this process has no permission to reach it.
         return (
             "give this user the right to it and to all that is in it (chown -R), or name another (--data, or log.dirs)"
         )
@@ -113,8 +113,8 @@ class DirectoryLock:
 
 
 def owner_pid(directory: Path) -> int | None:
-    """Returns the process that holds a directory's lock, if it is a jesenska broker. Only for other processes: in that
-    process, opening and closing the file would release the lock."""
+    """Returns the process that holds a directory's lock, if it is a jesenska broker. Call this only in other
+    processes: in the process that holds the lock, opening and closing the file would release the lock."""
     try:
         descriptor = os.open(directory / FILE_NAME, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:

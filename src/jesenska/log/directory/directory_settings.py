@@ -1,4 +1,4 @@
-"""The broker's settings about its log directories; `log_config` has those of a topic."""
+"""The broker's settings for its log directories; `log_config` has the settings of a topic."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class DirectorySettings:
-    """The defaults are Kafka's; so are the names, without their common prefixes (`log.`, `num.`)."""
+    """The names are Kafka's without their common prefixes (`log.`, `num.`); the defaults are Kafka's, too."""
 
     recovery_threads_per_data_dir: int = 1
     flush_offset_checkpoint_interval_ms: int = 60_000

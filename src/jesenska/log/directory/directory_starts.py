@@ -2,9 +2,9 @@
 
     {"version":0,"directory":"9tbXHgBvRzO0K-63RUy5HQ","starts":["LdCsVtfpSTuHs4aBJ2QvhA","kZ0nG4cYQ9qz8yPT5JvYbw"]}
 
-The tree of a cluster has the last start on each directory (`metadata.nodes.BrokerStarts`). A directory without that
-start in its file is a disk that the broker had earlier, or an old copy (`replication.older_directories`). The file is
-replaced as a whole."""
+The metadata tree of a cluster also records the last start on each directory (`metadata.nodes.BrokerStarts`). If the
+file of a directory lacks that start, the directory is a disk that the broker had earlier, or an old copy
+(`replication.older_directories`). The file is replaced as a whole."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from jesenska.base.identifiers import uuid_from_text, uuid_to_text
 
 FILE_NAME: Final = "jesenska-starts"
 _VERSION: Final = 0
-#: Number of starts that are kept: that many can end one after the other before the tree knows of them.
+#: Number of starts that are kept. So many starts can fail one after another before the tree records one of them.
 _STARTS_MAX: Final = 20
 
 
@@ -27,7 +27,7 @@ class DirectoryStarts(NamedTuple):
     starts: tuple[UUID, ...] = ()
 
     def then(self, start: UUID) -> DirectoryStarts:
-        """Returns the same value with one more start."""
+        """Returns a copy of this value with one more start."""
         return DirectoryStarts(self.directory_id, (start, *self.starts)[:_STARTS_MAX])
 
 

@@ -1,15 +1,15 @@
 """A log directory of a broker: its lock, its logs, and its checkpoints (`checkpoints` describes their format).
 
 The background thread writes a checkpoint as a whole, if it has changed, and never twice at a time. If a caller needs
-the present offsets while the file is being written, it is written again afterwards.
+the present offsets on the disk while the file is being written, the file is written again afterwards.
 
 A directory whose disk fails is offline from then on, until the broker is started again: its logs are given up, and
 nothing more is written there (`LogDirectories.take_offline`). `_disk_failed` defines the errors that count as a
 failure.
 
-Truncated logs are held, so that they take no appends, until their recovery points are written: otherwise a crash would
-leave unsynced batches below one. If a truncation has lowered a log start offset, that checkpoint is written first: a
-log start offset beyond the log's end would make the next start drop the log.
+Truncated logs are held (they accept no appends) until their recovery points are written: otherwise a crash would leave
+unsynced batches below a recovery point. If a truncation has lowered a log start offset, that checkpoint is written
+first: a log start offset beyond the log's end would make the next start drop the log.
 """
 
 from __future__ import annotations
@@ -40,22 +40,23 @@ logger = logging.getLogger(__name__)
 _BROKEN = frozenset({errno.EIO, errno.EROFS, errno.ENODEV, errno.ENXIO, errno.ESTALE, errno.EUCLEAN})
 #: Errors for a missing file: perhaps the whole directory is missing.
 _MISSING = frozenset({errno.ENOENT, errno.ENOTDIR})
-#: Checkpoints with the state of a log for the next start.
+#: Checkpoints that hold the state of each log for the next start.
 _OF_ONE_LOG = (
     checkpoints.RECOVERY_POINTS,
     checkpoints.LOG_START_OFFSETS,
     checkpoints.HIGH_WATERMARKS,
     checkpoints.CLEANER_OFFSETS,
 )
-#: The end of a log that is older than its replica: it is unknown, and larger than any real end.
+#: The former end of a log that lacks records of its replica. The end is unknown; this value is larger than any real
+#: end.
 _UNKNOWN_END = 2**63 - 1
 #: Called when a checkpoint is written (with None), or with the error.
 Written = Callable[[BaseException | None], None]
 
 
 class IncomingLog(NamedTuple):
-    """A log that is about to move into the directory: the checkpoints name it before, so that they are right
-    afterwards."""
+    """A log that is about to move into the directory. The checkpoints name the log before the move, so that they are
+    right after it."""
 
     log: PartitionLog
     #: Everything below this offset is in the copy, and synced.
@@ -98,7 +99,7 @@ class LogDirectory:
         self.logs: dict[TopicPartition, PartitionLog] = {}
         #: Partitions that are about to be moved into this directory.
         self.incoming: dict[TopicPartition, IncomingLog] = {}
-        #: True if it gets no new replicas (KIP-1066).
+        #: True if this directory gets no new replicas (KIP-1066).
         self.is_cordoned = False
         self._background = background
         #: Content of the checkpoints that are being written now, by file name.
@@ -107,13 +108,15 @@ class LogDirectory:
         self._following: dict[str, list[Callable[[], None]]] = {}
         #: Logs that were truncated and wait for their recovery points to be written.
         self._held: list[PartitionLog] = []
-        #: Number of truncations that have lowered log start offsets, and number of those that are written.
+        #: Number of truncations that have lowered log start offsets, and how many of them are written to the
+        #: checkpoint.
         self._lowered_starts = 0
         self._written_lowered_starts = 0
         #: Content that was last written, so that an idle broker does not write to its disk.
         self._written: dict[str, Mapping[TopicPartition, int]] = {}
-        #: Log start offsets that are in their checkpoint though they are not the logs' yet, or are also the base
-        #: offsets of the logs' first segments: a disk may still have some of the earlier segments.
+        #: Log start offsets that are in their checkpoint though the logs do not have them yet, or though they are also
+        #: the base offsets of the logs' first segments: after a crash the disk may still have some of the earlier
+        #: segments.
         self._announced_starts: dict[TopicPartition, int] = {}
 
     def unlock(self) -> None:
@@ -158,7 +161,7 @@ class LogDirectory:
         return bool(self._writing)
 
     def write_high_watermarks(self, done: Written | None = None) -> None:
-        # Again if an earlier write failed.
+        # An earlier write may have failed, so the file is written again.
         self._write(self.cut_checkpoint, self.cut_logs.copy)
         self._write(self.high_watermarks, self._present_high_watermarks, done)
 
@@ -166,7 +169,7 @@ class LogDirectory:
         self._write(self.log_start_offsets, self._moved_log_starts, done)
 
     def read_checkpoints(self) -> None:
-        """Reads the checkpoints at a start, for `checkpointed`."""
+        """Reads the checkpoints at a start, so that `checkpointed` can answer."""
         read = (
             self.recovery_points,
             self.log_start_offsets,
@@ -178,13 +181,13 @@ class LogDirectory:
         self._announced_starts = dict(self._written[checkpoints.LOG_START_OFFSETS])
 
     def checkpointed(self, checkpoint: OffsetCheckpoint, topic_partition: TopicPartition) -> int:
-        """Returns the offset of a partition in a checkpoint of this directory; 0 if it is not there, or the file
-        cannot be read."""
+        """Returns the offset of a partition in a checkpoint of this directory; 0 if the checkpoint does not name the
+        partition, or the file cannot be read."""
         return self._written[checkpoint.path.name].get(topic_partition, 0)
 
     @property
     def in_checkpoints(self) -> set[TopicPartition]:
-        """The partitions in the checkpoints of logs, as last read or written."""
+        """Returns the partitions that the checkpoints of logs name, as they were last read or written."""
         names = (checkpoints.RECOVERY_POINTS, checkpoints.HIGH_WATERMARKS)
         return {topic_partition for name in names for topic_partition in self._written.get(name, ())}
 
@@ -205,8 +208,8 @@ class LogDirectory:
         self._write_cut_logs()
 
     def lose(self, topic_partitions: Iterable[TopicPartition]) -> None:
-        """Records at a start that these logs are older than those the broker had, and count as logs that have lost
-        their ends; OSError if the write fails."""
+        """Records at a start that these logs lack records that the broker had. They then count as logs that have lost
+        their ends. OSError if the write fails."""
         self.cut_logs |= dict.fromkeys(topic_partitions, _UNKNOWN_END)
         self._write_cut_logs()
 
@@ -216,8 +219,8 @@ class LogDirectory:
             self._written[checkpoints.CUT_LOGS] = self.cut_logs.copy()
 
     def read_starts(self) -> None:
-        """Reads the starts that were recorded here; OSError. A file that is not understood is logged, and counts as
-        missing."""
+        """Reads the starts that were recorded in this directory; OSError if the file cannot be read. A file whose
+        content is not understood is logged, and counts as missing."""
         path = self.path / DIRECTORY_STARTS
         try:
             self.starts = decode_directory_starts(self._files.read_file(path))
@@ -228,12 +231,12 @@ class LogDirectory:
             logger.warning("%s is not understood (%s): no start on this directory is known", path, error)
 
     def started(self, starts: DirectoryStarts) -> None:
-        """Records that the broker has started on this directory; OSError."""
+        """Records that the broker has started on this directory; OSError if the write fails."""
         self._files.replace_file(self.path / DIRECTORY_STARTS, encode_directory_starts(starts))
         self.starts = starts
 
     def take_as_it_is(self, topic_partition: TopicPartition) -> None:
-        """Ends the search for the lost records of a log."""
+        """Ends the search for the lost records of a log: the log is used as it is."""
         if self.cut_logs.pop(topic_partition, None) is not None:
             self._write(self.cut_checkpoint, self.cut_logs.copy, _ignore)
 
@@ -244,12 +247,13 @@ class LogDirectory:
         self.write_log_start_offsets(done)
 
     def announced_log_start(self, topic_partition: TopicPartition) -> int:
-        """Returns the offset at which the log may start; 0 if it has been truncated since the offset was announced."""
+        """Returns the announced log start offset of the log; 0 if the log has been truncated since the offset was
+        announced."""
         return self._announced_starts.get(topic_partition, 0)
 
     def forget_checkpoints(self, log: PartitionLog) -> None:
-        """Handles a new log of this directory. If a checkpoint may have offsets of another log of the same name, the
-        log takes no appends until they are overwritten: the next start would use them for this log."""
+        """Prepares a new log of this directory. If a checkpoint may have offsets of another log of the same name, the
+        log accepts no appends until those offsets are overwritten: the next start would use them for this log."""
         topic_partition = log.topic_partition
         self._announced_starts.pop(topic_partition, None)
         on_disk = [known.get(name, {}) for known in (self._written, self._writing) for name in _OF_ONE_LOG]
@@ -262,7 +266,7 @@ class LogDirectory:
 
     def take_cleaner_offsets(self) -> None:
         """Takes the cleaner's offsets from its checkpoint at a start, after the logs are loaded. Lines of removed
-        partitions are dropped: another partition of the same name starts without one."""
+        partitions are dropped, so that a new partition of the same name starts without an offset."""
         name = self.cleaner_checkpoint.path.name
         on_disk = self._written[name]
         self.cleaner_offsets = {key: offset for key, offset in on_disk.items() if key in self.logs}
@@ -274,13 +278,13 @@ class LogDirectory:
         self._write(self.cleaner_checkpoint, self.cleaner_offsets.copy, done if done is not None else _ignore)
 
     def expect(self, log: PartitionLog, synced_end: int) -> None:
-        """Records that the log is about to move into this directory; the announced offset of an earlier log of its
-        name is dropped."""
+        """Records that the log is about to move into this directory; the announced log start offset of an earlier log
+        of the same name is dropped."""
         self.incoming[log.topic_partition] = IncomingLog(log, synced_end)
         self._announced_starts.pop(log.topic_partition, None)
 
     def write_incoming(self, done: Written) -> None:
-        """Writes every checkpoint, so that each has the logs that are about to move here."""
+        """Writes every checkpoint, so that each names the logs that are about to move here."""
         checkpoints_of_all = [
             self.write_log_start_offsets,
             self.write_cleaner_offsets,
@@ -290,9 +294,9 @@ class LogDirectory:
         _CheckpointWrites(checkpoints_of_all, done).go_on()
 
     def truncated(self, logs: Sequence[PartitionLog], has_lowered_start: bool, done: Written) -> None:
-        """Handles a truncation of logs of this directory, which are held. Writes their recovery points and releases
-        them; if that fails they are released with the next recovery points that are written. `has_lowered_start` is
-        True if a log start offset has moved down."""
+        """Handles a truncation of logs of this directory, which accept no appends meanwhile. Writes their recovery
+        points and lets the logs accept appends again; if the write fails, they accept appends after the next write
+        that succeeds. `has_lowered_start` is True if a log start offset has moved down."""
         self._held.extend(logs)
         for log in logs:
             has_lowered_start |= self._announced_starts.pop(log.topic_partition, 0) > log.log_start_offset
@@ -300,7 +304,7 @@ class LogDirectory:
         self.write_recovery_points(done)
 
     def write_recovery_points(self, done: Written | None = None) -> None:
-        """Writes the recovery points. Truncated logs take appends again after theirs are written."""
+        """Writes the recovery points. Truncated logs accept appends again after their recovery points are written."""
         if self._lowered_starts != self._written_lowered_starts:
             lowered_starts = self._lowered_starts
 
@@ -379,8 +383,8 @@ class LogDirectory:
         self._background.submit(lambda: checkpoint.write(values), written)
 
     def _moved_log_starts(self) -> dict[TopicPartition, int]:
-        """Returns the log start offsets that are not the base offset of the first segment, or may not be after a
-        crash."""
+        """Returns the log start offsets that differ from the base offset of the log's first segment, or may differ
+        from it after a crash."""
         starts: dict[TopicPartition, int] = {}
         for topic_partition, log in self._logs_here_soon().items():
             announced = self._announced_starts.get(topic_partition)
@@ -404,9 +408,9 @@ class LogDirectory:
 
 
 class FailingDirectory:
-    """A context manager for a start: an error of the disk in its block makes the directory fail, and ends the block.
-    If no other directory is left the error is raised (UnusableDirectoryError, KafkaStorageError). `what` is the
-    operation of the block: read, written."""
+    """A context manager that a start uses: if its block raises an error of the disk, the directory fails, and the
+    block ends. If no other directory is left the error is raised (UnusableDirectoryError, KafkaStorageError). `what`
+    names the operation of the block for messages: read, written."""
 
     def __init__(self, directory: LogDirectory, directories: Sequence[LogDirectory], what: str = "read") -> None:
         self._directory = directory
@@ -435,7 +439,8 @@ class FailingDirectory:
 
 
 class _CheckpointWrites:
-    """Writes checkpoints in this order, even if some fail; `done` is called with the first error."""
+    """Writes checkpoints in the given order, even if some writes fail; `done` is called with the first error, or
+    None."""
 
     def __init__(self, writes: Iterable[Callable[[Written], None]], done: Written) -> None:
         self._left = iter(writes)
@@ -443,7 +448,7 @@ class _CheckpointWrites:
         self._failure: BaseException | None = None
 
     def go_on(self, outcome: BaseException | None = None) -> None:
-        """Writes the next one; `outcome` is that of the one before."""
+        """Writes the next checkpoint; `outcome` is the outcome of the write before it."""
         self._failure = self._failure or outcome
         write = next(self._left, None)
         if write is None:
@@ -453,7 +458,8 @@ class _CheckpointWrites:
 
 
 def _ignore(outcome: BaseException | None) -> None:
-    """Ignores the outcome: a failure is logged already, and the offsets are written with the next checkpoint."""
+    """Ignores the outcome of a write: a failure is logged already, and the offsets are written with the next
+    checkpoint."""
 
 
 def read_or_nothing(checkpoint: OffsetCheckpoint) -> dict[TopicPartition, int]:

@@ -1,5 +1,5 @@
-"""Loads the partitions that a start finds in the log directories and that the metadata know (with recovery, if the
-last stop of the directory was not orderly), several at a time, in threads.
+"""Loads, at a start, the partitions that are in the log directories and that the metadata know. Several are loaded at
+a time, in threads. If the last stop of a directory was not orderly, its logs are recovered.
 
     orders-0/                   a partition: its log is loaded, if the metadata know it; otherwise it is named in a
                                 warning and not changed
@@ -10,9 +10,10 @@ last stop of the directory was not orderly), several at a time, in threads.
 A directory that cannot be read fails (`LogDirectory.fail`), and with it all of its partitions; the others are loaded.
 
 The marker of an orderly stop is removed before the first log is touched, so after a crash from then on all logs are
-recovered. A partition that is in two directories stops the start, since it is unknown which one is right. An exception
-is a directory that names the other one as the target of a move (future_files): a crash came between two steps of a
-move, and the directory is removed. If the other one cannot be read, the partition is not loaded.
+recovered. If a partition is in two directories, the start is refused, since it is unknown which one is right. There is
+one exception: one of the two directories has a file that names the other as the target of a move (future_files). Then
+a crash came between two steps of a move, and the directory with that file is removed. If the other directory cannot be
+read, the partition is not loaded.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ logger = logging.getLogger(__name__)
 _FUTURE = re.compile(r"(.+)-(\d{1,10})\.[0-9a-f]{32}-future\Z")
 _IGNORED = {"lost+found"}
 
-#: Returns the settings of a partition that the metadata know; None if they do not know it. Gets the topic id of the
-#: directory, if it has one.
+#: Gets a partition and the topic id in its directory (None if there is none). Returns the partition's settings; None
+#: if the metadata do not know the partition.
 Known = Callable[[TopicPartition, UUID | None], LogConfig | None]
 
 
@@ -67,7 +68,7 @@ class FoundPartition(NamedTuple):
 
 
 class FoundCopy(NamedTuple):
-    """The copy of a replica that was being moved to this directory."""
+    """A copy of a replica, which was being moved to this directory."""
 
     directory: LogDirectory
     topic_partition: TopicPartition
@@ -77,7 +78,7 @@ class FoundCopy(NamedTuple):
 class LoadedPartition(NamedTuple):
     found: FoundPartition
     loaded: LoadedLog
-    #: From the checkpoint.
+    #: High watermark from the checkpoint.
     high_watermark: int
 
 
@@ -92,10 +93,10 @@ def load_partitions(
     progress: Callable[[LoadProgress], None] | None = None,
     copies: list[FoundCopy] | None = None,
 ) -> Iterator[LoadedPartition]:
-    """Yields every known partition, loaded by threads that `helpers` makes (with their number and name). Blocks, for
-    long after a crash; `progress` is called from these threads. Copies of replicas that were being moved are added to
-    `copies`. LogDirectoryError, before anything is changed, if a partition is there twice; KafkaStorageError if a log
-    cannot be opened though the disk can be read."""
+    """Yields every known partition. They are loaded by threads; `helpers` gets a number and a name and makes the
+    threads. Blocks, for long after a crash; `progress` is called from these threads. Copies of replicas that were
+    being moved are added to `copies`. LogDirectoryError, before anything is changed, if a partition is in two
+    directories; KafkaStorageError if a log cannot be opened though the disk can be read."""
     jobs: list[tuple[FoundPartition, LogLoader]] = []
     counted = _Counter(progress)
     usable = [directory for directory in directories if not directory.is_offline]
@@ -194,7 +195,7 @@ def _partitions(
 
 
 class _Removed(NamedTuple):
-    """The place of a partition's log, for a directory that is not the partition's: the log is in `home`, at `path`."""
+    """Says where a partition's log really is (in `home`, at `path`), for a directory that no longer has it."""
 
     home: LogDirectory
     path: Path
@@ -203,8 +204,8 @@ class _Removed(NamedTuple):
 def _moved(
     directories: Sequence[LogDirectory], partitions: Sequence[FoundPartition], files: FileLayer
 ) -> dict[FoundPartition, _Removed]:
-    """Returns the directories that are not the partitions', by their files about moves that a crash, or a failing
-    disk, has interrupted; with the places of the partitions."""
+    """Finds the directories that are left over from moves that a crash, or a failing disk, has interrupted; their
+    files about moves name the targets. Returns for each of them where the partition's log is."""
     found_at = {_path_of(found).absolute(): found for found in partitions}
     offline = {directory.path.absolute(): directory for directory in directories if directory.is_offline}
     moved: dict[FoundPartition, _Removed] = {}
@@ -230,7 +231,7 @@ def _moved(
 
 
 def _remove_moved(moved: Mapping[FoundPartition, _Removed], files: FileLayer, doomed: DoomedFiles) -> None:
-    """Removes directories that are not the partitions', if the directories with the logs can be read."""
+    """Removes directories that are left over from moves, if the directories with the logs can be read."""
     for found, (home, log_path) in moved.items():
         path = _path_of(found)
         if home.is_offline:

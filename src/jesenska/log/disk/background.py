@@ -1,4 +1,5 @@
-"""Runs work that may wait for the disk: in a thread of a pool, or at once for tools, tests and the simulator.
+"""Runs work that may wait for the disk: in a thread of a pool; or, for tools, tests and the simulator, at once on the
+caller's thread.
 
 The log never imports an event loop. The owner of an event loop passes a `ThreadBackground` whose `call_soon` brings
 results back to the loop, so that only one thread ever touches the state of the log.
@@ -60,11 +61,11 @@ class ThreadBackground:
 
 
 class DirectoryWriter:
-    """The writer thread of one log directory, and the number of its flushes in flight. During a flush a write may wait
-    for the disk, so appends go to the writer thread (which takes them in order) and not through the event loop.
+    """The writer thread of one log directory. It counts the flushes that are running. During a flush a write may wait
+    for the disk, so appends are then written by the writer thread (in order) and not by the event loop.
 
-    `disk_failed` is called for errors of the disk, on the owner's thread, with the error and a flag: True if the
-    content of the disk is unknown after the error."""
+    `disk_failed` is called for errors of the disk, on the owner's thread, with the error and a flag, which is True if
+    the content of the disk is unknown after the error."""
 
     __slots__ = ("disk_failed", "flusher", "flushes_in_flight", "writer")
 
@@ -86,7 +87,7 @@ class DirectoryWriter:
 
 
 def _ignore(error: OSError, is_in_doubt: bool) -> None:
-    """Ignores the error: for a writer without a log directory."""
+    """Does nothing: a writer without a log directory ignores errors of the disk."""
 
 
 def inline_writer() -> DirectoryWriter:
@@ -95,6 +96,6 @@ def inline_writer() -> DirectoryWriter:
 
 
 def log_failure(outcome: object) -> None:
-    """Logs the outcome of a job if it failed; for jobs without a caller that waits for the outcome."""
+    """Logs an error if the job failed; for jobs whose outcome no caller waits for."""
     if isinstance(outcome, BaseException):
         logger.error("A job in the log directories failed: %s; it is tried again at its next turn", outcome)

@@ -1,5 +1,5 @@
-"""The files with the offsets of all partitions of one log directory, each a small text file, and the marker of a clean
-shutdown.
+"""Reads and writes the checkpoints of one log directory, small text files that each hold one offset of every
+partition, and the marker of a clean shutdown.
 
     recovery-point-offset-checkpoint    all records before this offset are synced; recovery starts here
     log-start-offset-checkpoint         first offset that may be read, if it is not the first segment's base offset
@@ -45,7 +45,7 @@ _T = TypeVar("_T")
 
 
 def read_entries(text: str, path: Path, parse: Callable[[list[str]], _T]) -> list[_T]:
-    """Returns the parsed lines of a checkpoint file; KafkaStorageError naming the file if a line does not fit. An
+    """Returns the parsed lines of a checkpoint file; KafkaStorageError naming the file if a line is not valid. An
     empty file has no lines."""
     lines = text.split("\n")
     if lines == [""]:
@@ -84,7 +84,7 @@ class OffsetCheckpoint:
         self._files = files
 
     def read(self) -> dict[TopicPartition, int]:
-        """Offsets by partition; empty if there is no file."""
+        """Returns the offsets by partition; empty if there is no file."""
         try:
             data = self._files.read_file(self.path)
         except FileNotFoundError:
@@ -112,7 +112,7 @@ class CleanShutdownMarker:
         return self.path.exists()
 
     def broker_epoch(self) -> int:
-        """The broker epoch of the orderly stop; -1 if unknown."""
+        """Returns the broker epoch of the orderly stop; -1 if unknown."""
         try:
             value = json.loads(self._files.read_file(self.path))
             return int(value["brokerEpoch"])

@@ -1,5 +1,6 @@
-"""Files and directories that are renamed and wait to be removed. The new name marks them as to be removed. Readers may
-hold them open, so they are kept for `file.delete.delay.ms`. After a crash the next start finds them by their names."""
+"""Removes files and directories some time after they were renamed. The new name marks them as to be removed. Readers
+may still have them open, so they stay on the disk for `file.delete.delay.ms`. After a crash the next start finds them
+by their names."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ class DoomedFiles:
         self._waiting: list[tuple[int, Path]] = []
 
     def add(self, due_ms: int, paths: Iterable[Path]) -> None:
-        """Has the paths removed at the time `due_ms`; a directory is removed with the files in it."""
+        """Schedules the removal of the paths at the time `due_ms`; a directory is removed with the files in it."""
         self._waiting.extend((due_ms, path) for path in paths)
 
     def remove_due(self, elapsed_ms: int) -> None:

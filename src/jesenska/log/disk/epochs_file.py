@@ -6,11 +6,11 @@
     3 1180
 
 A new leader epoch changes the table. The file is replaced as a whole within seconds, by the background thread or with
-the next flush, whichever comes first, and synced with that flush. The first table of a new log is written after the
-first record: the next leader of an empty log would assign the same epochs again. After a crash recovery takes the
-entries that the file lacks from the batches above the recovery point. A file that cannot be read is rebuilt from the
-whole log in the same way. Several threads write the file, so each write carries a version: an older table never
-replaces a newer one, and nothing is written after the log has left its directory.
+the next flush, whichever comes first, and synced with that flush. The first table of a new log is written only after
+the first record: an empty log does not need the file, since the next leader would assign the same epochs again. After
+a crash recovery takes the entries that the file lacks from the batches above the recovery point. A file that cannot be
+read is rebuilt from the whole log in the same way. Several threads write the file, so each write carries a version: an
+older table never replaces a newer one, and nothing is written after the log has left its directory.
 """
 
 from __future__ import annotations
@@ -68,14 +68,15 @@ class EpochsFile:
         return EpochsWrite(self, self._version, self._table.entries()) if self.is_unwritten(log_end_offset) else None
 
     def put(self, version: int, entries: list[tuple[int, int]]) -> None:
-        """Writes a table, unless the file holds a newer one; OSError if the write fails. The next flush syncs it."""
+        """Writes a table, unless the file already holds a newer one; OSError if the write fails. The next flush syncs
+        the file."""
         with self._lock:
             if version > self._on_disk and not self._is_gone:
                 write_leader_epochs(self._directory, entries, self._files, sync=False)
                 self._on_disk = version
 
     def leave(self) -> None:
-        """Stops all writes: the directory gets another name."""
+        """Stops all writes, because the directory is about to get another name."""
         with self._lock:
             self._is_gone = True
 

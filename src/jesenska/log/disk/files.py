@@ -1,9 +1,9 @@
 """The file system as the log sees it. Every call that changes a disk goes through one small object, so that a
-simulator can replace it with a disk that forgets data that were not synced, runs full, or tears a write in two.
+simulator can replace it with a disk that loses data that were not synced, runs full, or does only half of a write.
 
-This module has the fallbacks for calls that a system lacks: `posix_fallocate` (macOS: the file is written with zeros),
-a real flush to the platter (macOS needs F_FULLFSYNC), and the probe for cold pages (RWF_NOWAIT is Linux only; on other
-systems every page counts as warm).
+This module has the replacements for calls that an operating system lacks: `posix_fallocate` (macOS: the file is
+written with zeros), a real flush to the platter (macOS needs F_FULLFSYNC), and the probe for cold pages (RWF_NOWAIT is
+Linux only; on other systems every page counts as warm).
 
 After a crash: `replace_file` leaves either the old or the new content, never a mixture. The new content is synced
 before it takes the name, and the directory is synced after it. A `.tmp` file may be left over; code that lists a
@@ -30,14 +30,14 @@ _ZEROS = bytes(256 * 1024)
 _READ_AHEAD_BYTES = 1024 * 1024
 _FULL_FSYNC = getattr(__import__("fcntl"), "F_FULLFSYNC", None) if sys.platform == "darwin" else None
 _NOWAIT: int = getattr(os, "RWF_NOWAIT", 0)
-#: Number of file descriptors reserved for sockets and all other files that are not segments, when the limit of open
-#: files is divided.
+#: Number of file descriptors that are kept free for sockets and for files that are not segments, when the limit of
+#: open files is divided.
 _RESERVED_DESCRIPTORS = 512
 
 
 class FileLayer:
-    """The system's own calls. A subclass may replace any of them; all paths are absolute or relative to the process,
-    all sizes are bytes."""
+    """Makes the system calls. A subclass may replace any of them. All paths are absolute or relative to the working
+    directory; all sizes are bytes."""
 
     __slots__ = ()
 
@@ -91,8 +91,8 @@ class FileLayer:
         os.ftruncate(descriptor, size_bytes)
 
     def allocate(self, descriptor: int, size_bytes: int) -> None:
-        """Reserves the blocks of the first `size_bytes` bytes, so that ENOSPC comes here and not in the middle of an
-        append."""
+        """Reserves the blocks of the first `size_bytes` bytes, so that a full disk (ENOSPC) is noticed here and not in
+        the middle of an append."""
         if hasattr(os, "posix_fallocate"):
             os.posix_fallocate(descriptor, 0, size_bytes)
             return
@@ -142,7 +142,7 @@ class FileLayer:
         path.rmdir()
 
     def names(self, path: Path) -> list[str]:
-        """Names in a directory, sorted."""
+        """Returns the names in a directory, sorted."""
         # Not Path.iterdir: it makes a path for each name, which slows a start with many partitions.
         return sorted(os.listdir(path))  # noqa: PTH208
 

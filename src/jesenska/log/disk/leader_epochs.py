@@ -13,7 +13,7 @@ UNDEFINED_OFFSET = -1
 
 
 class LeaderEpochs:
-    """The table in memory: pure, no I/O."""
+    """Holds the table of leader epochs in memory, without I/O."""
 
     __slots__ = ("_epochs", "_start_offsets", "latest_epoch")
 
@@ -33,7 +33,7 @@ class LeaderEpochs:
         return self._epochs == other._epochs and self._start_offsets == other._start_offsets
 
     def assign(self, epoch: int, start_offset: int) -> bool:
-        """Adds an entry. True if the table changed. Entries that contradict the new one (later epochs, later offsets)
+        """Adds an entry; True if the table changed. Entries that contradict the new one (later epochs, later offsets)
         are dropped."""
         if epoch < 0 or start_offset < 0:
             return False
@@ -48,8 +48,9 @@ class LeaderEpochs:
         return True
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """Returns (epoch, end offset) of the newest epoch that is not newer than `epoch`: the end offset is the start
-        offset of the next epoch, or the log end offset. (-1, -1) for an epoch newer than all known epochs."""
+        """Finds the newest epoch that is not newer than `epoch`. Returns (that epoch, its end offset): the end offset
+        is the start offset of the next epoch, or the log end offset. (-1, -1) if `epoch` is newer than all known
+        epochs."""
         if epoch == UNDEFINED_EPOCH or not self._epochs:
             return UNDEFINED_EPOCH, UNDEFINED_OFFSET
         if epoch == self.latest_epoch:
@@ -62,7 +63,7 @@ class LeaderEpochs:
         return self._epochs[following - 1], self._start_offsets[following]
 
     def epoch_for_offset(self, offset: int) -> int:
-        """Returns the epoch that wrote an offset; -1 if unknown."""
+        """Returns the epoch in which the record at this offset was written; -1 if unknown."""
         index = bisect_right(self._start_offsets, offset)
         return self._epochs[index - 1] if index else UNDEFINED_EPOCH
 

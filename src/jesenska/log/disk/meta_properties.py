@@ -8,7 +8,7 @@ the ZooKeeper mode writes version 0:
     cluster.id=BkqKvcOWQuuOhwNvbYx_og
 
 Version 1 (`node.id`, `directory.id`) marks the data of a KRaft node, whose topics are kept in `__cluster_metadata-0`.
-Such data are refused: this broker does not know the topics and would take every directory for one of another cluster.
+Such data are refused: this broker does not know the topics and would treat every directory as one of another cluster.
 `jesenska import` converts the data to version 0. The file is written once, replaced as a whole.
 """
 
@@ -26,7 +26,7 @@ from jesenska.log.disk.files import FileLayer
 
 FILE_NAME = "meta.properties"
 KRAFT_LOG = "__cluster_metadata-0"
-#: A file written by any release has at least one of these.
+#: A file that any release of Kafka has written has at least one of these.
 _SAYS_WHOSE = ("broker.id", "node.id", "cluster.id")
 
 
@@ -74,7 +74,7 @@ def _number(name: str, text: str) -> int:
 
 
 def refuse_raft_data(directory: Path, found: MetaProperties | None) -> None:
-    """ForeignDataError, one sentence, if the data are those of a KRaft node."""
+    """Raises ForeignDataError, one sentence, if the data are those of a KRaft node."""
     if (found is not None and found.version != 0) or (directory / KRAFT_LOG).is_dir():
         raise ForeignDataError(
             f"The log directory {directory} holds data of a Kafka node in KRaft mode, which this broker cannot serve "
@@ -84,7 +84,8 @@ def refuse_raft_data(directory: Path, found: MetaProperties | None) -> None:
 
 
 def check_meta_properties(directory: Path, found: MetaProperties | None, cluster_id: str, broker_id: int) -> None:
-    """ForeignDataError, one sentence, unless the data belong to this broker and this cluster, or have no owner yet."""
+    """Raises ForeignDataError, one sentence, unless the data belong to this broker and this cluster, or have no owner
+    yet."""
     refuse_raft_data(directory, found)
     if found is None:
         return
@@ -102,9 +103,9 @@ def check_meta_properties(directory: Path, found: MetaProperties | None, cluster
 
 
 def refuse_empty_tree(directories: Iterable[tuple[Path, MetaProperties | None]], tree: str, *, is_own: bool) -> None:
-    """For a tree that has no cluster id: ForeignDataError, one sentence, if a directory has one, since the broker
-    would begin a second cluster under the id of the first. A tree of the broker's own may be new while the directory
-    has no partitions."""
+    """Checks the directories when the tree has no cluster id yet. Raises ForeignDataError, one sentence, if a
+    directory has a cluster id, since the broker would begin a second cluster under the id of the first. An exception:
+    if the tree is the broker's own (`is_own`), the tree may be new while the directory has no partitions."""
     for directory, found in directories:
         if found is not None and found.cluster_id is not None and not (is_own and partition_in(directory) is None):
             raise ForeignDataError(
@@ -116,7 +117,7 @@ def refuse_empty_tree(directories: Iterable[tuple[Path, MetaProperties | None]],
 
 
 def partition_in(directory: Path) -> str | None:
-    """Returns the name of a partition in a log directory; None if there is no partition, or the directory cannot be
+    """Returns the name of some partition in a log directory; None if there is no partition, or the directory cannot be
     read."""
     try:
         return next(

@@ -4,8 +4,8 @@ from a deleted topic is not mistaken for one of a new topic of the same name.
     version: 0
     topic_id: 9tbXHgBvRzO0K-63RUy5HQ
 
-The file is written when the directory is created, and replaced as a whole. A directory without it (written before
-Kafka 2.8, or just before a crash) takes the id with which it is opened.
+The file is written when the directory is created, and replaced as a whole. A directory without the file (written
+before Kafka 2.8, or just before a crash) gets the id with which the partition is opened.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ def read_topic_id(directory: Path, files: FileLayer) -> UUID | None:
     except FileNotFoundError:
         return None
     if len(text.rstrip("\0")) < _WHOLE_BYTES:
-        # Created just before a crash of the machine: the name survived, the content did not, or not all of it.
+        # The file was created just before a crash of the machine: its name survived, but its content did not, or not
+        # all of it.
         return None
     fields = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
     try:

@@ -4,9 +4,10 @@
     share       as `link`; copies the content if the file system has no links
     own_copy    gives a log its own copy of a shared file, before the log changes the file in place
 
-A shared file is never changed in place. Only sealed and synced segments are shared. They are changed by a truncation,
-by the recovery of a damaged file, and by the rebuilding of an index: each of these asks `FileLayer.links` first.
-Renaming and removing change only a name; the other logs keep the file.
+A shared file is never changed in place. Only sealed and synced segments are shared. Three operations change such
+files: a truncation, the recovery of a damaged file, and the rebuilding of an index. Each of them first asks
+`FileLayer.links` if the file is shared, and then makes its own copy. Renaming and removing change only a name; the
+other logs keep the file.
 
 After a crash: `own_copy` syncs the content before it takes the name, so the name leads to the old file or to the new
 one. A `.tmp` file may be left over, which the next start removes.
@@ -42,7 +43,8 @@ def link(files: FileLayer, source: Path, target: Path) -> bool:
 
 
 def share(files: FileLayer, source: Path, target: Path) -> int:
-    """As `link`, but copies if there are no links. Returns the number of bytes copied and synced; 0 for a link."""
+    """Gives a file another name, or copies its content if there are no links. Returns the number of bytes copied and
+    synced; 0 for a link."""
     return 0 if link(files, source, target) else copy_file(files, source, target)
 
 

@@ -1,9 +1,10 @@
-"""The queue of a log's appends that have their offsets but wait for the directory's writer thread. They are written in
-order and published in order. If one fails, all after it fail, too, since their offsets would leave a hole. A roll is
-queued between appends: its files are made before anything is written to them, and making files may wait for the disk,
-too. A barrier is queued after everything that waits; an operation that needs the log after all earlier appends (a
-truncation) begins at the barrier, even if they failed. A hold is a barrier that keeps everything after it waiting
-until it is released: the log's files are about to be replaced (moving).
+"""Queues the appends of a log that have their offsets but wait for the directory's writer thread. Appends are written
+in order and published (made visible to readers) in order. If an append fails, all later ones fail, too, since there
+would be a hole in the offsets. A roll is queued between appends: its files are made before anything is written to
+them, and making files may wait for the disk, too. A barrier is queued after everything that waits: an operation that
+may begin only after all earlier appends (a truncation) begins at the barrier, even if these appends failed. A hold is
+a barrier that keeps everything after it waiting until it is released: the log's files are about to be replaced (by a
+move to another directory).
 
     owner's thread      submit ---------------------------> published (or all failed)
     writer thread               pwrite or make files, unless one failed before
@@ -27,7 +28,7 @@ from jesenska.log.segments.tail import PublishedBatch
 
 
 class PendingAppend:
-    """An append between its phases."""
+    """One append, from its queueing until it is published or has failed."""
 
     __slots__ = ("aborted", "batches", "changes", "data", "end_offset", "epochs", "finish", "segment", "write_position")
 
@@ -58,7 +59,8 @@ class PendingAppend:
 
 
 class PendingRoll:
-    """A new segment between its phases: later appends already have their places in it."""
+    """A new segment, from the queueing of the roll until its files are made. Later appends already have positions in
+    this segment."""
 
     __slots__ = ("_config", "_snapshot", "_snapshot_path", "created", "holders", "opened", "sealed")
 
@@ -95,8 +97,8 @@ class PendingRoll:
 
 
 class PendingBarrier:
-    """A place in the queue: `reached` is called, on the owner's thread, when everything before it has ended, even if
-    it failed."""
+    """Marks a position in the queue: `reached` is called, on the owner's thread, when everything before the barrier
+    has ended, even if it failed."""
 
     __slots__ = ("reached",)
 
@@ -114,7 +116,8 @@ Pending = PendingAppend | PendingRoll | PendingBarrier
 
 
 class _Generation:
-    """Shared by the writes that were queued until one of them fails; the others then write nothing."""
+    """Shared by the writes that were queued before one of them failed: it holds the failure, after which the rest of
+    these writes do nothing."""
 
     __slots__ = ("failure",)
 
@@ -123,8 +126,8 @@ class _Generation:
 
 
 class AppendQueue:
-    """Calls `published` for an append that is written, `rolled` for a segment that is made, and `failed` with
-    everything that failed."""
+    """Writes items in order. Calls `published` for an append that is written, `rolled` for a segment that is made, and
+    `failed` with all items that failed."""
 
     __slots__ = (
         "_failed",
@@ -147,7 +150,8 @@ class AppendQueue:
         rolled: Callable[[PendingRoll], None],
         failed: Callable[[list[Pending], OSError], None],
     ) -> None:
-        #: Empty on most partitions most of the time: the deque, which takes memory, exists only while something waits.
+        #: Items that wait. On most partitions this is empty most of the time: the deque, which needs memory, exists
+        #: only while something waits.
         self.waiting: deque[Pending] | tuple[()] = ()
         #: Replaced when the log moves to another directory.
         self.writer = writer
@@ -213,9 +217,9 @@ class AppendQueue:
         return self._hold is not None
 
     def hold(self, reached: Callable[[], None]) -> None:
-        """Makes everything that is submitted from here on wait for `release`. `reached` is called, on the owner's
-        thread, when everything before has ended: at once if nothing waits. If something before fails, the hold ends
-        (`is_held`)."""
+        """Makes everything that is submitted after this call wait for `release`. `reached` is called, on the owner's
+        thread, when everything submitted earlier has ended: at once if nothing waits. If an earlier item fails, the
+        hold ends (`is_held`)."""
         assert self._hold is None, "it is held once at a time"
         hold = PendingHold(reached)
         if self.waiting:
@@ -227,7 +231,7 @@ class AppendQueue:
             reached()
 
     def release(self) -> None:
-        """Ends a hold that was reached: everything after it is queued for the writer."""
+        """Ends a hold that was reached: everything after the hold is queued for the writer."""
         # All items are in the queue before the first can fail, since a failure fails all items after it.
         kept_back: list[tuple[Callable[[], None], Callable[[BaseException | None], None]]] = []
         self._kept_back = kept_back
@@ -243,7 +247,7 @@ class AppendQueue:
             self.writer.writer.submit(run, done)
 
     def fail_held(self, error: OSError) -> None:
-        """Ends a hold that was reached: everything after it fails."""
+        """Ends a hold that was reached: everything after the hold fails."""
         failed = self._take_held()
         if failed:
             self._failed(failed, error)
@@ -257,7 +261,8 @@ class AppendQueue:
         return held
 
     def _is_deferred(self, item: Pending) -> bool:
-        """Adds an item after a hold; False if there is no hold."""
+        """Adds an item to the queue without giving it to the writer, if a hold is in the queue; False if there is no
+        hold."""
         if self._hold is None:
             return False
         assert isinstance(self.waiting, deque), "the hold waits"

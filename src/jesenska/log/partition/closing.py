@@ -4,9 +4,9 @@
     close_logs      the same for many logs, which are synced in parallel
     mark_deleted    renames the directory, so that a topic of the same name can have a new one; files are removed later
 
-From here on the log takes no appends. Readers that hold a region keep their file. After an orderly close the recovery
-point is the log's end, there is a producer snapshot as of that end, and the files are cut to their content, so the
-next start need not recover the log. After any other close the next start recovers it.
+After any of these calls the log accepts no appends. Readers that hold a region keep their file. After an orderly close
+the recovery point is the log's end, there is a producer snapshot as of that end, and the files are cut to their
+content, so the next start need not recover the log. After any other close the next start recovers it.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _CLOSED_AT_ONCE = 256
 
 
 def close_log(log: PartitionLog, *, clean: bool = True) -> None:
-    """Closes the log. Clean: everything is synced, a producer snapshot is taken, files are trimmed; blocks on the
-    disk. Otherwise files are only closed, as after a crash of the process."""
+    """Closes the log. With `clean` everything is synced, a producer snapshot is taken, and files are cut to their
+    content; this blocks on the disk. Without `clean` the files are only closed, as after a crash of the process."""
     try:
         work = prepare_close(log, clean=clean)
     except OSError as error:
@@ -46,8 +46,8 @@ def close_log(log: PartitionLog, *, clean: bool = True) -> None:
 def close_logs(
     logs: Sequence[PartitionLog], files: FileLayer, helpers: Callable[[int, str], Executor], *, clean: bool
 ) -> bool:
-    """Closes many logs as `close_log` does; True if all were closed in order. `helpers` makes a pool with a number of
-    threads and a name. Many files are synced at once, since the file system commits them together."""
+    """Closes many logs as `close_log` does; True if all were closed in order. `helpers` gets a number of threads and a
+    name and makes a pool. Many files are synced at once, since the file system commits them together."""
     whole = True
     with helpers(_SYNC_THREADS, "closing") as pool:
         for start in range(0, len(logs), _CLOSED_AT_ONCE):
@@ -75,8 +75,8 @@ def _not_in_order(log: PartitionLog, error: OSError) -> bool:
 
 
 def prepare_close(log: PartitionLog, *, clean: bool) -> FlushWork | None:
-    """Does the first part of `close_log`: ends the appends. Returns the work that is to be synced (in any thread),
-    None if everything is synced."""
+    """Does the first part of `close_log`: ends the appends. Returns the work of the sync, which may be done in any
+    thread; None if everything is synced."""
     if log.is_closed:
         return None
     log.refuse_appends()
@@ -108,7 +108,7 @@ def _write_epochs(log: PartitionLog) -> None:
 
 
 def finish_close(log: PartitionLog, work: FlushWork | None, outcome: int | NotOpenedError | OSError) -> None:
-    """Does the last part of `close_log`: closes the files. OSError if they could not be synced."""
+    """Does the last part of `close_log`: closes the files. OSError if the files could not be synced."""
     try:
         if work is not None:
             log.flushes.flushed_now(work, outcome if isinstance(outcome, int) else None)

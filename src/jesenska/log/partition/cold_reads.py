@@ -1,5 +1,5 @@
-"""Reads that would wait for the disk: another thread brings the data that they need into memory, and then they are
-tried again.
+"""Repeats reads that would wait for the disk: another thread brings the data that such a read needs into memory, and
+then the read is tried again.
 
     owner's thread     read -> ColdError -> warm_up ------------> done -> read, which finds its index loaded and its
                        pages in memory
@@ -7,7 +7,7 @@ tried again.
 
 The other thread never touches the log's own segments: it reads copies of them (`LogSegment.copy`), and the owner takes
 over the results. Batches that were in the file at the start are checked at the same time (checked_batches). The pages
-of a look-up stay in the page cache. If they have been dropped again the next read is cold again, and after a few
+of a look-up stay in the page cache. If they have been dropped meanwhile, the next read is cold again, and after a few
 rounds the caller waits for the disk.
 """
 
@@ -32,7 +32,7 @@ class WarmUp:
         self._bounds = bounds
         self._offset = offset
         self._copies = [segment.copy() for segment in segments]
-        #: By copy: new index entries if the index may be wrong.
+        #: New index entries of each segment whose index may be wrong, else None.
         self._entries: list[list[Entry] | None] = [None] * len(segments)
 
     def run(self) -> None:

@@ -7,8 +7,8 @@ compaction on the leader) and leader epochs.
                                                         start offset may be within a batch
     it begins before, otherwise                         OFFSET_OUT_OF_RANGE
 
-The leader has checked the sequence numbers, so the producers' batches are remembered without a check. The facts on
-which the log itself depends are checked again (follower_batches).
+The leader has checked the sequence numbers, so the producers' batches are remembered without a check. The properties
+on which the log itself depends (increasing offsets, whole batches) are checked again (follower_batches).
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from jesenska.records.header import BatchHeader
 def append_as_follower(
     log: PartitionLog, buffer: memoryview, headers: Sequence[BatchHeader], now_ms: int, done: Appended
 ) -> AppendResult | None:
-    """Appends checked batches as the leader wrote them. Returns the result, or None: then the bytes are copied, and
-    `done` is called as by `append_or_queue`.
+    """Appends checked batches as the leader wrote them. Returns the result, or None if the write is queued: then the
+    bytes are copied, and `done` is called as by `append_or_queue`.
 
     OFFSET_OUT_OF_RANGE if the first batch begins before the log's end, unless the log is empty and the batch contains
     that end. CORRUPT_MESSAGE if offsets do not increase."""
@@ -105,7 +105,8 @@ def _append(
 def _note_producers(
     log: PartitionLog, headers: Sequence[BatchHeader], found: Sequence[ControlMarker | None], now_ms: int
 ) -> tuple[list[Undo], list[AbortedTransaction]]:
-    """Remembers the producers' batches and markers. Returns the changes to undo them, and the aborted transactions."""
+    """Remembers the producers' batches and markers. Returns the changes, so that they can be undone, and the aborted
+    transactions."""
     changes: list[Undo] = []
     aborted: list[AbortedTransaction] = []
     markers = iter(found)

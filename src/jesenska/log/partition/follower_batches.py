@@ -1,6 +1,6 @@
-"""The check of batches that a leader has sent, before a follower appends them. A pure function: no I/O, no log.
+"""Checks batches that a leader has sent, before a follower appends them; without I/O, and without the log.
 
-The leader has assigned their offsets and checked their producers. The facts on which the log itself depends are
+The leader has assigned their offsets and checked their producers. The properties on which the log itself depends are
 checked here, since the batches come from a socket: offsets increase, and the batches fill the buffer. The caller
 checks the content of the batches (records/check).
 """
@@ -29,7 +29,7 @@ class FollowerBatches(NamedTuple):
 
 
 def look_at(topic_partition: TopicPartition, buffer: memoryview, headers: Sequence[BatchHeader]) -> FollowerBatches:
-    """Checks at least one batch. CORRUPT_MESSAGE if offsets do not increase, or a transaction marker cannot be
+    """Checks the batches (at least one). CORRUPT_MESSAGE if offsets do not increase, or a transaction marker cannot be
     read."""
     batches: list[PublishedBatch] = []
     epochs: list[tuple[int, int]] = []

@@ -7,8 +7,8 @@ append leaves the log unchanged.
     flush.messages is reached           the answer waits until the records are synced, also for a batch that
                                         repeats an unsynced one
 
-The caller checks the content of a batch (records/check). `PartitionLog.write` describes the way of a write to the
-file, and the effects of a failure.
+The caller checks the content of a batch (records/check). `PartitionLog.write` describes how a write reaches the file,
+and the effects of a failure.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from jesenska.records.header import CONTROL_BIT, LENGTH_OVERHEAD, BatchHeader
 class AppendResult(NamedTuple):
     base_offset: int
     last_offset: int
-    #: -1 unless the topic has log append time. For a batch that had been appended before it is the time of the
-    #: producer's latest record in it, as in Kafka.
+    #: -1 unless the topic has log append time. If the batch had been appended before, this is the latest timestamp
+    #: that the producer gave to a record in the batch, as in Kafka.
     log_append_time_ms: int
     log_start_offset: int
     #: True if the batch had been appended before; the offsets are those of the first append.
@@ -68,9 +68,9 @@ def append_or_queue(
 ) -> AppendResult | None:
     """As `append_at_once`; but if a flush is in flight on the directory, copies the bytes, returns None, and calls
     `done` on the owner's thread after the batches are written (or the write has failed). If `flush.messages` is
-    reached, `done` is called after the sync. A batch that repeats one that still waits is answered together with it.
-    Without `done` nothing is queued, and nothing is synced. For batches that are not `of_client` only the producer's
-    epoch is checked: a coordinator ensures their order."""
+    reached, `done` is called after the sync. If a batch repeats an earlier batch that still waits, both are answered
+    together. Without `done` nothing is queued, and nothing is synced. Without `of_client` only the producer's epoch is
+    checked, and not the sequence numbers: the batches come from a coordinator, which ensures their order."""
     queues = done is not None and bool(log.queue.waiting or log.writer.flushes_in_flight)
     if log.is_closed or log.is_hindered or log.flushes.failure is not None:
         log.check_writable()
@@ -102,8 +102,8 @@ def append_or_queue(
 def _check_sizes(
     log: PartitionLog, size_bytes: int, headers: Sequence[BatchHeader], append_time_ms: int
 ) -> tuple[int, int]:
-    """Returns the offset after the batches and their latest time; RECORD_LIST_TOO_LARGE or MESSAGE_TOO_LARGE if the
-    topic does not take them."""
+    """Returns the offset after the batches and their latest time; RECORD_LIST_TOO_LARGE or MESSAGE_TOO_LARGE if they
+    are too large for the topic."""
     config = log.config
     if size_bytes > config.segment_bytes:
         raise RecordListTooLargeError(
@@ -130,8 +130,8 @@ def _check_sizes(
 
 @final
 class _Prepared:
-    """The batches of an append with their offsets, and the changes that come with them: the producers' states are
-    changed already, aborted transactions are not noted yet."""
+    """The batches of an append with their offsets, and the changes that come with them. The producers' states are
+    changed already; aborted transactions are not in the transaction index yet."""
 
     __slots__ = ("aborted", "batches", "changes")
 
@@ -151,8 +151,9 @@ def _prepare(
     of_client: bool,
     prepared: _Prepared,
 ) -> RememberedBatch | None:
-    """Writes offsets, leader epoch and append time into the buffer and moves the producers. Returns the earlier batch
-    if one repeats it; then, and after a KafkaError, the producers are as they were."""
+    """Writes offsets, leader epoch and append time into the buffer and updates the producers' states. If a batch
+    repeats an earlier one, the earlier one is returned. In that case, and after a KafkaError, the producers' states
+    are unchanged."""
     producers = log.producers
     batches, changes = prepared.batches, prepared.changes
     offset, position = log.next_offset, 0

@@ -1,13 +1,13 @@
-"""The sync of one log, off the owner's thread, and the recovery point that follows from it.
+"""Syncs one log, not on the owner's thread, and moves the recovery point after the sync.
 
     flush()        everything that is published; calls during a flush share the next one (a group commit)
     flush_up_to()  everything below an offset: a segment that was just sealed
 
 The recovery point moves only after a flush has ended, and not if the log was truncated during the flush: all records
 below the recovery point are on the disk. After a failed fsync the content of the disk is unknown (a second fsync may
-report success), so the log is failed from then on: it takes no appends until the next start has recovered it. A file
-that could not even be opened (too many are open) leaves no doubt: the recovery point stays, and the next flush tries
-again.
+report success), so the log counts as failed from then on: it accepts no appends until the next start has recovered it.
+If a file could not even be opened (too many are open), the content of the disk is not in doubt: the recovery point
+stays, and the next flush tries again.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ _NOT_OPENED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EACCES,
 
 
 class NotOpenedError(NamedTuple):
-    """The outcome of a flush that could not open the directory whose names it was to sync: nothing was synced, and the
-    content of the disk is not in doubt."""
+    """The outcome of a flush that could not open the directory whose names were to be synced. Nothing was synced, and
+    the content of the disk is not in doubt."""
 
     reason: str
 
@@ -62,8 +62,8 @@ class SegmentWork(NamedTuple):
     #: Index entries that are not on disk yet.
     writes: list[IndexWrite]
     base_offset: int
-    #: The segment's index, and the generation of the index for which the work was collected: in a later one the file
-    #: has another end.
+    #: The segment's index, and the generation of the index for which the work was collected: in a later generation the
+    #: file has another end.
     guard: IndexFile
     generation: int
 
@@ -77,7 +77,8 @@ class SegmentWork(NamedTuple):
 
 
 class FlushWork(NamedTuple):
-    """The writes and syncs of a flush; the log's own state is not touched until it has ended."""
+    """The writes and syncs of a flush; they do not touch the log's own state, which changes only after the flush has
+    ended."""
 
     segments: list[SegmentWork]
     #: The table of leader epochs, if its file is not up to date.
@@ -203,7 +204,7 @@ class LogFlush:
         writer.flush(partial(sync, self._files, work), flushed)
 
     def collect_now(self, offset: int) -> FlushWork:
-        """Returns the work of a flush that the caller does with `sync`, and ends with `flushed_now`."""
+        """Returns the work of a flush. The caller does the work with `sync`, and then calls `flushed_now`."""
         return self._collect(offset)
 
     def flushed_now(self, work: FlushWork, reached: int | None) -> None:
@@ -223,7 +224,8 @@ class LogFlush:
         self.recovery_point = max(self.recovery_point, offset)
 
     def is_synced(self, offset: int) -> bool:
-        """True if the disk holds everything below an offset, and the file's end since the last truncation."""
+        """True if everything below an offset is on the disk, and the file has been synced since the last
+        truncation."""
         return self.recovery_point >= offset and self._synced_truncations == self.truncations
 
     def truncated(self, offset: int) -> None:
@@ -233,7 +235,8 @@ class LogFlush:
         self.recovery_point = min(self.recovery_point, offset)
 
     def moved(self, writer: DirectoryWriter, offset: int) -> None:
-        """Records that the log is in the directory of another writer, in which everything below `offset` is synced."""
+        """Records that the log is now in another directory, which `writer` writes and in which everything below
+        `offset` is synced."""
         self._moves += 1
         self._writer = writer
         self.recovery_point = offset
@@ -241,10 +244,11 @@ class LogFlush:
 
 
 def sync(files: FileLayer, work: FlushWork) -> int | NotOpenedError:
-    """Writes index entries and syncs: segment files by their descriptors, the small files beside them by name (one
-    that was renamed meanwhile is no loss), then the names. Returns the offset up to which everything is on disk: at
-    most the base offset of a segment whose index entries could not be written, so that recovery rebuilds them, and 0
-    if the leader epochs could not be written, or a small file could not be opened."""
+    """Writes index entries. Then syncs the segment files by their descriptors, the small files beside them by name (a
+    file that was renamed meanwhile need not be synced), and last the directories. Returns the offset up to which
+    everything is on disk. If the index entries of a segment could not be written, the offset is at most the base
+    offset of that segment, so that recovery rebuilds the entries. If the leader epochs could not be written, or a
+    small file could not be opened, the offset is 0."""
     reached = work.reached
     for item in work.segments:
         try:
@@ -291,7 +295,7 @@ def sync(files: FileLayer, work: FlushWork) -> int | NotOpenedError:
 
 
 def try_sync(files: FileLayer, work: FlushWork) -> int | NotOpenedError | OSError:
-    """As `sync`, for a thread whose exceptions are not awaited: an error is returned."""
+    """Does the same as `sync`, for a thread whose exceptions are not awaited: an error is returned."""
     try:
         return sync(files, work)
     except OSError as error:

@@ -11,9 +11,9 @@ known: the caller first has them read in another thread (`segments_of_unknown_ti
 files named `.deleted`. A log start offset that DeleteRecords has moved is lost if it was not in a checkpoint yet, and
 the records that are still in their files can be read again.
 
-After a crash a disk may hold any part of the new names, and then segments are missing between others. Therefore the
-log start offset is in its checkpoint before retention renames anything (`Housekeeping`): missing segments below it are
-no loss.
+After a crash the disk may have any part of the new names, so that segments are missing between others. Therefore the
+log start offset is written to its checkpoint before retention renames anything (`Housekeeping`): segments that are
+missing below the log start offset are no loss.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 
 class _KeepsAll:
-    """The policy of a log whose own policy is not available."""
+    """A retention policy that deletes nothing; used for a log whose own policy is not available."""
 
     def count_old(self, segments: Sequence[SegmentFacts], config: LogConfig, now_ms: int) -> tuple[int, str]:
         return 0, ""
@@ -44,7 +44,8 @@ _KEEPS_ALL = _KeepsAll()
 
 
 def _goes_by_time(config: LogConfig) -> bool:
-    """True if the retention policy looks at the segments' timestamps; Kafka's policy does if there is a limit."""
+    """True if the retention policy looks at the segments' timestamps; Kafka's policy looks at them only if
+    `retention.ms` is a limit."""
     return config.delete and (config.retention_ms >= 0 or config.retention_policy != DEFAULT_RETENTION_POLICY)
 
 
@@ -69,7 +70,8 @@ def segments_of_unknown_time(log: PartitionLog) -> list[LogSegment]:
 
 def start_after_retention(log: PartitionLog, now_ms: int) -> int | None:
     """Returns the log start offset after the removal of the old segments; None if no segment is old. If all segments
-    are old the log is rolled first: the call is to be repeated when `has_queued_appends` is False."""
+    are old the log is rolled first; if the roll is queued, the caller repeats the call when `has_queued_appends` is
+    False."""
     count, _ = _count_old_segments(log, now_ms)
     return log.ends()[count - 1] if count else None
 
@@ -104,9 +106,9 @@ def _count_old_segments(log: PartitionLog, now_ms: int) -> tuple[int, str]:
 
 
 def delete_old_segments(log: PartitionLog, now_ms: int, up_to: int | None = None) -> list[Path]:
-    """Removes old segments from the log by the topic's retention, those that end at or below the offset `up_to`, and
-    renames their files; returns the files to be removed after `file.delete.delay.ms`. Rolls as `start_after_retention`
-    does."""
+    """Removes the segments that are old by the topic's retention (only those that end at or below the offset `up_to`,
+    if given) from the log, and renames their files. Returns the files to be removed after `file.delete.delay.ms`.
+    Rolls the log first where `start_after_retention` does."""
     count, reason = _count_old_segments(log, now_ms)
     if up_to is not None:
         count = min(count, sum(end <= up_to for end in log.ends()))

@@ -1,5 +1,5 @@
-"""A partition's log: an ordered list of segments. The last segment takes the appends. One thread (the broker's loop)
-owns it. Other threads get bytes to write and files to sync from it, never its own state.
+"""A partition's log: an ordered list of segments. Appends go to the last segment. One thread (the broker's event loop)
+owns the log. Other threads get bytes to write and files to sync, but never see the log's own state.
 
 Other modules have the operations on a log:
 
@@ -15,16 +15,18 @@ An append has three phases:
     2  write            one pwrite from the caller's buffer at the position that phase 1 gave
     3  publish          indexes, `segment.size_bytes`, `log_end_offset`: readers see the batch
 
-With no flush in flight on the directory all three happen in the call. During a flush a write may wait for the disk, so
-the bytes are copied and the write is queued for the directory's writer thread, after earlier ones; the callbacks of an
-append are called on the loop after phase 3. While appends of this log are queued, later ones are queued after them.
+If no flush is in flight on the directory, all three phases happen in the call. During a flush a write may wait for the
+disk, so the bytes are copied and the write is queued for the directory's writer thread, after earlier ones; the
+callbacks of an append are called on the loop after phase 3. While appends of this log are queued, later ones are
+queued after them.
 
 A write that fails (disk full) is undone: the file is cut to its published size, offsets and producers are restored,
 and everything queued after it fails, too, with KAFKA_STORAGE_ERROR. Reads go on; the next append tries again. After a
 failed fsync the content of the disk is unknown: the log takes no more appends until the broker is started again and
 has recovered it.
 
-A truncation (truncation) begins after everything that is queued; from its request to its end the log takes no appends.
+A truncation (module truncation) begins after everything that is queued. From the request of the truncation to its end
+the log accepts no appends.
 
 The list of segments is a tuple that is replaced, never changed: a reader that took it keeps its view while segments
 are deleted.
@@ -71,9 +73,9 @@ Finish = Callable[[KafkaError | None], None]
 
 
 class PartitionLog:
-    """The log of one partition. Operations that need little of its state are in other modules (see above). What is
-    left has more than 500 lines, since appends, rolls, truncations and failures of the queue change the same offsets
-    and positions: they must agree after each step."""
+    """The log of one partition. Operations that need little of its state are in other modules (see above). The class
+    still has more than 500 lines, since appends, rolls, truncations and failures of the queue change the same offsets
+    and positions, which must agree after each step."""
 
     def __init__(
         self,
@@ -99,7 +101,7 @@ class PartitionLog:
         self.leader_epochs = loaded.leader_epochs
         self.producers = loaded.producers
         self.log_start_offset = loaded.log_start_offset
-        #: The next offset that readers do not see yet.
+        #: End of the part of the log that readers see: the offset after the last published record.
         self.log_end_offset = loaded.next_offset
         #: The offset of the next append; ahead of the log end offset while writes are queued.
         self.next_offset = loaded.next_offset
@@ -120,7 +122,7 @@ class PartitionLog:
         #: Appends, rolls and truncations that wait for the writer thread.
         self.queue = AppendQueue(writer, files, self._published, self._rolled, self._queue_failed)
         self.flushes = self._flushes_of(loaded, now_ms)
-        #: True if the log takes no appends for a reason that `check_writable` raises.
+        #: True if the log accepts no appends; `check_writable` then raises the reason.
         self.is_hindered = False
         self._torn_tail = False
         self._cleaner = cleaner
@@ -144,13 +146,13 @@ class PartitionLog:
             self.unsynced.give_back,
             now_ms,
         )
-        # Batches above the recovery point may be in the page cache only: a repeated batch is not answered before it is
-        # synced.
+        # Batches above the recovery point may be in the page cache only: if a producer repeats such a batch, the
+        # answer waits until the batch is synced.
         flushes.unflushed_records = max(0, loaded.next_offset - loaded.recovery_point)
         return flushes
 
     def _open_segments(self) -> None:
-        """Takes over the files of the segments; the active one is made ready for appends."""
+        """Takes over the files of the segments, and makes the active segment ready for appends."""
         for segment in self.segments:
             segment.file.move_to(self._open_files)
         self.active_segment.activate()
@@ -165,8 +167,8 @@ class PartitionLog:
 
     @property
     def last_stable_offset(self) -> int:
-        """The end of the records that a read-committed consumer may see: the high watermark, or the first offset of
-        the oldest open transaction."""
+        """Returns the offset before which a read-committed consumer may see records: the high watermark, or the first
+        offset of the oldest open transaction."""
         unstable = self.producers.first_unstable_offset
         return (
             self.high_watermark if unstable is None else min(max(unstable, self.log_start_offset), self.high_watermark)
@@ -179,7 +181,7 @@ class PartitionLog:
 
     @property
     def recovery_point(self) -> int:
-        """Everything below this offset is synced."""
+        """Returns the offset below which everything is synced."""
         return self.flushes.recovery_point
 
     @property
@@ -238,7 +240,7 @@ class PartitionLog:
         batches: Sequence[PublishedBatch],
         aborted: Sequence[AbortedTransaction],
     ) -> None:
-        """Does phase three: readers see the batches."""
+        """Does phase three of an append: makes the batches visible to readers."""
         for transaction in aborted:
             segment.note_aborted(transaction)
         note = self.tail.note
@@ -252,7 +254,7 @@ class PartitionLog:
         self.log_end_offset = last_offset + 1
 
     def _published(self, pending: PendingAppend) -> None:
-        """Publishes a queued write that is in its file."""
+        """Publishes the batches of a queued write, which are in the file now."""
         self._publish(pending.segment, pending.write_position, pending.batches, pending.aborted)
         self.note_epochs(pending.epochs)
         for finish in pending.finish:
@@ -313,7 +315,7 @@ class PartitionLog:
                 self.files.unlink(path)
 
     def _cut_torn_tail(self) -> None:
-        """Cuts the file to its published size; if that fails, the next append first tries it again."""
+        """Cuts the file to its published size. If that fails, the next append first tries to cut it again."""
         try:
             self.files.truncate(self.active_segment.file.handle().fileno(), self.active_segment.size_bytes)
             self._torn_tail = False
@@ -322,12 +324,12 @@ class PartitionLog:
         self.look_for_hindrance()
 
     def look_for_hindrance(self) -> None:
-        """Updates `is_hindered` after a reason to refuse appends has begun or ended."""
+        """Updates `is_hindered`. Call this after a reason to refuse appends has begun or ended."""
         self.is_hindered = self._torn_tail or (self._truncations is not None and self._truncations.hinders)
 
     def check_writable(self) -> None:
-        """Raises the reason why the log takes no appends: it is closed, failed, or hindered. It first tries again to
-        cut off a torn end, and raises for that only if it fails."""
+        """Raises the reason why the log takes no appends: it is closed, failed, or hindered. If the file still has a
+        torn end, this first tries again to cut it off, and raises KAFKA_STORAGE_ERROR only if that fails."""
         if self.is_closed:
             raise KafkaStorageError(f"The log of {self.topic_partition} is closed.")
         if self.flushes.failure is not None:
@@ -361,8 +363,8 @@ class PartitionLog:
     # -- leader epochs ------------------------------------------------------------------------------------------------
 
     def assign_leader_epoch(self, epoch: int, start_offset: int) -> None:
-        """Records that a leader of this epoch writes from `start_offset` on. It is called when a broker becomes
-        leader, before the first append: clients get the epoch from then on, and ask for its end offset."""
+        """Records that a leader of this epoch writes from `start_offset` on. Call this when a broker becomes leader,
+        before the first append: from then on clients get the epoch, and ask for its end offset."""
         if self.leader_epochs.assign(epoch, start_offset):
             self.epochs_file.changed()
 
@@ -382,8 +384,8 @@ class PartitionLog:
                 self.assign_leader_epoch(epoch, offset)
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """Returns (epoch, end offset) of the newest epoch not newer than `epoch`; (-1, -1) if `epoch` is unknown and
-        newer than all."""
+        """Finds the newest epoch that is not newer than `epoch`. Returns (that epoch, its end offset); (-1, -1) if
+        `epoch` is newer than all known epochs."""
         return self.leader_epochs.end_offset_for(epoch, self.log_end_offset)
 
     # -- segments -----------------------------------------------------------------------------------------------------
@@ -416,7 +418,7 @@ class PartitionLog:
         return created
 
     def queue_roll(self, now_ms: int, base_offset: int | None = None) -> None:
-        """As `roll`, but by the directory's writer thread: later appends are queued after the roll."""
+        """Does the same as `roll`, but in the directory's writer thread: later appends are queued after the roll."""
         base_offset = self.next_offset if base_offset is None else base_offset
         sealed, config = self.active_segment, self.config
         if sealed.base_offset == base_offset:
@@ -432,8 +434,8 @@ class PartitionLog:
         self.queue.submit_roll(roll)
 
     def _pass_gap(self, created: LogSegment) -> None:
-        """Moves the log's end to the start of a segment that begins after a gap (the leader has compacted it), as a
-        start does."""
+        """Moves the log's end to the start of a new segment that begins after a gap (the leader has compacted the
+        records between), as a start of the broker does, too."""
         if created.base_offset > self.log_end_offset:
             self.log_end_offset = created.base_offset
             self.next_offset = max(self.next_offset, created.base_offset)
@@ -463,7 +465,7 @@ class PartitionLog:
         return max(0, bisect_right(self.segments, offset, key=_base_offset) - 1)
 
     def ends(self) -> list[int]:
-        """Returns the end offset of each segment: the base offset of the next."""
+        """Returns the end offset of each segment, which is the base offset of the next segment."""
         return [segment.base_offset for segment in self.segments[1:]] + [self.log_end_offset]
 
     # -- flush --------------------------------------------------------------------------------------------------------
@@ -520,7 +522,8 @@ class PartitionLog:
             self.on_log_start_moved()
 
     def take_oldest(self, count: int) -> tuple[LogSegment, ...]:
-        """Removes the `count` oldest segments from the log, at least one stays; the caller removes their files."""
+        """Removes the `count` oldest segments from the log, of which at least one segment stays. The caller removes
+        their files."""
         gone, self.segments = self.segments[:count], self.segments[count:]
         self.unsynced.names_changed()
         self.move_log_start(self.segments[0].base_offset)
@@ -567,7 +570,7 @@ class PartitionLog:
         self.is_closed = self.flushes.is_closed = True
 
     def abandon(self) -> None:
-        """Gives up the log after a failure of its directory: no file of it is written or synced from here on. Queued
+        """Gives up the log after a failure of its directory: none of its files is written or synced any more. Queued
         appends end with an error; readers that hold a region go on as far as the disk allows."""
         self.refuse_appends()
         self.leave_directory()
@@ -575,7 +578,7 @@ class PartitionLog:
             segment.close()
 
     def leave_directory(self) -> None:
-        """Prepares for a new name of the directory: no file is made or removed by its old name from here on."""
+        """Prepares for a new name of the directory: from now on no file is made or removed under the old name."""
         self.epochs_file.leave()
         if self._truncations is not None:
             self._truncations.leave()
@@ -624,14 +627,14 @@ class PartitionLog:
     # -- truncation ---------------------------------------------------------------------------------------------------
 
     def truncate_to(self, offset: int, now_ms: int, done: Truncated) -> None:
-        """Removes `offset` and everything after it (for a follower whose leader has less); a batch that contains the
-        offset is removed as a whole. The log takes no appends until `done` is called, on the owner's thread, with None
-        or an error."""
+        """Removes `offset` and everything after it (for a follower whose log is longer than its leader's); a batch
+        that contains the offset is removed as a whole. The log takes no appends until `done` is called, on the owner's
+        thread, with None or an error."""
         self._all_truncations().ask(Truncation(offset, False, now_ms, done))
 
     def restart_at(self, offset: int, now_ms: int, done: Truncated) -> None:
-        """As `truncate_to`, but removes everything; the log continues at `offset` (for a follower whose leader has
-        already deleted the records that it needs)."""
+        """Works as `truncate_to`, but removes all records; the log continues at `offset` (for a follower whose leader
+        has already deleted the records that it needs)."""
         self._all_truncations().ask(Truncation(offset, True, now_ms, done))
 
     @property
@@ -640,7 +643,7 @@ class PartitionLog:
         return self._truncations is not None and self._truncations.is_under_way
 
     def hold(self) -> None:
-        """Stops the appends until `release` was called as often."""
+        """Stops the appends. They are allowed again after as many calls of `release` as of `hold`."""
         self._all_truncations().hold()
 
     def release(self) -> None:

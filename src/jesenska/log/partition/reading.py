@@ -24,17 +24,18 @@ from jesenska.log.segments.producer_state import AbortedTransaction
 from jesenska.log.segments.segment import BatchPlace, ColdError, LogSegment
 from jesenska.log.segments.time_lookup import TimeLookup
 
-#: Number of segments that a warm-up reads. An offset is in its segment, or, in a gap that a compaction has left, in
-#: one of the next; if it is farther away the read waits for the disk.
+#: Number of segments that a warm-up reads. The batch for an offset is in the segment of that offset or, if a
+#: compaction has left a gap, in one of the next segments. If the batch is farther away, the read waits for the disk.
 _WARMED_SEGMENTS_MAX = 4
-#: Largest number of checks for a read: each check passes the offset of the read, or inspects the whole segment.
+#: Largest number of checks for one read: each check goes beyond the offset of the read, or inspects the whole segment.
 _CHECKS_MAX = 3
 _NOWHERE = BatchPlace(-1, -1, -1, -1)
 
 
 @final
 class ReadResult:
-    """`region` is None if there is nothing to read at the offset yet; otherwise the receiver releases it."""
+    """The result of a read. `region` is None if there is nothing to read at the offset yet; otherwise the receiver
+    releases the region."""
 
     __slots__ = (
         "base_offset",
@@ -61,15 +62,15 @@ class ReadResult:
         self.region = region
         #: Base offset of the first batch, which may be below the requested offset.
         self.base_offset = base_offset
-        #: Place of the first batch: base offset of its segment and position in it.
+        #: Position of the first batch: base offset of its segment, and byte position in that segment.
         self.segment_base_offset = segment_base_offset
         self.position = position
         self.log_start_offset = log_start_offset
         self.log_end_offset = log_end_offset
         #: True if the limit of bytes, or the end of a segment, cut off readable batches.
         self.has_more = has_more
-        #: True if a later read at this offset, with the same limit of bytes, returns no more: the segment has ended,
-        #: and the next records are in another one; or the rest of the segment is not checked yet.
+        #: True if a later read at this offset, with the same limit of bytes, would return no more bytes. The reason
+        #: may be that the next records are in another segment, or that the rest of the segment is not checked yet.
         self.is_final = is_final
 
 
@@ -135,7 +136,8 @@ def read_log(
 
 
 def _read_outside(log: PartitionLog, offset: int) -> ReadResult:
-    """Answers a read at the end of a log, where nothing is yet; OFFSET_OUT_OF_RANGE for other offsets outside."""
+    """Answers a read at the end of a log, where there are no records yet; OFFSET_OUT_OF_RANGE for all other offsets
+    outside the log."""
     if offset == log.log_end_offset:
         return _nothing_yet(log)
     raise OffsetOutOfRangeError(
@@ -149,9 +151,9 @@ def _nothing_yet(log: PartitionLog) -> ReadResult:
 
 
 def aborted_transactions(log: PartitionLog, offset: int, result: ReadResult) -> list[AbortedTransaction]:
-    """Returns the aborted transactions with records in the region that was read from `offset` on. It may include
-    others with records shortly after the region (as in Kafka, since the offset index is used instead of the batches'
-    headers)."""
+    """Returns the aborted transactions with records in the region that was read from `offset` on. The list may include
+    transactions whose records come shortly after the region (as in Kafka, since the end of the region is found by the
+    offset index and not by the batches' headers)."""
     region = result.region
     if region is None:
         return []
@@ -195,8 +197,9 @@ def _end_of(log: PartitionLog, index: int) -> int:
 
 
 def _find_checked(log: PartitionLog, segment: LogSegment, offset: int, bound: int, wait: bool) -> BatchPlace | None:
-    """As `LogSegment.find`, in a segment with unchecked batches: the batch, and those on the way to it, must be
-    checked, or are checked now if `wait` allows it. DamagedRecordsError if the batch is damaged."""
+    """Does the same as `LogSegment.find` in a segment with unchecked batches. The batch, and all batches that are read
+    to find it, must be checked already, or are checked now if `wait` is True. DamagedRecordsError if the batch is
+    damaged."""
     offset = max(offset, segment.base_offset)
     for _ in range(_CHECKS_MAX):
         checked = segment.checked
@@ -223,8 +226,8 @@ def _find_checked(log: PartitionLog, segment: LogSegment, offset: int, bound: in
 
 
 def _find_in_checked(segment: LogSegment, checked: Checked, offset: int, wait: bool) -> BatchPlace | None:
-    """Returns the batch, if everything on the way to it was checked; `_NOWHERE` if the segment does not have it; else
-    None."""
+    """Returns the batch if all batches that are read to find it were checked; `_NOWHERE` if the segment does not have
+    it; None if batches are unchecked."""
     if not (wait or segment.is_warm):
         raise ColdError
     try:

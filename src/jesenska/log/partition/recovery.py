@@ -17,9 +17,9 @@ it is kept, even if it looks whole, since the offsets would have a hole.
 A crash may also have cut a file exactly between two batches, which shows only in the name of the next segment. Above a
 known recovery point, segments after such a hole are removed, too: they were never acknowledged as synced, and an
 idempotent producer could not send the missing batches again. If the hole may be intended (compaction, retention,
-records that were synced) they stay. An exception is an empty segment at the end, after which readers would wait for
-records that never come. A compaction of jesenska keeps the last batch of its segments, so an empty segment after a
-hole shows a loss; below the recovery point Apache Kafka's compaction may have made the hole.
+records that were synced) they stay. An exception is an empty segment at the end, which is removed: readers would wait
+there for records that never come. A compaction of jesenska keeps the last batch of its segments, so an empty segment
+after a hole shows a loss; below the recovery point Apache Kafka's compaction may have made the hole.
 
 Damage to synced records (after an orderly stop, or below the recovery point) is a fault of the disk. A segment in
 which it is found is inspected from end to end (checked_batches): the damaged stretches are marked, good batches after
@@ -122,7 +122,7 @@ class LoadedLog:
 
 
 class _Window:
-    """The part of a segment's file that is in memory while its batches are checked, from `position` on."""
+    """The part of a segment's file that is in memory while its batches are checked; it begins at `position`."""
 
     def __init__(self, files: FileLayer, descriptor: int, size_bytes: int) -> None:
         self._files = files
@@ -148,8 +148,8 @@ class _Window:
         return self.position + wanted <= self.end
 
     def fault(self, last_offset: int) -> str | None:
-        """Returns the fault of the batch at `position`, after one that ends with `last_offset`; None if the batch was
-        only not in the buffer, and now is."""
+        """Checks the batch at `position`, which follows a batch that ends with `last_offset`. Returns its fault; None
+        if the batch was only not in the buffer, and is in the buffer now."""
         left = self._size_bytes - self.position
         if self.end - self.position < HEADER_SIZE:
             return f"{left} bytes are left, less than a batch's header"
@@ -183,8 +183,8 @@ def scan_batches(
     on_progress: Callable[[], None],
     progress: Progress | None = None,
 ) -> ScanResult:
-    """Reads a segment's file from its beginning and checks each batch; `on_progress` takes the gathered results from
-    `scan`."""
+    """Reads a segment's file from its beginning and checks each batch; `on_progress` is called from time to time, to
+    take the gathered results out of `scan`."""
     window = _Window(files, descriptor, size_bytes)
     reported = 0
     fault: str | None = None
@@ -209,8 +209,8 @@ def scan_batches(
 
 
 def _is_legacy_message(view: memoryview) -> bool:
-    """True for a real message of format v0 or v1 (its own CRC fits): data that must not be changed, not a torn
-    tail."""
+    """True for a real message of format v0 or v1 (its own CRC is right). Such data must not be changed, and are not a
+    torn tail."""
     if len(view) < LENGTH_OVERHEAD:
         return False
     length = read_batch_length(view)
@@ -291,7 +291,7 @@ def _is_named_by_offset(name: str, suffix: str) -> bool:
 
 
 class LogLoader:
-    """Opens one directory. It shares no state, so several may run in threads at once."""
+    """Opens one directory. Loaders share no state, so several may run in threads at once."""
 
     def __init__(
         self,
@@ -330,7 +330,7 @@ class LogLoader:
         self._stopped_in_order = clean
 
     def load(self) -> LoadedLog:
-        """Returns the log on disk after repairs; KafkaStorageError if it cannot be opened."""
+        """Repairs the log on the disk and returns it; KafkaStorageError if it cannot be opened."""
         try:
             while True:
                 try:
@@ -652,9 +652,9 @@ class LogLoader:
         return last
 
     def _is_result_of(self, segment: LogSegment, covered: Sequence[LogSegment]) -> bool:
-        """True if all batches of the segment in the range of the covered segments come from batches of these, or are
-        in the range of a segment that is named `.deleted`. Otherwise a damaged offset may be the reason for the
-        overlap."""
+        """True if the segment is the result of a compaction of the covered segments: all its batches in their range
+        come from batches of these segments, or are in the range of a segment that is named `.deleted`. If this is
+        False, the segments may overlap because an offset is damaged."""
         try:
             found = [header for _, header in segment.headers() if header.last_offset >= covered[0].base_offset]
             there = [{header.base_offset: header for _, header in later.headers()} for later in covered]

@@ -1,4 +1,4 @@
-"""Removes the end of a log, or all of it: a follower does that when its log differs from its leader's.
+"""Removes the end of a log, or all records: a follower does that when its log differs from its leader's.
 `replication.follower.fetcher` (`cut_offset`) decides from which offset on.
 
     owner's thread                               writer thread of the directory
@@ -18,7 +18,7 @@ After a crash: files are removed from the newest to the oldest, and the last one
 the log is a prefix of the original, without a hole. The follower asks its leader again for the offset at which the
 logs differ.
 
-If the change of the files fails (a full disk, a broken one), the log has its new end but takes no appends. The change
+If the files cannot be changed (the disk is full or broken), the log has its new end but accepts no appends. The change
 is tried again before the next truncation, and each time that an append is refused; a start recovers the log.
 
 A file that is shared with a branch of the topic is not cut: a copy of the remaining part replaces it (shared_files).
@@ -56,8 +56,8 @@ class Cleaner(Protocol):
     """Compacts logs, on the owner's thread."""
 
     def abort(self, topic_partition: TopicPartition) -> None:
-        """Stops a running compaction of this partition, since segments are about to be removed. After the return its
-        result does not replace segments."""
+        """Stops a running compaction of this partition, since segments are about to be removed. Once this has
+        returned, the compaction's result cannot replace segments any more."""
         ...
 
 
@@ -91,8 +91,8 @@ class Truncatable(Protocol):
     log_end_offset: int
 
     def why_not_truncated(self) -> KafkaError | None:
-        """Returns the reason why the log takes no truncation: it is closed, or must be recovered. None if it takes
-        one."""
+        """Returns the reason why the log cannot be truncated now (it is closed, or must be recovered); None if it
+        can."""
         ...
 
     def after_queue(self, reached: Callable[[], None]) -> None:
@@ -125,7 +125,7 @@ class Truncatable(Protocol):
         ...
 
     def look_for_hindrance(self) -> None:
-        """Checks again if the log may take appends."""
+        """Checks again whether the log may accept appends."""
         ...
 
     def read_error(self, error: OSError) -> KafkaError: ...
@@ -134,12 +134,12 @@ class Truncatable(Protocol):
 
 
 class LogIsGoneError(OSError):
-    """The partition was deleted meanwhile."""
+    """The partition was deleted during the truncation."""
 
 
 def shorten_copy(copy: LogSegment, offset: int) -> int:
     """Shortens the copy of a segment to the records before the batch that holds an offset. Returns the new end of the
-    log. In the writer thread."""
+    log. Runs in the writer thread."""
     copy.keep_entries()
     place = copy.find(offset)
     if place is None:
@@ -167,8 +167,8 @@ class FileChanges:
         producers: ProducerState,
         now_ms: int,
     ) -> None:
-        """`gone` are the segments that are removed as a whole, `segments` the remaining ones: the last of them is the
-        copy of `original`, or new if that is None. `producers` is an empty state."""
+        """`gone` are the segments that are removed as a whole, `segments` the remaining ones: the last of them is a
+        shortened copy of `original`, or a new segment if `original` is None. `producers` is an empty state."""
         self._files = files
         self._directory = directory
         self._gone = gone
@@ -181,7 +181,8 @@ class FileChanges:
         self._lock = Lock()
         self._is_gone = False
         self.producers = producers
-        #: The file of the last segment: the file to be cut, while it is needed, or the new file, after it is made.
+        #: The file of the last segment. Until the cut this is the file that is to be cut; afterwards it is the new
+        #: file.
         self._opened: OpenFile | None = None
         #: The file that replaced the last segment's file, if that is shared with a branch.
         self._own: OpenFile | None = None
@@ -260,8 +261,8 @@ class FileChanges:
             opened.release()
 
     def leave(self) -> None:
-        """Stops the changes: the directory gets another name, or is given up. No file is made or removed by its old
-        name from here on."""
+        """Stops the changes: the directory gets another name, or is given up. After that no file is made or removed
+        under the old name."""
         with self._lock:
             self._is_gone = True
 
@@ -286,7 +287,8 @@ def _tried_again(failure: KafkaError | None) -> None:
 
 
 class Truncations:
-    """The truncations of one log, one after the other, and other reasons to refuse appends because of them."""
+    """Runs the truncations of one log, one after the other, and holds the other reasons for which appends are refused
+    meanwhile."""
 
     def __init__(self, log: Truncatable, writer: Background, cleaner: Cleaner) -> None:
         self._log = log
@@ -311,7 +313,7 @@ class Truncations:
 
     @property
     def hinders(self) -> bool:
-        """True if the log takes no appends."""
+        """True if the log accepts no appends."""
         return self._holds > 0 or bool(self._asked) or self._changes is not None
 
     def refuse(self) -> None:
@@ -378,7 +380,7 @@ class Truncations:
             self.writer.submit(partial(shorten_copy, copy, offset), partial(self._shortened, index, copy))
 
     def _shortened(self, index: int, copy: LogSegment, outcome: int | BaseException) -> None:
-        """Goes on after the new last segment and its end are known."""
+        """Continues the truncation when the new last segment and its end are known."""
         log = self._log
         original = log.segments[index]
         try:

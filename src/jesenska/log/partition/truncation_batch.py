@@ -1,8 +1,8 @@
-"""Truncations of many logs together: a broker that begins to follow may truncate thousands. Only a limited number runs
-at a time, and the owner's thread has other work in between. The work after them (`LogDirectories` writes their
-recovery points to the disk) is done once for all of them.
+"""Truncates many logs together: a broker that becomes a follower may have to truncate thousands. Only a limited number
+of truncations runs at a time, so that the owner's thread can do other work in between. The work after them
+(`LogDirectories` writes the recovery points to the disk) is done once for all of them.
 
-A log is held, so that it takes no appends, from the moment it is named here until the caller releases it.
+A log is held (it accepts no appends) from the moment it is added to a batch until the caller releases it.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _TRUNCATED_AT_ONCE = 64
 
 
 class TruncationBatch:
-    """`wanted` names partitions, offsets, and if the log is restarted there; `ended` is called when all have ended,
-    even if some have failed."""
+    """Runs the truncations of one batch. `wanted` gives for each partition the offset, and True if the log is
+    restarted there. `ended` is called when all truncations have ended, even if some have failed."""
 
     def __init__(
         self,
@@ -50,7 +50,8 @@ class TruncationBatch:
             self._wanted.append((log, offset, restarts))
 
     def go_on(self) -> None:
-        """Begins as many truncations as the limit allows. Truncations that end at once do not nest."""
+        """Begins as many truncations as the limit allows. A truncation that ends at once does not start the next one
+        by a nested call."""
         if self._goes_on:
             return
         self._goes_on = True

@@ -1,5 +1,5 @@
-"""The parts of a log that are not on its disk yet, as far as the log itself knows. It collects the work of a flush
-(log_flush), and of the background thread that keeps the files beside the log up to date.
+"""Knows the parts of a log that are not on the disk yet. It collects the work for a flush (log_flush), and for the
+background thread that keeps the files beside the log up to date.
 
 A flush up to an offset includes
 
@@ -12,7 +12,7 @@ A flush up to an offset includes
 Most flushes sync one file, that of the active segment. The files beside it, and the directory, are skipped if they
 have not changed since their last sync.
 
-Work that was not completed is given back, and the next flush repeats it.
+If a flush could not complete its work, the work is given back, and the next flush repeats it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Unsynced:
         self._epochs_file = epochs_file
         self._snapshots = snapshots
         self._is_new = is_new
-        #: The base offset of the active segment, if all files beside it are unchanged since their sync; else -1.
+        #: The base offset of the active segment if all files beside it are synced and unchanged since; else -1.
         self._synced_beside = -1
         epochs_file.is_unsynced = is_new
 

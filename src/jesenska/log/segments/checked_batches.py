@@ -1,6 +1,6 @@
-"""The check of a segment's file that a start has found, before its records are served. After an orderly stop no file
-is read from end to end, so bytes that a disk has lost or changed are noticed when they are first read, and not by a
-client.
+"""Checks the segment files that were there at the start of the broker, before their records are served. After an
+orderly stop no file is read from end to end, so bytes that a disk has lost or changed are noticed by this check when
+they are first read, and not by a client.
 
     Checked          the bytes of the file that were checked, and the damaged ones among them
     check            checks the batches around an offset: their CRCs, and that their offsets follow one another
@@ -35,7 +35,7 @@ from jesenska.records.header import ATTRIBUTES_OFFSET, HEADER_SIZE, MAGIC_OFFSET
 CHECK_BYTES = 4 * 1024 * 1024
 _INT32_MAX = 2**31 - 1
 _INT64_MAX = 2**63 - 1
-#: Distance after the start of damage within which good batches are looked for at every byte.
+#: Distance in bytes after the start of damage within which a good batch may begin at every byte.
 _SEARCH_BYTES = 1024 * 1024
 _MAGIC = bytes([MAGIC_V2])
 #: The errors of bytes that are no batch. A magic of 0 or 1 in a log of batches is damage, too.
@@ -111,7 +111,7 @@ class DamagedRecordsError(CorruptMessageError):
 
 
 class Checked:
-    """The result of the checks of one segment: of the first `size_bytes` of its file, which were there at the
+    """The results of the checks of one segment, for the first `size_bytes` bytes of its file, which were there at the
     start."""
 
     __slots__ = ("_ends", "_starts", "damaged", "size_bytes")
@@ -178,7 +178,7 @@ class Checked:
         return next((damage.position for damage in self.damaged if damage.position > position), _INT64_MAX)
 
     def forget_from(self, position: int) -> None:
-        """Forgets everything from `position` on: the file now ends there."""
+        """Forgets the results for everything from `position` on: the file now ends there."""
         self.size_bytes = min(self.size_bytes, position)
         self.damaged = [damage for damage in self.damaged if damage.position < position]
 
@@ -191,7 +191,7 @@ class Checked:
 def check(segment: CheckedSegment, offset: int, bound: int) -> list[Entry] | None:
     """Checks some megabytes of batches around an offset of a segment that ends before offset `bound`, and records the
     result in `segment.checked`. If a fault is found, the whole segment is inspected, and the new entries of its
-    indexes are returned, since the indexes may be at fault."""
+    indexes are returned, since the indexes may be wrong; otherwise None is returned."""
     checked = segment.checked
     assert checked is not None
     if checked.damaged:
@@ -263,7 +263,7 @@ class _GoodRun:
         return self._scan.last_offset if self._dropped_to is None else self._dropped_to
 
     def go(self, at_least: int) -> None:
-        """Goes on until that many bytes are good, or to the first bad batch."""
+        """Reads on until that many bytes are good, or a bad batch is found."""
         wanted = CHECK_BYTES
         while self.position < self._end and self.position - self.start < at_least:
             data = memoryview(self._segment.read_bytes(self.position, min(wanted, self._end - self.position)))

@@ -7,8 +7,9 @@ that are cut off were acknowledged. They are not removed but renamed, so that an
     00000000000000001180.log.cut            a segment after the damage, unchanged
     00000000000000001180.log.4711.cut       the end of a damaged segment's file, from position 4711 on
 
-Apache Kafka and jesenska read neither name. After a crash the bytes that are cut off were never acknowledged as
-synced; they are removed. `checked_batches` finds damaged batches, and `reading` refuses them to readers.
+Apache Kafka and jesenska read neither name. After a crash it is different: the bytes that are cut off were never
+acknowledged as synced, and they are removed. `checked_batches` finds damaged batches, and `reading` refuses them to
+readers.
 """
 
 from __future__ import annotations

@@ -29,12 +29,13 @@ _PIECE = 16_384
 
 
 class CorruptIndexError(Exception):
-    """The file is not one that this broker wrote; it can be rebuilt from the segment."""
+    """The file is not one that this broker has written; the index can be rebuilt from the segment."""
 
 
 def goes_up(column: array[int]) -> bool:
-    """True if no number is smaller than the one before it; sorting a sorted list is one compiled pass. The column is
-    checked in pieces, since each pass holds the interpreter's lock, and the event loop waits for it."""
+    """True if no number is smaller than the number before it. The check sorts the column, which for a sorted column is
+    one compiled pass. It is done in pieces, since each pass holds the interpreter's lock, and the event loop waits for
+    the lock."""
     for start in range(0, len(column), _PIECE):
         values = column[start : start + _PIECE + 1].tolist()
         if values != sorted(values):
@@ -142,8 +143,8 @@ class IndexFile:
         self._loaded = True
 
     def take(self, other: IndexFile) -> None:
-        """Becomes a copy of an index of the same file. The two share their entries, since neither changes those of a
-        sealed segment."""
+        """Makes this index a copy of another index of the same file. The two share their entries, since neither
+        changes those of a sealed segment."""
         self._share(other)
         self._written, self._longer = other._written, other._longer
         # Last, the reverse of the order in `unload`: if the owner unloads the other index meanwhile, this one is

@@ -16,7 +16,8 @@ After a crash the file may lack entries, or end in zeros that the file system or
 segment past the recovery point, and recovery rebuilds it. A file that is not valid when it is first needed is rebuilt,
 too.
 
-The time index shares `index_file.IndexFile`: the file, its unwritten entries in memory, the cutting.
+The time index has the same base class, `index_file.IndexFile`, which handles the file, the unwritten entries in
+memory, and the cutting.
 """
 
 from __future__ import annotations

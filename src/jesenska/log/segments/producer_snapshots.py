@@ -1,7 +1,7 @@
 """The snapshots of a log's producers on its disk: `<offset>.snapshot` beside the segments, each with the producers'
-state as of that offset (`producer_state` describes the format and the reading). A snapshot is written for each new
-segment, and for the log's end at an orderly stop. It is not synced when it is written: a flush syncs it, and a start
-ignores a torn one.
+state as of that offset (`producer_state` describes the format, and how a start reads it). A snapshot is written for
+each new segment, and for the log's end at an orderly stop. It is not synced when it is written: a flush syncs it, and
+a start ignores a torn one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from jesenska.log.segments.segment import DELETED_SUFFIX, SNAPSHOT_SUFFIX, file_
 
 
 def snapshot_offsets(directory: Path, files: FileLayer) -> list[int]:
-    """Offsets of the producer snapshots of a directory, ascending."""
+    """Returns the offsets of the producer snapshots in a directory, ascending."""
     names = (name.removesuffix(SNAPSHOT_SUFFIX) for name in files.names(directory) if name.endswith(SNAPSHOT_SUFFIX))
     return sorted(int(name) for name in names if name.isdigit())
 

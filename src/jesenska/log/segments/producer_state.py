@@ -1,5 +1,6 @@
 """The state of the producers that write to a partition. It recognises a batch that was sent twice, a gap in the
-sequence, a producer that was replaced (its epoch increased), and open transactions. A pure decider: no I/O, no clock.
+sequence, a producer that was replaced (its epoch increased), and open transactions. The functions do no I/O and read
+no clock.
 
 Each snapshot is a file, `<offset, 20 digits>.snapshot`: the state after every batch below that offset.
 
@@ -21,8 +22,8 @@ Snapshots are taken when a segment is rolled and at an orderly stop. After a cra
 snapshot that is not past the log's end, updated with the headers of all batches after it. A damaged snapshot is
 ignored, so a torn one only makes the replay longer.
 
-A snapshot holds only the last batch of a producer, the state in memory the last five. After a load a repeat of an
-older batch is therefore out of order and not a duplicate, as in Kafka.
+A snapshot holds only the last batch of a producer; the state in memory holds the last five. After a snapshot is
+loaded, a repeat of an older batch therefore counts as out of order and not as a duplicate, as in Kafka.
 
 The rules for a batch from a client, in this order:
 
@@ -36,8 +37,9 @@ The rules for a batch from a client, in this order:
     it is outside a transaction while one is      INVALID_TXN_STATE
       open
 
-Kafka expires a producer by its records' timestamps. Here the time of the append counts if it is later, so that old
-records (a replayed history) keep their protection against duplicates. The file format is the same.
+Kafka expires a producer by its records' timestamps. Here the time of the append counts if it is later, so that a
+producer that writes records with old timestamps (a replayed history) is still protected against duplicates. The file
+format is the same.
 
 Aborted transactions are also kept in the log's transaction index (transaction_index).
 
@@ -182,8 +184,8 @@ class ProducerState:
 
     @property
     def first_unstable_offset(self) -> int | None:
-        """The upper bound of the last stable offset: the first offset of the oldest transaction that is open, or was
-        ended by a marker that is not below the high watermark. None if there is no such transaction."""
+        """Returns an upper bound of the last stable offset: the first offset of the oldest transaction that is open,
+        or whose end marker is not below the high watermark. None if there is no such transaction."""
         if not self._completed and not self._ongoing:
             return None
         candidates = [transaction.first_offset for transaction in self._completed]
@@ -191,15 +193,17 @@ class ProducerState:
         return min(candidates, default=None)
 
     def high_watermark_moved(self, high_watermark: int) -> None:
-        """Transactions with a marker below the high watermark stop holding back the last stable offset."""
+        """Records the new high watermark: transactions with an end marker below it no longer hold back the last stable
+        offset."""
         if self._completed:
             self._completed = [
                 transaction for transaction in self._completed if transaction.last_offset >= high_watermark
             ]
 
     def check(self, header: BatchHeader) -> RememberedBatch | None:
-        """Returns the remembered batch that this batch repeats, None if it may be appended; otherwise raises the error
-        of Kafka's name. For batches of clients only: a follower appends everything that the leader has appended."""
+        """Checks a batch before it is appended. Returns the remembered batch that it repeats; None if it may be
+        appended. Otherwise raises one of the errors in the table above. For batches of clients only: a follower
+        appends everything that the leader has appended."""
         entry = self._producers.get(header.producer_id)
         if entry is None:
             if self._verifications:
@@ -243,7 +247,7 @@ class ProducerState:
         return None
 
     def _check_verification(self, header: BatchHeader, *, has_batches: bool) -> None:
-        """OUT_OF_ORDER_SEQUENCE_NUMBER if a batch that must come first was refused."""
+        """Raises OUT_OF_ORDER_SEQUENCE_NUMBER if an earlier batch, which must be written first, was refused."""
         verification = self._verifications.get(header.producer_id)
         if verification is None:
             return
@@ -260,8 +264,8 @@ class ProducerState:
             )
 
     def check_epoch(self, producer_id: int, producer_epoch: int) -> None:
-        """INVALID_PRODUCER_EPOCH for an epoch older than the known one. This is the only check of a batch that a
-        coordinator writes in a producer's transaction: such a batch has no sequence numbers."""
+        """Raises INVALID_PRODUCER_EPOCH for an epoch older than the known one. This is the only check of a batch that
+        a coordinator writes in a producer's transaction: such a batch has no sequence numbers."""
         entry = self._producers.get(producer_id)
         if entry is not None and producer_epoch < entry.producer_epoch:
             raise InvalidProducerEpochError(
@@ -305,7 +309,7 @@ class ProducerState:
 
     def apply(self, header: BatchHeader, base_offset: int, max_timestamp: int, now_ms: int) -> Undo:
         """Remembers a batch that is about to be appended, or is replayed from the log, with its assigned base offset.
-        Returns the value that undoes it."""
+        Returns the value with which `undo` undoes the change."""
         producer_id = header.producer_id
         previous = self._producers.pop(producer_id, None)
         delta = header.last_offset_delta
@@ -338,9 +342,9 @@ class ProducerState:
         self, header: BatchHeader, base_offset: int, marker: ControlMarker, now_ms: int
     ) -> tuple[Undo, AbortedTransaction | None]:
         """Ends the producer's transaction: `header` is a control batch with its assigned offset, `marker` is its
-        content. Returns the value that undoes it, and the transaction if one was open and the marker aborts it.
-        TRANSACTION_COORDINATOR_FENCED for a marker of an older coordinator, INVALID_PRODUCER_EPOCH for one of an older
-        producer."""
+        content. Returns the value with which `undo` undoes the change, and the transaction that the marker aborts;
+        None if it aborts none. TRANSACTION_COORDINATOR_FENCED for a marker of an older coordinator,
+        INVALID_PRODUCER_EPOCH for a marker of an older producer epoch."""
         producer_id, coordinator_epoch = header.producer_id, marker.coordinator_epoch
         aborted: AbortedTransaction | None = None
         previous = self._producers.get(producer_id)
@@ -394,8 +398,8 @@ class ProducerState:
                     self._ongoing = dict(sorted(self._ongoing.items()))
 
     def expire(self, now_ms: int) -> int:
-        """Forgets producers that were silent for `expiration_ms` and have no open transaction; returns their number.
-        Verifications that began that long ago are forgotten, too."""
+        """Forgets producers that have written nothing for `expiration_ms` and have no open transaction; returns their
+        number. Verifications that began longer than `expiration_ms` ago are forgotten, too."""
         gone = [
             entry.producer_id
             for entry in self._producers.values()
@@ -426,8 +430,8 @@ class ProducerState:
         self._ongoing = {first: producer_id for first, producer_id in sorted(opened) if first != NO_OFFSET}
 
     def _forget_oldest(self) -> None:
-        """Makes room for many producers at once: a search for the oldest one walks over the places of all producers
-        forgotten since the dict was built, so a hundredth of all producers is forgotten at a time."""
+        """Makes room for new producers. A hundredth of all producers is forgotten at a time, since the search for the
+        oldest producer passes the empty slots of all producers forgotten since the dict was built."""
         wanted = max(1, self.max_producers // 100)
         oldest: list[int] = []
         for producer_id, entry in self._producers.items():
@@ -461,8 +465,8 @@ def encode_snapshot(entries: Iterable[ProducerEntry]) -> bytes:
 
 
 def decode_snapshot(data: bytes, now_ms: int) -> list[ProducerEntry]:
-    """Returns the entries of a .snapshot file; CorruptMessageError if it is torn, of another version or its CRC does
-    not fit. `now_ms` counts as the time at which the producers were last seen, unless their records are newer."""
+    """Returns the entries of a .snapshot file; CorruptMessageError if the file is torn, has another version, or its
+    CRC is wrong. `now_ms` counts as the time at which the producers were last seen, unless their records are newer."""
     try:
         version, crc, count = _HEADER.unpack_from(data)
     except StructError as error:

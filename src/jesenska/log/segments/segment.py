@@ -63,8 +63,8 @@ NO_TIMESTAMP = -1
 _RELATIVE_OFFSET_MAX = 2**31 - 1
 _SCAN_BYTES = 8192
 _HEADER_CHUNK_BYTES = 64 * 1024
-# Base offset, length and last offset delta, at their places in the header (records.batch): the fields needed to find a
-# position.
+# Base offset, length and last offset delta, at their positions in the header of a batch (records.batch): these fields
+# are needed to find a batch in the file.
 _PLACE = Struct(f">qi{LAST_OFFSET_DELTA_OFFSET - LENGTH_OVERHEAD}xi")
 
 
@@ -86,9 +86,9 @@ def file_name(offset: int, suffix: str) -> str:
 
 
 class LogSegment:
-    """One segment of a log: its file, its indexes and its times. It has more than 500 lines, since everything that
-    finds a batch is beside the positions and indexes that it uses: a call into another object for each of them costs
-    time in each append and fetch."""
+    """One segment of a log: its file, its indexes and its times. The class has more than 500 lines, since the methods
+    that find a batch are in the same class as the positions and indexes that they use: calls into other objects would
+    cost time in each append and fetch."""
 
     __slots__ = (
         "_checked",
@@ -149,7 +149,7 @@ class LogSegment:
         self.transaction_index: TransactionIndex | None = None
         #: Bytes of whole batches that readers may see.
         self.size_bytes = size_bytes
-        #: The first bytes of the file that were there at the start, if not all of them are known to be good
+        #: Length of the beginning of the file whose batches were there at the start and are not all known to be good
         #: (checked_batches); 0 if all are good.
         self.unchecked_bytes = 0
         self._checked: Checked | None = None
@@ -192,8 +192,8 @@ class LogSegment:
         self.time_index.reset()
 
     def make_files(self, config: LogConfig) -> OpenFile:
-        """As `create`, for a thread other than the owner's: makes the files and returns the open log file; the files
-        are removed if that fails."""
+        """Makes the files as `create` does, but in a thread other than the owner's. Returns the open log file. If a
+        file cannot be made, the others are removed."""
         path = self.file.path
         descriptor = self._files.open(path, os.O_RDWR | os.O_CREAT)
         try:
@@ -353,7 +353,7 @@ class LogSegment:
         return self._files.pread(self.file.handle().fileno(), size_bytes, position)
 
     def find_warm(self, offset: int) -> BatchPlace | None:
-        """As `find`, with the data in memory only; ColdError if these may not be enough."""
+        """Does the same as `find`, but only with data in memory; ColdError if these may not be enough."""
         if not self.size_bytes:
             return None
         if not (self.file.is_open and self.offset_index.is_loaded):
@@ -370,9 +370,9 @@ class LogSegment:
         return self.file.is_open and self.offset_index.is_loaded
 
     def copy(self) -> LogSegment:
-        """Returns a copy of the segment for another thread to read, with its own file handle and the entries known
-        now. Only the owner may copy the active segment; any thread may copy a sealed one. The user of the copy closes
-        it, and calls `keep_entries` before the first use."""
+        """Returns a copy of the segment for another thread to read, with its own file handle and the present index
+        entries. Only the owner may copy the active segment; any thread may copy a sealed one. The user of the copy
+        closes it, and calls `keep_entries` before the first use."""
         copy = LogSegment(
             self.file.path.parent,
             self.base_offset,
@@ -426,15 +426,15 @@ class LogSegment:
         return moved
 
     def keep_entries(self) -> None:
-        """For a copy: copies the index entries that it shares with an active segment, as known when the copy was made.
-        They may take megabytes, so the thread that needs them does it."""
+        """Gives a copy its own index entries: those that the active segment had when the copy was made. They may take
+        megabytes, so the thread that needs them copies them, and not the owner."""
         shared, self._shared_entries = self._shared_entries, None
         if shared is not None:
             self.offset_index.keep(shared[0])
             self.time_index.keep(shared[1])
 
     def forget_entries(self) -> None:
-        """For a copy after its use: frees the memory of its index entries."""
+        """Frees the memory of a copy's index entries, after the copy was used."""
         self.offset_index.keep(0)
         self.time_index.keep(0)
 
@@ -454,15 +454,15 @@ class LogSegment:
 
     @property
     def checked(self) -> Checked | None:
-        """The known state of the batches that were there at the start; None if all of them are good."""
+        """Returns the known state of the batches that were there at the start; None if all of them are good."""
         if self._checked is None and self.unchecked_bytes:
             self._checked = Checked(self.unchecked_bytes)
         return self._checked
 
     def checked_from(self, offset: int) -> tuple[int, int]:
-        """For `checked_batches.check`: returns the position at which the check for an offset begins, after the batches
-        that are already checked, and an offset below all batches from there on. CorruptMessageError if the index is
-        wrong."""
+        """Returns, for `checked_batches.check`, the position at which the check for an offset begins (after the
+        batches that are already checked), and an offset that is below all batches from that position on.
+        CorruptMessageError if the index is wrong."""
         position = self._indexed_position(offset)
         before, entry = self.offset_index.around(position)
         if entry is not None and self.header_at(position).base_offset > entry:
@@ -489,13 +489,13 @@ class LogSegment:
         self._forget_what_is_whole()
 
     def _forget_what_is_whole(self) -> None:
-        """Drops the state of the checks after everything was checked and is good."""
+        """Drops the state of the checks if everything is checked and good."""
         if self._checked is not None and self._checked.is_whole:
             self.unchecked_bytes, self._checked = 0, None
 
     def rebuild_indexes_from(self, entries: Sequence[Entry]) -> None:
-        """Rebuilds both indexes, also on the disk, from the results of an inspection; for a segment without
-        readers."""
+        """Rebuilds both indexes, also on the disk, from the results of an inspection. Call this only for a segment
+        without readers."""
         self.offset_index.reset()
         self.time_index.reset()
         self.forget_timestamps()
@@ -770,7 +770,7 @@ class LogSegment:
         self.load_timestamps()
 
     def replace(self, original: LogSegment, open_files: OpenFiles) -> None:
-        """Puts a shortened copy in its original's place in the log, as the active segment."""
+        """Puts this shortened copy into the log instead of its original, as the active segment."""
         self._guard = None
         self._original = None
         self.jitter_ms = original.jitter_ms
@@ -779,7 +779,7 @@ class LogSegment:
         self.file.pin()
 
     def retire(self) -> None:
-        """Removes the segment from the log. Readers that hold the file go on."""
+        """Marks the segment as removed from the log. Readers that hold the file can go on reading."""
         if self.transaction_index is not None:
             self.transaction_index.disown()
         self.is_sealed = True
@@ -810,7 +810,7 @@ class LogSegment:
         return paths if self.transaction_index is None else [*paths, self.transaction_index.path]
 
     def name_files(self, suffix: str) -> None:
-        """Sets the paths to a segment's names with a suffix after them."""
+        """Sets the paths: the segment's usual file names, with a suffix after them."""
         directory, base_offset = self.file.path.parent, self.base_offset
         self.file.path = directory / (file_name(base_offset, LOG_SUFFIX) + suffix)
         self.offset_index.path = directory / (file_name(base_offset, INDEX_SUFFIX) + suffix)

@@ -8,7 +8,7 @@ them.
     OpenFiles     the open files of sealed segments, least recently used first; the files of active segments are
                   always open and not in it
 
-A crash closes all of them; nothing of this is on disk.
+A crash closes all files; none of this state is on disk.
 """
 
 from __future__ import annotations
@@ -129,12 +129,12 @@ class SegmentFile:
         self._cache = cache
 
     def join(self, cache: OpenFiles) -> None:
-        """As `move_to`, but leaves the file open."""
+        """Does the same as `move_to`, but leaves the file open."""
         self._cache.forget(self)
         self._cache = cache
 
     def close(self) -> None:
-        """Releases the descriptor; it closes when no answer holds it."""
+        """Releases the descriptor, which is closed when no answer holds it any more."""
         opened, self._open = self._open, None
         self._cache.forget(self)
         if opened is not None:

@@ -1,5 +1,6 @@
-"""The end of the log, which consumers read most: the positions of the last batches, so that reading them needs neither
-index nor file. Only in memory; empty after a start, a truncation or a roll, and then the index is used."""
+"""Remembers the positions of the last batches of a log, which consumers read most, so that finding them needs neither
+index nor file. The positions are only in memory. After a start, a truncation or a roll there are none, and the index
+is used."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ class LogTail:
     def __init__(self, segment: LogSegment) -> None:
         self.segment = segment
         self._last_offsets: list[int] = []
-        #: Position and base offset of each.
+        #: Position and base offset of each batch.
         self._places: list[tuple[int, int]] = []
         #: Base offset of the first known batch; larger than any offset if no batch is known.
         self.first_offset = 1 << 63

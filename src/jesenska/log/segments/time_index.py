@@ -9,7 +9,7 @@ every record with a timestamp larger than an entry's comes after that entry's of
 those of the offset index, and once more when the segment is sealed, so that the last entry of a sealed segment has its
 largest timestamp.
 
-Entries are written in groups, and a crash has the same effects, as in offset_index.
+As in offset_index, entries are written in groups; a crash has the same effects as there.
 """
 
 from __future__ import annotations

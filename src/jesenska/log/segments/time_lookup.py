@@ -1,11 +1,12 @@
-"""Finds the offset for a time in a list of segments: the time index gives an approximate place, headers narrow it to a
-batch, and only that batch is opened.
+"""Finds the offset for a time in a list of segments: the time index gives an approximate position, the headers after
+that position lead to a batch, and only that batch is decoded.
 
 A look-up costs a read of the batch and of the pages that the cache does not hold. Clients ask a few times at their
 start, not per fetch. A look-up reads files, so it runs in a thread other than the owner's and works on copies of the
 segments: the owner of the log makes a `TimeLookup`, the other thread uses it, and `done` gives the results of the
-reading to the owner's segments. A segment that leaves the log meanwhile makes the answer void (`is_stale`). Making a
-`TimeLookup` is cheap: the index entries of the active segment are copied in the other thread, and freed in `close`."""
+reading to the owner's segments. If a segment leaves the log meanwhile, the result must not be used (`is_stale`).
+Making a `TimeLookup` is cheap: the index entries of the active segment are copied in the other thread, and freed in
+`close`."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ class TimestampOffset(NamedTuple):
 
 
 class TimeLookup:
-    """Looks up times in a log as of the moment of its making."""
+    """Looks up times in a log, as the log was when the `TimeLookup` was made."""
 
     def __init__(self, segments: Sequence[LogSegment], log_start_offset: int, files: FileLayer) -> None:
         self._segments = segments
@@ -58,9 +59,9 @@ class TimeLookup:
         return _first_of_batch(best, place.position, header, header.max_timestamp)
 
     def starts_before(self, timestamp_ms: int, limit: int, end_offset: int, now_ms: int) -> list[int]:
-        """For ListOffsets 0: returns the first offsets of the segments whose files were last written at or before a
-        time, newest first, at most `limit`; if the time is now or later, the log's end comes first. -1 returns all of
-        them and the end, -2 only the first one."""
+        """Answers version 0 of ListOffsets. Returns the base offsets of the segments whose files were last written at
+        or before `timestamp_ms`, newest first, at most `limit`. If the time is now or later, the log's end comes
+        first. For the time -1 the result is all base offsets and the end, for -2 only the first offset of the log."""
         starts, times = [], []
         for segment in self._segments:
             try:
@@ -80,7 +81,7 @@ class TimeLookup:
         return starts[:count][::-1][: max(limit, 0)]
 
     def _each(self, from_timestamp_ms: int) -> Iterator[LogSegment]:
-        """Yields copies of the segments that have records and are not known to be too old, one after the other."""
+        """Yields copies of the segments that have records, except those known to have only older records."""
         for segment in self._segments[:-1]:
             if segment.size_bytes == 0 or (segment.knows_its_time and segment.max_timestamp < from_timestamp_ms):
                 continue

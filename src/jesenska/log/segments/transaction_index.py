@@ -7,10 +7,10 @@
          8  last_offset          of the marker
          8  last_stable_offset   after the marker is committed (producer_state.AbortedTransaction)
 
-A fetch of a consumer that reads only committed records gets a list of the aborted transactions in its records. They
-are searched from the segment of the fetch on: every entry whose marker is not before the fetch and whose first record
-is not after it. The search ends with an entry whose last stable offset is not before the end of the records read: a
-transaction with a later entry began later.
+A fetch of a consumer that reads only committed records gets a list of the aborted transactions in its records. The
+search begins in the segment of the fetch. It finds every entry whose marker is not before the records of the fetch and
+whose first record is not after them. It ends with an entry whose last stable offset is not before the end of these
+records: a transaction with a later entry began after them.
 
 Most segments have no aborted transaction, and no such file. The entries of all others are in memory, so a fetch does
 not wait for the disk.

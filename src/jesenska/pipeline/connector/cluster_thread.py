@@ -65,7 +65,7 @@ class ClusterThread:
         retries: int | None = None,
         interval_ms: int | None = None,
     ) -> T:
-        """The result of the work, retried after retriable errors: for some time, or that many times."""
+        """Returns the result of the work, retried after retriable errors: for some time, or that many times."""
         return self.run(self.persistently(work, timeout_ms, retries=retries, interval_ms=interval_ms))
 
     async def persistently(
@@ -103,7 +103,7 @@ class ClusterThread:
 
 
 def connect(options: ClientOptions) -> ClusterThread:
-    """The process's connection for these options, made at first use."""
+    """Returns the process's connection for these options, made at first use."""
     with _lock:
         key = (os.getpid(), options)
         found = _connections.get(key)

@@ -60,7 +60,7 @@ _LARGEST_MS = (2**63 - 1) // 1000
 
 
 def row_schema(columns: Sequence[str]) -> StructType:
-    """Spark's schema of the rows with these columns."""
+    """Returns spark's schema of the rows with these columns."""
     return StructType([_FIELDS[name] for name in columns])
 
 

@@ -92,8 +92,8 @@ def chunks(connection: ClusterThread, ranges: Sequence[OffsetRange], options: So
 
 
 async def record_bytes(cluster: Cluster, ranges: Iterable[OffsetRange], options: SourceOptions) -> dict[str, float]:
-    """The size of a record in the log, by topic, from a few batches at the beginning of each topic's largest range.
-    Topics that do not answer are left out."""
+    """Returns the size of a record in the log, by topic, from a few batches at the beginning of each topic's largest
+    range. Topics that do not answer are left out."""
     largest: dict[str, OffsetRange] = {}
     for item in ranges:
         if item.topic not in largest or item.size > largest[item.topic].size:
@@ -134,7 +134,7 @@ class _RangeReader:
         self._unknown_in_a_row = 0
 
     async def next_chunk(self) -> Chunk | None:
-        """The next chunk; None at the end of the range."""
+        """Returns the next chunk; None at the end of the range."""
         try:
             while self._position < self._wanted.end:
                 chunk = await self._connection.persistently(self._fetch_or_lose, self._options.poll_timeout_ms)
@@ -274,8 +274,8 @@ async def _ask(
 def whole_batches(
     data: memoryview, answer: FetchResponsePartition, read_committed: bool
 ) -> tuple[int, tuple[memoryview, ...]]:
-    """The offset after the last whole batch or message, and the data without batches of aborted transactions. Each
-    buffer holds batches only, or messages of formats v0 and v1 only: a log has both after its topic moved on to
+    """Returns the offset after the last whole batch or message, and the data without batches of aborted transactions.
+    Each buffer holds batches only, or messages of formats v0 and v1 only: a log has both after its topic moved on to
     another format."""
     following, begin = -1, 0
     buffers: list[memoryview] = []

@@ -248,7 +248,7 @@ class SinkOptions:
 
 
 def source_options(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
-    """The options of a query that reads; JesenskaError with one sentence for invalid ones."""
+    """Returns the options of a query that reads; JesenskaError with one sentence for invalid ones."""
     options = _Given(given, _SOURCE_NAMES)
     settings = _settings(options, CONSUMER_SETTINGS, _CONSUMER_SETTINGS)
     if streaming:
@@ -296,7 +296,7 @@ def source_options(given: Mapping[str, str], *, streaming: bool) -> SourceOption
 
 
 def columns_of(given: Mapping[str, str]) -> tuple[str, ...]:
-    """The columns of the rows, in their order: those of the option columns, else all (headers only with
+    """Returns the columns of the rows, in their order: those of the option columns, else all (headers only with
     includeHeaders)."""
     return _columns(_Given(given, _SOURCE_NAMES))
 
@@ -320,7 +320,7 @@ def _columns(options: _Given) -> tuple[str, ...]:
 
 
 def sink_options(given: Mapping[str, str]) -> SinkOptions:
-    """The options of a query that writes; JesenskaError with one sentence for invalid ones."""
+    """Returns the options of a query that writes; JesenskaError with one sentence for invalid ones."""
     options = _Given(given, _SINK_NAMES)
     settings = _settings(options, PRODUCER_SETTINGS, _PRODUCER_SETTINGS)
     topic = options.text("topic")
@@ -417,12 +417,13 @@ class _Given:
 
 
 def _long(text: str) -> int | None:
-    """The number in a text of digits; None if it is not a number, or more than Java's long holds."""
+    """Returns the number in a text of digits; None if it is not a number, or more than Java's long holds."""
     return int(text) if re.match(r"[0-9]{1,19}\Z", text) and int(text) <= _LONG_MAX else None
 
 
 def _settings(options: _Given, table: Table, used: Collection[str]) -> dict[str, Value]:
-    """The typed `kafka.` settings, those refused first; warns of those that are not known, or not used here."""
+    """Returns the typed `kafka.` settings, those refused first; warns of those that are not known, or not used
+    here."""
     texts = options.settings()
     if not texts.get("bootstrap.servers", "").strip():
         raise JesenskaError("The option kafka.bootstrap.servers is missing: name a broker, for example 127.0.0.1:9092.")

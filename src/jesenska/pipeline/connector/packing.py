@@ -35,7 +35,7 @@ class Task:
 
 
 def apart(ranges: Sequence[OffsetRange]) -> list[Task]:
-    """A task for each range."""
+    """Returns a task for each range."""
     return [Task((item,)) for item in ranges]
 
 

@@ -100,8 +100,8 @@ class Resolved(NamedTuple):
 async def partitions_of(
     cluster: Cluster, subscription: Subscription, *, gone_is_error: bool = True
 ) -> list[TopicPartition]:
-    """All partitions of the subscription at present, sorted. A named topic that does not exist is an error, or left
-    out for a running stream."""
+    """Returns all partitions of the subscription at present, sorted. A named topic that does not exist is an error, or
+    left out for a running stream."""
     if subscription.pattern is not None:
         pattern = topic_pattern(subscription.pattern)
         topics = await cluster.topics()
@@ -157,8 +157,8 @@ async def present(
     *,
     read_committed: bool = False,
 ) -> Bounds:
-    """The bounds of the partitions that are there now (of `only`, if given), for a running stream. A topic that is
-    deleted between the two requests is looked up again, and then is missing: this must not stop the stream."""
+    """Returns the bounds of the partitions that are there now (of `only`, if given), for a running stream. A topic
+    that is deleted between the two requests is looked up again, and then is missing: this must not stop the stream."""
     for _ in range(DATA_SOURCE_LOOK_UPS_MAX):
         partitions = await partitions_of(cluster, subscription, gone_is_error=False)
         keys = partitions if only is None else [key for key in partitions if key in only]
@@ -176,8 +176,8 @@ async def present(
 async def resolve(
     cluster: Cluster, position: Position, partitions: Sequence[TopicPartition], bounds: Bounds, options: SourceOptions
 ) -> Resolved:
-    """The offset that a position means in each partition. A time that no record reaches is the end, or an error where
-    reading begins."""
+    """Returns the offset that a position means in each partition. A time that no record reaches is the end, or an
+    error where reading begins."""
     if position.everywhere is not None:
         wanted = dict.fromkeys(partitions, position.everywhere)
     else:
@@ -235,7 +235,7 @@ def data_loss(sentence: str, fail: bool, remedy: str = "reading goes on at the e
 
 
 def within(wanted: OffsetRange, bounds: Bounds, fail: bool) -> OffsetRange:
-    """The part of the range that the log still has; data loss is reported."""
+    """Returns the part of the range that the log still has; data loss is reported."""
     key = TopicPartition(wanted.topic, wanted.partition)
     earliest, latest = bounds.earliest[key], bounds.latest[key]
     start, end = wanted.start, wanted.end
@@ -264,7 +264,7 @@ def within(wanted: OffsetRange, bounds: Bounds, fail: bool) -> OffsetRange:
 
 
 async def plan_batch(cluster: Cluster, options: SourceOptions) -> list[OffsetRange]:
-    """The range that a batch query reads of each partition."""
+    """Returns the range that a batch query reads of each partition."""
     partitions = await partitions_of(cluster, options.subscription)
     bounds = await bounds_of(cluster, partitions, read_committed=options.read_committed)
     start = (await resolve(cluster, options.start, partitions, bounds, options)).offsets

@@ -252,7 +252,7 @@ class Placing:
             yield name.as_py(), batch if len(names) == 1 else batch.filter(pc.equal(topics, name))
 
     def _chosen(self, topic: _Topic, rows: pa.RecordBatch) -> pa.Array | None:
-        """The partition of each row; None if the rows have neither partitions nor keys."""
+        """Returns the partition of each row; None if the rows have neither partitions nor keys."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -289,7 +289,7 @@ class Placing:
             )
 
     async def _count_with(self, topic: str, number: int) -> int:
-        """The topic's number of partitions, as soon as this one is among them or the time is over."""
+        """Returns the topic's number of partitions, as soon as this one is among them or the time is over."""
         cluster, clock = self._connection.cluster, self._connection.clock
         deadline, attempts = clock.monotonic() + self._options.max_block_ms / 1000, 0
         while True:
@@ -419,7 +419,7 @@ class Sending:
         self._settle(SINK_WAITING_BATCHES_MAX)
 
     def finish(self) -> dict[TopicPartition, int]:
-        """The numbers of records once all are acknowledged."""
+        """Returns the numbers of records once all are acknowledged."""
         self._settle(0)
         return self._written
 

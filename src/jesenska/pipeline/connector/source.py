@@ -175,8 +175,8 @@ def _rows(options: SourceOptions, task: Task) -> Iterator[pa.RecordBatch]:
 async def _tasks(
     connection: ClusterThread, options: SourceOptions, ranges: Sequence[OffsetRange]
 ) -> list[InputPartition]:
-    """The ranges as tasks: cut where options say so, else packed where there are more than cores. A topic's record
-    size is kept, as it changes little."""
+    """Returns the ranges as tasks: cut where options say so, else packed where there are more than cores. A topic's
+    record size is kept, as it changes little."""
     if options.min_partitions is not None or options.max_records_per_partition is not None:
         tasks = apart(planning.cut(ranges, options.min_partitions, options.max_records_per_partition))
     else:
@@ -243,7 +243,7 @@ class JesenskaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # --- offsets -----------------------------------------------------------------------------------------------------
 
     def initialOffset(self) -> Tree:
-        """The same at every call, as Spark needs it."""
+        """Returns the first offsets, the same at every call, as Spark requires."""
         if self._start is None:
             self._start, ids = self._ask(self._initial)
             self._start_tree = planning.to_tree(self._start.offsets, ids)
@@ -319,8 +319,8 @@ class JesenskaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
 
     async def _news(self, connection: ClusterThread, known: Place) -> tuple[Offsets, Bounds]:
-        """The begin offset of each partition, and the bounds of its log. Partitions that are gone, topics that were
-        deleted and created again, and logs that end before the stream's position are data loss."""
+        """Returns the begin offset of each partition, and the bounds of its log. Partitions that are gone, topics that
+        were deleted and created again, and logs that end before the stream's position are data loss."""
         fail = self.options.fail_on_data_loss
         bounds = await self._present(connection, known.offsets.keys())
         missing = known.offsets.keys() - bounds.latest.keys()
@@ -358,8 +358,8 @@ class JesenskaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     async def _present(
         self, connection: ClusterThread, known: Set[TopicPartition], only: Set[TopicPartition] | None = None
     ) -> Bounds:
-        """The partitions that are there (of `only`, if given). With failOnDataLoss one that is known and missing is
-        asked for again: a broker that has just started may not know it yet."""
+        """Returns the partitions that are there (of `only`, if given). With failOnDataLoss one that is known and
+        missing is asked for again: a broker that has just started may not know it yet."""
         options = self.options
         for _ in range(DATA_SOURCE_LOOK_UPS_MAX):
             bounds = await planning.present(
@@ -395,7 +395,7 @@ class JesenskaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._ask(lambda connection: self._plan(connection, begin, planning.from_tree(end)))  # type: ignore[no-any-return]
 
     def _start_of_first(self, start: Place, end: Place) -> Place:
-        """The begin of the first micro-batch of an earlier run that ended before it was done: `start` has been
+        """Returns the begin of the first micro-batch of an earlier run that ended before it was done: `start` has been
         resolved again since then."""
         assert self._start is not None
         offsets = dict(start.offsets)

@@ -48,7 +48,7 @@ def plainly(topic_option: str) -> Iterator[None]:
 
 
 def in_sparks_words(sentence: str, topic_option: str) -> str:
-    """The sentence with Spark's options in place of flags."""
+    """Returns the sentence with Spark's options in place of flags."""
     for pattern, remedy in _REMEDIES:
         sentence = pattern.sub(remedy.format(topic=topic_option), sentence)
     return sentence

@@ -50,7 +50,7 @@ class WorkerCache:
         self._settings: dict[str, tuple[float, TopicSettings]] = {}
 
     async def borrow(self, options: SinkOptions, idempotent: bool | None) -> Producer:
-        """A producer for the caller alone, until it is given back."""
+        """Returns a producer for the caller alone, until it is given back."""
         idle = self._producers.get(_kind(options, idempotent))
         if idle:
             return idle.pop()
@@ -90,7 +90,7 @@ class WorkerCache:
 
 
 def cache_of(connection: ClusterThread) -> WorkerCache:
-    """The process's `WorkerCache` for this connection."""
+    """Returns the process's `WorkerCache` for this connection."""
     found = _kept.get(connection)
     if found is None:
         found = _kept[connection] = WorkerCache(connection)
@@ -102,7 +102,7 @@ def _kind(options: SinkOptions, idempotent: bool | None) -> tuple[object, ...]:
 
 
 def _old_format(release: str | None) -> str | None:
-    """The release if its format is older than batches: 0.10.2, 0.9.0-IV0."""
+    """Returns the release if its format is older than batches: 0.10.2, 0.9.0-IV0."""
     if release is None:
         return None
     numbers = release.partition("-")[0].split(".")[:2]

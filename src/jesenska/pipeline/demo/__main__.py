@@ -119,7 +119,7 @@ def _failed(error: Exception, debug: bool) -> int:
 
 
 def _sentence(error: Exception) -> str:
-    """The message of our error inside Spark's stack traces, else the first line."""
+    """Returns the message of our error inside Spark's stack traces, else the first line."""
     text = str(error).strip()
     ours = _OUR_ERRORS.findall(text)
     if ours:
@@ -314,7 +314,7 @@ def len_text(number: int) -> str:
 
 
 def _stay(broker: demo_broker.DemoBroker, options: argparse.Namespace, clock: Clock, reporter: Reporter) -> int:
-    """The broker in the foreground until Ctrl-C."""
+    """Keeps the broker running in the foreground until Ctrl-C."""
     if options.exit or not broker.kept_here:
         broker.stop(clock, time.sleep)
         if not broker.kept_here:

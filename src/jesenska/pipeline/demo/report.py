@@ -50,7 +50,7 @@ class Reporter:
 
 
 def day_of(timestamp_ms: int) -> str:
-    """The day of a flight, as in 3 May 2013."""
+    """Returns the day of a flight, as in 3 May 2013."""
     day = datetime.fromtimestamp(timestamp_ms / 1000, UTC)
     return f"{day.day} {day:%B %Y}"
 
@@ -87,7 +87,7 @@ def _text(item: Any) -> str:
 
 
 def tables(results: dict[str, DataFrame]) -> str:
-    """The results as tables for the terminal."""
+    """Returns the results as tables for the terminal."""
     from pyspark.sql import functions as F
 
     delay = F.try_divide(F.sum("dep_delay_sum"), F.sum("departed"))

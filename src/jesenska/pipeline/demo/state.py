@@ -38,7 +38,7 @@ def write_json(path: Path, tree: Mapping[str, Any]) -> None:
 
 
 def read_state(folder: Path) -> State | None:
-    """The last run's state; None if there was none, or none that can be read."""
+    """Returns the last run's state; None if there was none, or none that can be read."""
     try:
         tree = json.loads((folder / "state.json").read_text(encoding="utf-8"))
         return State(

@@ -27,7 +27,7 @@ QUIETLY: Final = "-Xshare:auto -Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+p
 
 
 def options_with_archive(java_options: str | None, environment: Mapping[str, str]) -> str | None:
-    """The JVM's options with those that name the archive, if there is one that fits."""
+    """Returns the JVM's options with those that name the archive, if there is one that fits."""
     if java_options is not None and ("SharedArchiveFile" in java_options or "ArchiveClassesAtExit" in java_options):
         return java_options  # another archive is set, or is being made
     for path in archive_paths(environment):
@@ -44,7 +44,7 @@ def archive_paths(environment: Mapping[str, str]) -> list[Path]:
 
 
 def _name(environment: Mapping[str, str]) -> str | None:
-    """The archive's file name, which depends on Java and the jars. None if they are not found."""
+    """Returns the archive's file name, which depends on Java and the jars. None if they are not found."""
     from pyspark.find_spark_home import _find_spark_home
 
     home = java_home(environment)

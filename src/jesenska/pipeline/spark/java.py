@@ -40,8 +40,8 @@ exec {java} "$@"
 
 
 def java_home(environment: Mapping[str, str]) -> Path | None:
-    """The JAVA_HOME for Spark; None if Spark finds a suitable Java on the PATH by itself. JesenskaError if there is no
-    Java."""
+    """Returns the JAVA_HOME for Spark; None if Spark finds a suitable Java on the PATH by itself. JesenskaError if
+    there is no Java."""
     named = environment.get("JAVA_HOME")
     if named and _is_new_enough(Path(named) / "bin" / "java"):
         return Path(named)

@@ -80,7 +80,7 @@ class ReadyPython:
         atexit.register(self.close)
 
     def _started(self) -> subprocess.Popen[bytes]:
-        """The forking process."""
+        """Returns the forking process."""
         path, address = Path(self.program), str(self.directory / "socket")
         path.write_text(
             _PROGRAM.format(python=sys.executable, address=address, size=REQUEST_BYTES_MAX), encoding="utf-8"
@@ -112,7 +112,7 @@ class ReadyPython:
 
 
 def _locked(directory: Path) -> int:
-    """A descriptor that holds a lock on it, where files can be locked."""
+    """Returns a descriptor that holds a lock on it, where files can be locked."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     with suppress(OSError):
         fcntl.flock(descriptor, fcntl.LOCK_SH)
@@ -136,8 +136,8 @@ def _remove_left() -> None:
 
 
 def ready_python() -> ReadyPython | None:
-    """A started `ReadyPython`. None where processes cannot be forked this way; then Spark starts every worker itself,
-    which only takes longer."""
+    """Returns a started `ReadyPython`. None where processes cannot be forked this way; then Spark starts every worker
+    itself, which only takes longer."""
     if sys.platform != "linux" or not sys.executable:
         return None
     if len(sys.executable) > _INTERPRETER_CHARACTERS_MAX or any(character.isspace() for character in sys.executable):

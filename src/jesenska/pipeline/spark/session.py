@@ -74,8 +74,8 @@ def session(
     *,
     log: Path | None = None,
 ) -> SparkSession:
-    """The running session, or a new one. `config` holds Spark settings, which beat those set here; `log` is a file for
-    the output of Spark's JVM.
+    """Returns the running session, or a new one. `config` holds Spark settings, which beat those set here; `log` is a
+    file for the output of Spark's JVM.
 
     JesenskaError with one sentence if PySpark or Java is missing, or PySpark is too old."""
     require_pyspark()
@@ -129,7 +129,7 @@ def require_pyspark() -> None:
 
 
 def settings_for(master: str, config: Mapping[str, str]) -> dict[str, str]:
-    """Spark's settings for a session; those of `config` count."""
+    """Returns spark's settings for a session; those of `config` count."""
     return {
         name: str(value)
         for name, value in {**(_LOCAL_SETTINGS if _is_local(master) else {}), **_SETTINGS, **config}.items()
@@ -145,8 +145,8 @@ _ready: ReadyPython | None = None
 
 
 def _ready_for(master: str, settings: Mapping[str, str]) -> ReadyPython | None:
-    """A Python for a session on this machine. None if its workers import something else than this process would: on a
-    cluster, with another Python or another Spark, with files that are sent."""
+    """Returns a Python for a session on this machine. None if its workers import something else than this process
+    would: on a cluster, with another Python or another Spark, with files that are sent."""
     global _ready
     from pyspark.find_spark_home import _find_spark_home
 

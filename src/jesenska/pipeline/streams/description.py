@@ -21,7 +21,7 @@ from jesenska.pipeline.streams.processor_topology import (
 
 
 def describe(topology: ProcessorTopology) -> str:
-    """The description of the whole topology."""
+    """Returns the description of the whole topology."""
     text = "Topologies:\n "
     for number, names in enumerate(topology.sub_topologies()):
         text += "  " + (
@@ -184,7 +184,7 @@ def _in_order(entry: _Entry | None) -> Iterator[_Described]:
 
 
 def hash_order(names: Iterable[str]) -> list[str]:
-    """The strings in the order in which Java iterates over a HashSet that they were added to one by one."""
+    """Returns the strings in the order in which Java iterates over a HashSet that they were added to one by one."""
     capacity = 16
     buckets: list[list[str]] = [[] for _ in range(capacity)]
     for count, name in enumerate(dict.fromkeys(names), 1):
@@ -200,7 +200,7 @@ def hash_order(names: Iterable[str]) -> list[str]:
 
 
 def _spread(text: str) -> int:
-    """Java's hash of a string, as HashMap mixes it."""
+    """Returns Java's hash of a string, as HashMap mixes it."""
     code = 0
     data = text.encode("utf-16-be", "surrogatepass")
     for at in range(0, len(data), 2):

@@ -66,7 +66,7 @@ class TopologyTestDriver(SaysOurName):
         self._task_of_all = self._task(names, shared)
 
     def _split(self) -> tuple[list[str], list[str]]:
-        """The nodes of the task, and the nodes that feed global stores."""
+        """Returns the nodes of the task, and the nodes that feed global stores."""
         names: list[str] = []
         global_names: list[str] = []
         for group in self._processors.sub_topologies():
@@ -98,8 +98,8 @@ class TopologyTestDriver(SaysOurName):
         start_timestamp: int = 0,
         auto_advance: Duration = 0,
     ) -> TestInputTopic:
-        """A topic that the test pipes records into. Records without a timestamp get `start_timestamp`, each one
-        `auto_advance` later than the one before."""
+        """Returns a topic that the test pipes records into. Records without a timestamp get `start_timestamp`, each
+        one `auto_advance` later than the one before."""
         return TestInputTopic(
             self,
             topic,
@@ -112,11 +112,11 @@ class TopologyTestDriver(SaysOurName):
     def create_output_topic(
         self, topic: str, *, key: Serde | None = None, value: Serde | None = None
     ) -> TestOutputTopic:
-        """A topic that the test reads the topology's output from."""
+        """Returns a topic that the test reads the topology's output from."""
         return TestOutputTopic(self, topic, key or self.config.key_serde, value or self.config.value_serde)
 
     def produced_topic_names(self) -> set[str]:
-        """The topics that something was written to, changelogs and internal topics too."""
+        """Returns the topics that something was written to, changelogs and internal topics too."""
         return set(self._outputs)
 
     def pipe_raw(
@@ -133,7 +133,7 @@ class TopologyTestDriver(SaysOurName):
         self._complete()
 
     def read_raw(self, topic: str) -> list[Record]:
-        """The records of a topic that were not read yet, as bytes."""
+        """Returns the records of a topic that were not read yet, as bytes."""
         return list(self._outputs.pop(topic, ()))
 
     def advance_wall_clock_time(self, advance: Duration) -> None:
@@ -184,34 +184,34 @@ class TopologyTestDriver(SaysOurName):
     # Stores
 
     def get_key_value_store(self, name: str) -> Any:
-        """A key-value store by its name, with plain values."""
+        """Returns a key-value store by its name, with plain values."""
         return KeyValueView(self._store(name, KeyValueStore, "key-value"))
 
     def get_timestamped_key_value_store(self, name: str) -> KeyValueStore:
-        """The same with ValueAndTimestamp for values."""
+        """Returns the same with ValueAndTimestamp for values."""
         store: KeyValueStore = self._store(name, KeyValueStore, "key-value")
         if not store.spec.timestamped:
             raise StreamsError(f"the store {name} has no timestamps: use get_key_value_store.")
         return store
 
     def get_window_store(self, name: str) -> Any:
-        """A window store by its name, with plain values."""
+        """Returns a window store by its name, with plain values."""
         return WindowView(self._store(name, WindowStore, "window"))
 
     def get_timestamped_window_store(self, name: str) -> WindowStore:
-        """The same with ValueAndTimestamp for values."""
+        """Returns the same with ValueAndTimestamp for values."""
         store: WindowStore = self._store(name, WindowStore, "window")
         if not store.spec.timestamped:
             raise StreamsError(f"the store {name} has no timestamps: use get_window_store.")
         return store
 
     def get_session_store(self, name: str) -> SessionStore:
-        """A session store by its name."""
+        """Returns a session store by its name."""
         store: SessionStore = self._store(name, SessionStore, "session")
         return store
 
     def get_all_state_stores(self) -> dict[str, Any]:
-        """All stores by their names."""
+        """Returns all stores by their names."""
         return {**self._global.stores, **self._task_of_all.stores}
 
     def _store(self, name: str, kind: type, what: str) -> Any:
@@ -258,7 +258,7 @@ class TopologyTestDriver(SaysOurName):
 
     @property
     def dropped_records(self) -> int:
-        """The number of dropped records: late ones, ones with null keys, ones that cannot be read."""
+        """Returns the number of dropped records: late ones, ones with null keys, ones that cannot be read."""
         return self._task_of_all.dropped_records + self._global.dropped_records
 
     # End
@@ -360,7 +360,7 @@ class TestOutputTopic(SaysOurName):
         self._key, self._value = key, value
 
     def read_record(self) -> Record:
-        """The next record; StreamsError if there is no next one."""
+        """Returns the next record; StreamsError if there is no next one."""
         waiting = self._driver._outputs.get(self.topic)
         if not waiting:
             written = ", ".join(sorted(self._driver.produced_topic_names() | self._driver._sink_topics())) or "no topic"
@@ -381,7 +381,7 @@ class TestOutputTopic(SaysOurName):
         return KeyValue(record.key, record.value)
 
     def read_records_to_list(self) -> list[Record]:
-        """All records that were not read yet."""
+        """Returns all records that were not read yet."""
         return [self.read_record() for _ in range(self.queue_size)]
 
     def read_values_to_list(self) -> list[Any]:
@@ -391,12 +391,12 @@ class TestOutputTopic(SaysOurName):
         return [KeyValue(record.key, record.value) for record in self.read_records_to_list()]
 
     def read_key_values_to_map(self) -> dict[Any, Any]:
-        """The last value of each key among those that were not read yet."""
+        """Returns the last value of each key among those that were not read yet."""
         return {record.key: record.value for record in self.read_records_to_list()}
 
     @property
     def queue_size(self) -> int:
-        """The number of records that wait to be read."""
+        """Returns the number of records that wait to be read."""
         return len(self._driver._outputs.get(self.topic, ()))
 
     def is_empty(self) -> bool:
@@ -438,7 +438,8 @@ class WindowView:
         self._store = store
 
     def fetch(self, key: Any, time_from: int, time_to: int | None = None) -> Any:
-        """The value in the window that begins then; with two times the pairs of start and value between them."""
+        """Returns the value in the window that begins then; with two times the pairs of start and value between
+        them."""
         found = self._store.fetch(key, time_from, time_to)
         if time_to is None:
             return _plain(self._store, found)

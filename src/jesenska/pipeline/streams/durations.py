@@ -12,7 +12,7 @@ _MS = timedelta(milliseconds=1)
 
 
 def milliseconds(what: str, duration: Duration, lowest: int = 0) -> int:
-    """The duration in milliseconds; TopologyError if it is not a duration, or shorter than `lowest`."""
+    """Returns the duration in milliseconds; TopologyError if it is not a duration, or shorter than `lowest`."""
     if isinstance(duration, timedelta):
         ms = duration // _MS
     elif isinstance(duration, int) and not isinstance(duration, bool):

@@ -143,7 +143,8 @@ _BY_NAME = {
 
 
 def handler_named(setting: str, given: Any) -> Handler:
-    """The handler that a setting names: a function, the name of one that is here, or one of Kafka's classes."""
+    """Returns the handler that a setting names: a function, the name of one that is here, or one of Kafka's
+    classes."""
     if callable(given):
         handler: Handler = given
         return handler

@@ -57,7 +57,7 @@ _ELSEWHERE = {
 
 
 def unknown(known: type, name: str, asked: object) -> AttributeError:
-    """The error about a name that `asked`, the class or an object of it, does not have."""
+    """Returns the error about a name that `asked`, the class or an object of it, does not have."""
     if sentence := _sentence(known, name):
         # Without the object Python adds no suggestion of its own after the sentence.
         return AttributeError(sentence, name=name)
@@ -65,7 +65,7 @@ def unknown(known: type, name: str, asked: object) -> AttributeError:
 
 
 def _sentence(known: type, name: str) -> str | None:
-    """The sentence about the spelling here of a foreign name; None without one."""
+    """Returns the sentence about the spelling here of a foreign name; None without one."""
     ours = re.sub(r"(?<!^)([A-Z])", r"_\1", name).lower()
     instead: Mapping[str, str] = next(
         (one.__dict__["_INSTEAD"] for one in known.__mro__ if "_INSTEAD" in one.__dict__), {}
@@ -98,7 +98,7 @@ class SaysOurNames(type):
 
 
 def of_module(name: str) -> ImportError | AttributeError:
-    """The error for a name that the package does not have."""
+    """Returns the error for a name that the package does not have."""
     if name in _ARGUMENTS:
         return ImportError(f"{name} is not there: the operation itself takes {_ARGUMENTS[name]}.")
     if name in _ELSEWHERE:

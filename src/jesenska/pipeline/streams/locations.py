@@ -23,7 +23,7 @@ class Location:
 
 
 def here() -> Location:
-    """The innermost line outside this package that led to the call."""
+    """Returns the innermost line outside this package that led to the call."""
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
         frame = frame.f_back
@@ -31,5 +31,6 @@ def here() -> Location:
 
 
 def refused(sentence: str) -> TopologyError:
-    """The error for something that cannot be built: the sentence, after the line of the program that asks for it."""
+    """Returns the error for something that cannot be built: the sentence, after the line of the program that asks for
+    it."""
     return TopologyError(f"{here()}: {sentence}")

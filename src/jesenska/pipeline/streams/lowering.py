@@ -84,7 +84,7 @@ class Defaults:
 
 
 def lower(plan: Plan) -> tuple[ProcessorTopology, Defaults]:
-    """The processors of a plan."""
+    """Returns the processors of a plan."""
     lowering = _Lowering(plan)
     for node in plan:
         lowering.add(node)
@@ -380,7 +380,8 @@ class _Lowering:
             self.topology.add_store(node.store, node.name)
 
     def _subscriptions(self, node: ForeignKeyJoin) -> None:
-        """The way of the foreign keys to the other table, which answers them and, later, its own changes."""
+        """Builds the path on which this table's foreign keys are sent to the other table as subscriptions. The other
+        table answers each one when it arrives, and again whenever its value for that key changes."""
         topology, defaults, names, store = self.topology, self.defaults, dict(node.names), node.subscription_store
         this, other = node.inputs
         other_getter = self._getter(other)
@@ -416,7 +417,8 @@ class _Lowering:
         topology.connect(names["foreign_join"], store.name)
 
     def _responses(self, node: ForeignKeyJoin) -> None:
-        """The way of the answers back to this table, whose records they are joined with."""
+        """Builds the path on which the other table's answers come back to this table, which joins them with its
+        records."""
         defaults, names, this = self.defaults, dict(node.names), node.inputs[0]
         this_getter = self._getter(this)
 
@@ -482,7 +484,7 @@ class _Lowering:
         raise AssertionError(f"{name} cannot be looked up")
 
     def _stores_of(self, name: str) -> list[str]:
-        """The stores that looking the table up needs."""
+        """Returns the stores that looking the table up needs."""
         node = self.plan[name]
         assert isinstance(node, Table)
         own = _own_store(node)

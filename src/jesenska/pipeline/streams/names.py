@@ -31,13 +31,13 @@ class NameCounter:
         return self.processor(prefix + STORE)
 
     def named(self, name: str | None, prefix: str, suffix: str = "") -> str:
-        """The given name with the suffix, else a generated one. The counter moves on in either case."""
+        """Returns the given name with the suffix, else a generated one. The counter moves on in either case."""
         generated = self.processor(prefix)
         return generated if name is None else checked(name + suffix)
 
 
 def checked(name: str) -> str:
-    """The name, if Kafka takes it for processors, stores and topics."""
+    """Returns the name, if Kafka takes it for processors, stores and topics."""
     if not isinstance(name, str) or not name or name in (".", "..") or len(name) > _MAX_CHARS or not _LEGAL.match(name):
         raise refused(f"{name!r} cannot be a name: use 1 to {_MAX_CHARS} ASCII letters, digits, '.', '_' and '-'.")
     return name

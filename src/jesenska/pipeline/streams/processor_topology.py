@@ -156,7 +156,7 @@ class ProcessorTopology:
         self.global_stores[store.name] = source.name
 
     def sub_topologies(self) -> list[list[str]]:
-        """The names of each sub-topology's nodes, in the order in which they were added."""
+        """Returns the names of each sub-topology's nodes, in the order in which they were added."""
         groups: dict[str, list[str]] = {}
         for name in self.nodes:
             groups.setdefault(self._root(name), []).append(name)

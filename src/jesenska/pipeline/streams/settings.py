@@ -337,7 +337,7 @@ class StreamsConfig:
         return extractor
 
     def handler(self, kind: str) -> Handler:
-        """The handler of records that fail in "deserialization", "processing" or "production"."""
+        """Returns the handler of records that fail in "deserialization", "processing" or "production"."""
         return with_dead_letters(
             self.values[f"{kind}.exception.handler"], self.values["errors.dead.letter.queue.topic.name"]
         )
@@ -360,7 +360,7 @@ class StreamsConfig:
 
 
 def _prefixed(name: str, value: Any) -> Any:
-    """The value of a client's or a topic's setting; SettingError if it is not valid."""
+    """Returns the value of a client's or a topic's setting; SettingError if it is not valid."""
     prefix, _, inner = name.partition(".")
     table = _PREFIXED.get(prefix)
     if table is None:
@@ -386,7 +386,7 @@ def _unknown(name: str) -> str:
 
 
 def as_markdown(settings: Iterable[Setting] = SETTINGS) -> list[str]:
-    """The rows of the table in docs/streams.md."""
+    """Returns the rows of the table in docs/streams.md."""
     words = {
         Effect.WORKS: "works",
         Effect.SPARK: "for Spark",

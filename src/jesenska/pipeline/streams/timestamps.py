@@ -32,7 +32,7 @@ TimestampExtractor = Callable[[InputRecord, int], int]
 
 
 def fail_on_invalid_timestamp(record: InputRecord, partition_time: int) -> int:
-    """The record's timestamp; a negative one stops the application. This is the default."""
+    """Returns the record's timestamp; a negative one stops the application. This is the default."""
     if record.timestamp < 0:
         raise StreamsError(
             f"the record at {record.topic}-{record.partition}, offset {record.offset}, has the timestamp "
@@ -43,12 +43,12 @@ def fail_on_invalid_timestamp(record: InputRecord, partition_time: int) -> int:
 
 
 def log_and_skip_on_invalid_timestamp(record: InputRecord, partition_time: int) -> int:
-    """The record's timestamp; a record with a negative one is dropped."""
+    """Returns the record's timestamp; a record with a negative one is dropped."""
     return record.timestamp
 
 
 def use_partition_time_on_invalid_timestamp(record: InputRecord, partition_time: int) -> int:
-    """The record's timestamp; in place of a negative one the largest of the partition so far."""
+    """Returns the record's timestamp; instead of a negative one the largest timestamp of the partition so far."""
     if record.timestamp >= 0:
         return record.timestamp
     if partition_time < 0:
@@ -61,7 +61,7 @@ def use_partition_time_on_invalid_timestamp(record: InputRecord, partition_time:
 
 
 def wallclock_timestamp(record: InputRecord, partition_time: int) -> int:
-    """The time at which the record is read: processing time in place of event time."""
+    """Returns the time at which the record is read: processing time in place of event time."""
     return time.time_ns() // 1_000_000
 
 
@@ -75,7 +75,7 @@ _BY_NAME: dict[str, TimestampExtractor] = {
 
 
 def extractor_named(setting: str, given: Any) -> TimestampExtractor:
-    """The extractor that a setting names: a function, or one of Kafka's classes."""
+    """Returns the extractor that a setting names: a function, or one of Kafka's classes."""
     if callable(given):
         extractor: TimestampExtractor = given
         return extractor

@@ -51,7 +51,7 @@ class Topology(SaysOurName):
 
     @classmethod
     def of_plan(cls, plan: Plan) -> Topology:
-        """The topology of a plan; TopologyError where it cannot be built."""
+        """Returns the topology of a plan; TopologyError where it cannot be built."""
         topology = cls()
         topology._plan = plan
         topology._lowered = lower(plan)[0]
@@ -59,7 +59,7 @@ class Topology(SaysOurName):
 
     @property
     def plan(self) -> Plan:
-        """The logical plan of the topology."""
+        """Returns the logical plan of the topology."""
         return self._plan
 
     def __repr__(self) -> str:
@@ -69,18 +69,20 @@ class Topology(SaysOurName):
         return shown.topology_tables(self.processors)
 
     def describe(self) -> str:
-        """The sub-topologies with their sources, processors, stores and sinks, as Kafka Streams writes them."""
+        """Returns the sub-topologies with their sources, processors, stores and sinks, as Kafka Streams writes
+        them."""
         return describe(self.processors)
 
     @property
     def processors(self) -> ProcessorTopology:
-        """The topology as processors."""
+        """Returns the topology as processors."""
         if self._lowered is None:
             self._lowered = lower(self._plan)[0]
         return self._lowered
 
     def internal_topics(self, application_id: str) -> dict[str, str]:
-        """The topics that the application keeps for itself: their names and purposes (repartition or changelog)."""
+        """Returns the topics that the application keeps for itself: their names and purposes (repartition or
+        changelog)."""
         topology = self.processors
         topics = {f"{application_id}-{topic}": "repartition" for topic in sorted(topology.internal_topics)}
         for store in topology.stores.values():
@@ -89,7 +91,7 @@ class Topology(SaysOurName):
         return topics
 
     def internal_names(self) -> list[str]:
-        """The names of its stores and of its repartition topics, without the application's."""
+        """Returns the names of the application's stores and repartition topics, without the application's id."""
         return [*self.processors.stores, *sorted(self.processors.internal_topics)]
 
     # Put together by hand
@@ -122,7 +124,7 @@ class Topology(SaysOurName):
         )
 
     def add_processor(self, name: str, supplier: Callable[[], Any], parents: str | Iterable[str]) -> Topology:
-        """A Processor of yours after sources or processors."""
+        """Adds a Processor of yours after sources or processors."""
         check_supplier("add_processor", supplier, Processor)
         return self._add(Process(name=checked(name), inputs=_names(parents), made_at=here(), supplier=supplier))
 
@@ -154,7 +156,7 @@ class Topology(SaysOurName):
         )
 
     def add_state_store(self, store: Store, *processors: str) -> Topology:
-        """A store, connected to the processors that are named."""
+        """Adds a store, and connects it to the named processors."""
         if not isinstance(store, Store):
             raise refused(
                 f"add_state_store takes a store that Stores makes, such as Stores.key_value_store('seen'), and not "
@@ -193,7 +195,7 @@ class Topology(SaysOurName):
         value: Serde | None = None,
         timestamp_extractor: TimestampExtractor | None = None,
     ) -> Topology:
-        """A store that every instance has whole, filled from a topic by a Processor of yours."""
+        """Adds a store that every instance has as a whole. A Processor of yours fills it from a topic."""
         check_supplier("add_global_store", supplier, Processor)
         return self._add(
             GlobalStore(
@@ -225,7 +227,7 @@ class Topology(SaysOurName):
 
 
 def changelog_topic(application_id: str, store: str) -> str:
-    """The topic that has every change of the store."""
+    """Returns the topic that has every change of the store."""
     return f"{application_id}-{store}-changelog"
 
 

@@ -44,11 +44,11 @@ class Application:
 
     @property
     def directory(self) -> Path:
-        """The directory of its state."""
+        """Returns the directory of its state."""
         return Path(self.config["state.dir"]).absolute() / self.id
 
     def logged_stores(self, part: SubTopology) -> tuple[str, ...]:
-        """The stores of a sub-topology that have a changelog topic."""
+        """Returns the stores of a sub-topology that have a changelog topic."""
         return () if part.is_global else logged_stores(self.topology.processors, part.stores, self.with_logging)
 
     @property
@@ -58,7 +58,7 @@ class Application:
 
     @property
     def stores_without_changelog(self) -> tuple[str, ...]:
-        """The stores whose only copy is in the state's directory."""
+        """Returns the stores whose only copy is in the state's directory."""
         return tuple(
             name
             for part in self.parts
@@ -78,7 +78,7 @@ class Application:
 
     @property
     def state_id(self) -> str:
-        """A unique id of the state; a state that starts from scratch gets another one."""
+        """Returns a unique id of the state; a state that starts from scratch gets another one."""
         return (self.directory / "id").read_text().split("\n")[0]
 
     @property
@@ -87,27 +87,27 @@ class Application:
         return "\n" in (self.directory / "id").read_text()
 
     def name_of_query(self, part: SubTopology) -> str:
-        """The query's name; beginning a micro-batch under it fences earlier processes of the query."""
+        """Returns the query's name; beginning a micro-batch under it fences earlier processes of the query."""
         return f"{self.id}-{part.number}"
 
     def counted_as(self, part: SubTopology) -> str:
-        """The name under which the micro-batches of a query are counted; a new state counts from the start."""
+        """Returns the name under which the micro-batches of a query are counted; a new state counts from the start."""
         return f"{self.name_of_query(part)}-{self.state_id}"
 
     def prefixed(self, prefix: str) -> dict[str, str]:
-        """The settings with that prefix, without it, as texts."""
+        """Returns the settings with that prefix, without it, as texts."""
         named = {
             name.removeprefix(prefix): value for name, value in self.config.values.items() if name.startswith(prefix)
         }
         return {name: value_text(value) or "" for name, value in named.items()}
 
     def consumer_options(self) -> dict[str, str]:
-        """The options of the source."""
+        """Returns the options of the source."""
         isolation = {"kafka.isolation.level": "read_committed"} if self.is_exactly_once else {}
         return {**self._client_options("consumer."), **isolation}
 
     def producer_options(self) -> dict[str, str]:
-        """The options of the sink."""
+        """Returns the options of the sink."""
         return self._client_options("producer.")
 
     def _client_options(self, prefix: str) -> dict[str, str]:
@@ -119,11 +119,11 @@ class Application:
         return given | {f"kafka.{name}": value for name, value in self.prefixed(prefix).items()}
 
     def global_topics(self) -> list[str]:
-        """The topics of global tables and stores."""
+        """Returns the topics of global tables and stores."""
         return [topic for part in self.parts if part.is_global for topic in part.reads]
 
     def global_source(self) -> SourceOptions:
-        """The source options for global topics."""
+        """Returns the source options for global topics."""
         return source_options(
             {**self.consumer_options(), "subscribe": ",".join(self.global_topics()), "includeHeaders": "true"},
             streaming=False,

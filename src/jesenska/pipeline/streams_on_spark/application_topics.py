@@ -19,7 +19,7 @@ _CONFIGS = {"cleanup.policy": "delete", "retention.ms": "-1", "segment.bytes": "
 
 
 def partitions_of_topics(connection: ClusterThread) -> dict[str, int]:
-    """The number of partitions of every topic."""
+    """Returns the number of partitions of every topic."""
 
     async def ask() -> dict[str, int]:
         return {name: len(info.partitions) for name, info in (await connection.cluster.topics()).items()}

@@ -35,7 +35,8 @@ _LONGER = "windowstore.changelog.additional.retention.ms"
 
 
 def logged_stores(processors: ProcessorTopology, names: Iterable[str], with_logging: bool) -> tuple[str, ...]:
-    """The stores that get a changelog topic: all without logging=False, or only those with settings for the topic."""
+    """Returns the stores that get a changelog topic: all without logging=False, or only those with settings for the
+    topic."""
     return tuple(name for name in names if _is_logged(processors, processors.stores[name], with_logging))
 
 
@@ -45,7 +46,8 @@ def _is_logged(processors: ProcessorTopology, store: Store, with_logging: bool) 
 
 
 def settings_of_topic(store: Store, config: StreamsConfig) -> dict[str, str]:
-    """The topic's settings, as Kafka Streams makes it. Windows stay longer than in the store, by default a day."""
+    """Returns the topic's settings, as Kafka Streams makes it. Windows stay longer than in the store, by default a
+    day."""
     if store.retention_ms is None:
         settings = {"cleanup.policy": "compact"}
     else:
@@ -54,7 +56,7 @@ def settings_of_topic(store: Store, config: StreamsConfig) -> dict[str, str]:
 
 
 def changes(work: Work, names: Iterable[str], directory: Path, partition: int) -> list[Output]:
-    """The changes of a partition's last micro-batch in these stores."""
+    """Returns the changes of a partition's last micro-batch in these stores."""
     path = directory / f"{partition}.state"
     if not path.exists():
         return []
@@ -81,7 +83,7 @@ def _is_over(store: Store, n: int, observed_ms: int) -> bool:
 
 
 def key_of(store: Store, key: bytes, n: int, m: int) -> bytes:
-    """The key of a row as the key of a changelog record."""
+    """Returns the key of a row as the key of a changelog record."""
     match store.kind:
         case "window":
             return window_store_key(key, n)
@@ -94,7 +96,7 @@ def key_of(store: Store, key: bytes, n: int, m: int) -> bytes:
 def topics_of(
     processors: ProcessorTopology, config: StreamsConfig, names: Iterable[str]
 ) -> Mapping[str, dict[str, str]]:
-    """The changelog topics of these stores, with their settings."""
+    """Returns the changelog topics of these stores, with their settings."""
     return {
         changelog_topic(config.application_id, name): settings_of_topic(processors.stores[name], config)
         for name in names

@@ -33,7 +33,7 @@ class SubTopology:
 
 
 def cut(topology: Topology, application_id: str) -> list[SubTopology]:
-    """The sub-topologies, as `describe()` numbers them."""
+    """Returns the sub-topologies, as `describe()` numbers them."""
     processors, plan = topology.processors, topology.plan
     reset = {
         node.source_name if isinstance(node, TableSource) else node.name: getattr(node, "offset_reset", None)
@@ -69,8 +69,8 @@ def cut(topology: Topology, application_id: str) -> list[SubTopology]:
 
 
 def in_order(parts: Sequence[SubTopology]) -> tuple[list[SubTopology], bool]:
-    """The sub-topologies in an order where the writers of a topic come before its readers; and True if there is a
-    cycle, so that one round may not be enough."""
+    """Returns the sub-topologies in an order where the writers of a topic come before its readers; and True if there
+    is a cycle, so that one round may not be enough."""
     left, ordered = list(parts), []
     circle = False
     while left:
@@ -89,8 +89,8 @@ def _feeds(writer: SubTopology, reader: SubTopology) -> bool:
 def partitions_of_internal_topics(
     topology: Topology, parts: Sequence[SubTopology], application_id: str, known: Mapping[str, int]
 ) -> dict[str, int]:
-    """The number of partitions of each internal topic. `known` are the numbers of all existing topics. StreamsError if
-    a topic is missing, or if joined topics have different numbers."""
+    """Returns the number of partitions of each internal topic. `known` are the numbers of all existing topics.
+    StreamsError if a topic is missing, or if joined topics have different numbers."""
     internal = {f"{application_id}-{topic}" for topic in topology.processors.internal_topics}
     for part in parts:
         for topic in part.reads:
@@ -153,12 +153,12 @@ def _settle(
 
 
 def tasks_of(part: SubTopology, counts: Mapping[str, int]) -> int:
-    """The sub-topology's number of partitions: the largest of the topics that it reads."""
+    """Returns the sub-topology's number of partitions: the largest of the topics that it reads."""
     return max((number for topic, number in counts.items() if part.takes(topic)), default=1)
 
 
 def _topics_of(plan: Plan, names: Iterable[str], application_id: str, internal: set[str]) -> list[str]:
-    """The topics of source nodes."""
+    """Returns the topics of source nodes."""
     found: dict[str, None] = {}
     for node in plan:
         if node.name in names or getattr(node, "source_name", node.name) in names:

@@ -234,16 +234,16 @@ class KafkaStreams:
         return self._state_directory.remove()
 
     def explain(self) -> str:
-        """A text about each sub-topology: its input, the path of its records and the reason for it, its output. It
-        asks the brokers for topics, makes the internal ones and needs Spark."""
+        """Returns a text about each sub-topology: its input, the path of its records and the reason for it, its
+        output. It asks the brokers for topics, makes the internal ones and needs Spark."""
         self._prepare_once()
         return "".join(query.explain() for query in self._queries)
 
     # Interactive queries
 
     def store(self, name: str, *, timestamped: bool = False) -> Any:
-        """A store of the topology, for queries of the state after the last micro-batches. `timestamped`: values are
-        ValueAndTimestamp."""
+        """Returns a store of the topology, for queries of the state after the last micro-batches. `timestamped`:
+        values are ValueAndTimestamp."""
         processors = self.topology.processors
         if name not in processors.stores:
             raise StreamsError(
@@ -257,7 +257,7 @@ class KafkaStreams:
         return read_only_store(spec, lambda: parts_of(spec, self.topology.plan, self.config, directory), timestamped)
 
     def _global_tables(self) -> GlobalTables:
-        """The global stores, with all that their topics have now."""
+        """Returns the global stores, with all that their topics have now."""
         from jesenska.pipeline.streams_on_spark.queries.spark_task import read_ranges
 
         with self._lock:

@@ -11,7 +11,8 @@ Way = ColumnsPath | DirectPath
 
 
 def ways_of(work: Work) -> tuple[list[Way], list[str]]:
-    """The paths that fit, in the order of trial; and the reasons why the paths before the first one do not fit."""
+    """Returns the paths that fit, in the order of trial; and the reasons why the paths before the first one do not
+    fit."""
     found: list[Way] = []
     reasons = []
     for kind in (ColumnsPath, DirectPath):

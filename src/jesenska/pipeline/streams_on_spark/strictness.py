@@ -131,7 +131,7 @@ def _of_exactly_once(application: Application) -> Iterator[str]:
 
 
 def _punctuated_by_the_clock(application: Application, part: SubTopology) -> list[str]:
-    """The processors that schedule punctuations on wall-clock time in `init`."""
+    """Returns the processors that schedule punctuations on wall-clock time in `init`."""
     work = Work.of(application.topology, part.number, application.config, {})
     with dry_task(work) as task:
         return [punctuation.node for punctuation in task._wall_clock._scheduled]
@@ -194,7 +194,7 @@ class _Reader:
 
 
 def _stores_in(method: ast.FunctionDef) -> Iterator[str]:
-    """The attributes that are given a store of the context's."""
+    """Returns the attributes that are given a store of the context's."""
     for node in ast.walk(method):
         if isinstance(node, ast.Assign) and any(
             isinstance(part, ast.Attribute) and part.attr == "get_state_store" for part in ast.walk(node.value)
@@ -203,7 +203,7 @@ def _stores_in(method: ast.FunctionDef) -> Iterator[str]:
 
 
 def _changed(node: ast.AST, this: str) -> Iterator[str]:
-    """The attributes of `this` that a statement or a call changes."""
+    """Returns the attributes of `this` that a statement or a call changes."""
     targets: list[ast.expr] = []
     match node:
         case ast.Assign(targets=several) | ast.Delete(targets=several):

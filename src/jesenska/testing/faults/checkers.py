@@ -102,8 +102,8 @@ class _Sent:
 
 
 def _sends(history: Iterable[Operation]) -> list[_Sent]:
-    """Every send with its outcome, in the order of sending. An acknowledged send without a beginning begins at its
-    acknowledgement."""
+    """Returns every send with its outcome, in the order of sending. An acknowledged send without a beginning begins at
+    its acknowledgement."""
     found: list[_Sent] = []
     settings: dict[str, ProducerBegan] = {}
     waiting: dict[tuple[str, int], _Sent] = {}
@@ -159,8 +159,8 @@ def _runs(found: dict[int, T]) -> Iterator[list[tuple[int, T]]]:
 
 
 def lost(history: Sequence[Operation], *, trimmed: bool = False) -> list[Finding]:
-    """Records that were acknowledged with acks=all and are not in the last full read of their partition. Consecutive
-    offsets make one finding.
+    """Returns records that were acknowledged with acks=all and are not in the last full read of their partition.
+    Consecutive offsets make one finding.
 
     Only the last full read that has ended counts. Records acknowledged after its beginning are left out: if clients
     run on several machines, end the load before it. `trimmed`: the topics have a retention, or records were deleted,
@@ -212,7 +212,7 @@ def _lost(key: Key, sends: list[_Sent], where: str) -> Finding:
 
 
 def duplicated(history: Sequence[Operation]) -> list[Finding]:
-    """Values that readers saw at more offsets, of all partitions of a topic, than they were sent.
+    """Returns values that readers saw at more offsets, of all partitions of a topic, than they were sent.
 
     Counts values that only idempotent producers have sent; each send that did not certainly fail, even an unknown one,
     allows one place. Records without a value are left out."""
@@ -329,7 +329,7 @@ def _shown(value: str | None, operation: Operation) -> str:
 
 
 def unexpected(history: Sequence[Operation]) -> list[Finding]:
-    """Values that were read but never sent, or whose sends all certainly failed; each once.
+    """Returns values that were read but never sent, or whose sends all certainly failed; each once.
 
     Assumes that all producers of a topic are in the history from the topic's beginning. Topics without sends and
     records without a value are left out."""
@@ -516,7 +516,8 @@ CHECKERS: dict[str, Callable[[Sequence[Operation]], list[Finding]]] = {
 
 
 def check(history: Sequence[Operation], *, trimmed: bool = False, kinds: Iterable[str] = CHECKERS) -> list[Finding]:
-    """The findings of all checkers, or of the named kinds; `trimmed` as for `lost`, which finds NOT_READ too."""
+    """Returns the findings of all checkers, or of the named kinds; `trimmed` as for `lost`, which finds NOT_READ
+    too."""
     found: list[Finding] = []
     for kind in kinds:
         found += lost(history, trimmed=trimmed) if kind == LOST else CHECKERS[kind](history)

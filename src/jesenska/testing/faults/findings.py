@@ -38,5 +38,5 @@ def first_of(items: Sequence[T]) -> tuple[T, ...]:
 
 
 def more_of(count: int) -> str:
-    """The end of a sentence about the first of several: the number of the other ones."""
+    """Returns the end of a sentence about the first of several: the number of the other ones."""
     return f", and {count - 1} more" if count > 1 else ""

@@ -320,7 +320,7 @@ _NAMES = {made: what for what, (made, _) in _SHAPES.items()}
 
 
 def to_line(operation: Operation) -> bytes:
-    """The line of an operation, with its end; HistoryError for one of more than LINE_MAX_BYTES."""
+    """Returns the line of an operation, with its end; HistoryError for one of more than LINE_MAX_BYTES."""
     what = _NAMES[type(operation)]
     found = {"what": what, **{name: getattr(operation, name) for name, _ in _READERS[what][1]}}
     line = json.dumps(found, separators=(",", ":")).encode() + b"\n"
@@ -333,7 +333,7 @@ def to_line(operation: Operation) -> bytes:
 
 
 def from_line(line: bytes) -> Operation:
-    """The operation of a line; HistoryError for an invalid line."""
+    """Returns the operation of a line; HistoryError for an invalid line."""
     try:
         found = json.loads(line)
     except (ValueError, RecursionError):
@@ -362,8 +362,8 @@ def _refuse(reason: str) -> NoReturn:
 
 
 def value_text(value: bytes | None) -> str | None:
-    """The text of a record's value in a history: the value itself if it is text of at most VALUE_MAX_BYTES, else its
-    beginning and its SHA-256."""
+    """Returns the text of a record's value in a history: the value itself if it is text of at most VALUE_MAX_BYTES,
+    else its beginning and its SHA-256."""
     if value is None:
         return None
     if len(value) <= VALUE_MAX_BYTES:
@@ -381,7 +381,7 @@ def value_text(value: bytes | None) -> str | None:
 
 
 def read_history(paths: Iterable[Path | str]) -> list[Operation]:
-    """The operations of all files, in the order of their times; the operations of one client keep their order.
+    """Returns the operations of all files, in the order of their times; the operations of one client keep their order.
     HistoryError with the file and the line for an invalid line; a last line that is cut off is left out."""
     operations = [operation for path in paths for operation in _read_file(Path(path))]
     operations.sort(key=lambda operation: operation.time_ns)
@@ -446,7 +446,7 @@ class HistoryWriter:
         self.close()
 
     def _cut_torn_line(self) -> int:
-        """The size of the file up to its last whole line, to which it is cut."""
+        """Cuts the file to the end of its last whole line, and returns that size in bytes."""
         size = os.fstat(self._descriptor).st_size
         end = size
         while end:
@@ -461,7 +461,7 @@ class HistoryWriter:
         return end
 
     def now_ns(self) -> int:
-        """The time of an operation now."""
+        """Returns the time of an operation now."""
         return self._now_ns()
 
     def write(self, operation: Operation) -> None:
@@ -480,7 +480,7 @@ class HistoryWriter:
             self._size_bytes += len(line)
 
     def client(self, name: str) -> ClientHistory:
-        """The writer of one client; clients of one history have different names."""
+        """Returns the writer of one client; clients of one history have different names."""
         return ClientHistory(self, name)
 
     def close(self) -> None:
@@ -511,7 +511,7 @@ class ClientHistory:
         self._writer.write(made(self._writer.now_ns(), self.name, *fields))
 
     def now_ns(self) -> int:
-        """The time that the next operation would have."""
+        """Returns the time that the next operation would have."""
         return self._writer.now_ns()
 
     def _number(self) -> int:
@@ -525,7 +525,7 @@ class ClientHistory:
         self._write(ProducerBegan, acks, idempotent, max_in_flight)
 
     def sending(self, topic: str, partition: int, value: bytes | None) -> int:
-        """A record is about to be sent; returns the number for its outcome."""
+        """Notes that a record is about to be sent; returns the number for its outcome."""
         number = self._number()
         self._write(SendBegan, number, topic, partition, value_text(value))
         return number
@@ -543,7 +543,7 @@ class ClientHistory:
         self._write(TransactionalBegan)
 
     def ending(self, records: Iterable[tuple[str, int, bytes | None]], *, commits: bool) -> int:
-        """A transaction that has sent these records is about to end; returns the number for its answer."""
+        """Notes that a transaction that has sent these records is about to end; returns the number for its answer."""
         number = self._number()
         self._write(
             EndBegan,
@@ -574,7 +574,7 @@ class ClientHistory:
             self._write(Polled, key.topic, key.partition, tuple(shown[first : first + _RECORDS_PER_LINE]))
 
     def committing(self, group: str, key: TopicPartition, offset: int, *, back: bool = False) -> int:
-        """A commit is about to be sent; returns the number for its answer."""
+        """Notes that a commit is about to be sent; returns the number for its answer."""
         number = self._number()
         self._write(CommitBegan, number, group, key.topic, key.partition, offset, back)
         return number

@@ -54,7 +54,7 @@ class LoadFailedError(AssertionError):
 
 
 def cluster_of(bootstrap: str, client_id: str) -> Cluster:
-    """A client's view of the cluster with short retry times."""
+    """Returns a client's view of the cluster with short retry times."""
     return Cluster(
         bootstrap,
         ClientConfig(
@@ -126,7 +126,7 @@ class RecordedLoad:
         )
 
     def steps(self) -> int:
-        """The number of acknowledged records; LoadFailedError if a client has failed."""
+        """Returns the number of acknowledged records; LoadFailedError if a client has failed."""
         with self._changed:
             if self._failures:
                 raise LoadFailedError("; ".join(self._failures))

@@ -111,7 +111,7 @@ def wait_until_stopped(pid: int) -> None:
 
 
 def _state(pid: int) -> str:
-    """The letter that the system has for a process's state; ProcessLookupError if there is no such process."""
+    """Returns the letter that the system has for a process's state; ProcessLookupError if there is no such process."""
     try:
         # After the program's name, which is in brackets and may contain anything.
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]

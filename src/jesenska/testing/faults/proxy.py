@@ -92,7 +92,7 @@ class _Valve:
 
     @property
     def piece_bytes(self) -> int:
-        """The number of bytes that may go on at once."""
+        """Returns the number of bytes that may go on at once."""
         if self.bytes_per_second is None:
             return _PIECE_BYTES
         return max(1, min(_PIECE_BYTES, int(self.bytes_per_second / _LIMITED_PIECES_PER_SECOND)))
@@ -364,16 +364,16 @@ class FaultProxy:
 
     @property
     def connections(self) -> int:
-        """The number of open connections."""
+        """Returns the number of open connections."""
         return len(self._connections)
 
     @property
     def accepted(self) -> int:
-        """The number of clients that have connected so far."""
+        """Returns the number of clients that have connected so far."""
         return self._accepted
 
     def passed_bytes(self, way: Way) -> int:
-        """Bytes that have gone on so far, in one direction or both."""
+        """Returns the bytes that have gone on so far, in one direction or both."""
         return sum(valve.passed_bytes for valve in self._of(way))
 
     # --- faults ------------------------------------------------------------------------------------------------------

@@ -95,7 +95,7 @@ class Schedule:
 
     @classmethod
     def from_json(cls, text: str) -> Schedule:
-        """The schedule of a line; ScheduleError if it is not one."""
+        """Returns the schedule of a line; ScheduleError if it is not one."""
         try:
             found = json.loads(text)
             rounds = tuple(
@@ -130,8 +130,8 @@ def draw(
     steps: tuple[int, int] = (1, 500),
     disk_bytes: int = 1_000_000,
 ) -> Schedule:
-    """A schedule that depends only on these arguments. `at_once` targets at most have a fault at a time; times and
-    steps are drawn from their ranges; a full disk leaves each file `disk_bytes`."""
+    """Returns a schedule that depends only on these arguments. `at_once` targets at most have a fault at a time; times
+    and steps are drawn from their ranges; a full disk leaves each file `disk_bytes`."""
     unknown = [kind for kind in kinds if kind not in (*FAULTS, FULL_DISK)]
     if unknown or not kinds:
         raise ScheduleError(f"There is no fault {unknown[0]!r}." if unknown else "No faults are named.")
@@ -229,7 +229,7 @@ class Load(Protocol):
     def stop(self) -> object: ...
 
     def steps(self) -> int:
-        """The load's progress, a number that goes up; raises the error of a failed load."""
+        """Returns the load's progress, a number that goes up; raises the error of a failed load."""
         ...
 
 

@@ -69,8 +69,8 @@ class _Transaction:
 
 
 def _transactions(history: Iterable[Operation]) -> list[_Transaction]:
-    """Each requested end. After requests for a commit and then an abort, the transaction is aborted once that is
-    answered."""
+    """Returns each requested end. After requests for a commit and then an abort, the transaction is aborted once that
+    is answered."""
     found: list[_Transaction] = []
     asked: dict[tuple[str, int], _Transaction] = {}
     by_records: dict[tuple[str, tuple[tuple[str, int, str | None], ...]], _Transaction] = {}
@@ -94,7 +94,8 @@ def _transactions(history: Iterable[Operation]) -> list[_Transaction]:
 
 
 def aborted_reads(history: Sequence[Operation]) -> list[Finding]:
-    """Values that were read although their transaction was aborted or its commit was never requested; each once."""
+    """Returns values that were read although their transaction was aborted or its commit was never requested; each
+    once."""
     clients = {operation.client for operation in history if isinstance(operation, TransactionalBegan)}
     #: Values that must not be read, with the reasons.
     refused: dict[_Value, str] = {}

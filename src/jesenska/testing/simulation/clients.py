@@ -37,7 +37,7 @@ _OPERATORS_SESSION_MS, _OPERATORS_PATIENCE_SECONDS = 4000, 10.0
 
 
 def cluster_of(process: Process, bootstrap: str) -> Cluster:
-    """A client's view of the cluster, in that process."""
+    """Returns a client's view of the cluster, in that process."""
     return Cluster(
         bootstrap,
         ClientConfig(client_id=process.name, request_timeout_seconds=5.0, connect_timeout_seconds=2.0),

@@ -108,13 +108,13 @@ class CombinedFaults:
     # --- targets -----------------------------------------------------------------------------------------------------
 
     def _others(self, host: BrokerHost) -> list[BrokerHost]:
-        """The other brokers, in any order."""
+        """Returns the other brokers, in any order."""
         others = [one for one in self._simulation.hosts if one is not host]
         self._random.shuffle(others)
         return others
 
     def _led(self) -> tuple[TopicPartition, BrokerHost] | None:
-        """A partition of the topic, and its leader; None without a leader that is up."""
+        """Returns a partition of the topic, and its leader; None without a leader that is up."""
         topic_partition = self._random.choice(self._simulation.topic_partitions)
         leader = self._simulation.watch.leader_of(topic_partition)
         if leader < 0 or not self._simulation.hosts[leader].is_up:

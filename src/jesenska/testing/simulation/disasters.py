@@ -255,7 +255,7 @@ class Disasters:
         self._when(lambda: self._others_stay(host), strike)
 
     def _cut_a_log(self, host: BrokerHost, data: Path) -> str | None:
-        """The partition whose log is cut; None if all logs are empty."""
+        """Returns the partition whose log is cut; None if all logs are empty."""
         logs = sorted(path for path in data.glob("*-*/*.log") if path.stat().st_size)
         if not logs:
             return None
@@ -491,7 +491,7 @@ class Disasters:
         self._simulation.replace_tree(target)
 
     def _new_directory(self) -> Path:
-        """A new, empty directory."""
+        """Returns a new, empty directory."""
         self._directories += 1
         target = self._simulation.directory / f"of-disaster-{self._directories}"
         target.mkdir()
@@ -517,7 +517,7 @@ class Disasters:
         )
 
     def _inventories(self) -> list[Inventory]:
-        """The inventories of all brokers' directories; no broker runs."""
+        """Returns the inventories of all brokers' directories; no broker runs."""
         files, found = FileLayer(), []
         for host in self._simulation.hosts:
             with locked([host.data], files) as held:

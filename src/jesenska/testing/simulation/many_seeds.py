@@ -32,7 +32,7 @@ KINDS: Mapping[str, Callable[..., AbstractContextManager[Simulation]]] = {
 
 
 def simulated(seed: int, tree_apart: bool, brokers: int, kind: str) -> AbstractContextManager[Simulation]:
-    """The simulation of a seed, with clients of that kind."""
+    """Returns the simulation of a seed, with clients of that kind."""
     return KINDS[kind](seed, tree_apart=tree_apart, brokers=brokers)
 
 

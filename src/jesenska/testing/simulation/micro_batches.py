@@ -63,7 +63,7 @@ class Checkpoint:
         self._rows: list[dict[TopicPartition, int]] = []
 
     def rows(self, batch: int, choose: Callable[[], dict[TopicPartition, int]]) -> Mapping[TopicPartition, int]:
-        """The number of rows of a micro-batch for each partition, chosen at the first call."""
+        """Returns the number of rows of a micro-batch for each partition, chosen at the first call."""
         if batch == len(self._rows):
             self._rows.append(choose())
         return self._rows[batch]
@@ -434,7 +434,7 @@ class MicroBatchSimulation(TransactionalSimulation):
 def micro_batch_simulation(
     seed: int, *, tree_apart: bool = False, brokers: int = 1
 ) -> AbstractContextManager[Simulation]:
-    """A simulation as `schedule.simulation`."""
+    """Returns a simulation as `schedule.simulation`."""
     return simulation(
         seed,
         seconds=TRANSACTIONAL_SECONDS,

@@ -364,7 +364,7 @@ class Simulation:
         return all(led.get(topic_partition) == len(self.hosts) for topic_partition in known)
 
     def _different_log(self) -> str | None:
-        """A partition whose replicas do not have the same bytes; None without one."""
+        """Returns a partition whose replicas do not have the same bytes; None without one."""
         names = (
             sorted({path.name for host in self.hosts for path in host.data.iterdir() if path.is_dir()})
             if self._several
@@ -474,7 +474,7 @@ class Simulation:
         self._start(process, member.run())
 
     def _excuse(self, host: BrokerHost, began: float) -> str | None:
-        """The excuse for a broker that began to start then and fails; None without one."""
+        """Returns the excuse for a broker that began to start then and fails; None without one."""
         return "without the tree" if began <= max(self._tree_gone_until, host.is_cut_off_until) else None
 
     def _start_tree(self, data: Path) -> None:
@@ -492,12 +492,12 @@ class Simulation:
 
     @property
     def tree(self) -> TreeProgram | None:
-        """The tree's program if it is its own program and serves; else None."""
+        """Returns the tree's program if it is its own program and serves; else None."""
         return self._tree if self._tree_is_ready() else None
 
     @property
     def directory(self) -> Path:
-        """The directory of all files."""
+        """Returns the directory of all files."""
         return self._directory
 
     def replace_tree(self, data: Path) -> None:
@@ -519,7 +519,7 @@ class Simulation:
         return self._compacts
 
     def make_topic(self, name: str) -> asyncio.Task[None]:
-        """An operator makes a topic with a replica on each broker, and asks until it is there."""
+        """Acts as an operator who creates a topic with a replica on each broker, and asks until the topic exists."""
         process = Process(self.world, self._network, self._name("operator"))
         return self._start(process, create_topic(process, self._bootstrap, name, 1, len(self.hosts), {}))
 
@@ -568,7 +568,7 @@ class Simulation:
 
     @property
     def controller(self) -> BrokerHost | None:
-        """The broker that is controller as the tree has it; None if it is not up."""
+        """Returns the broker that is controller as the tree has it; None if it is not up."""
         number = self.watch.controller_id
         return self.hosts[number] if number >= 0 and self.hosts[number].is_up else None
 
@@ -684,7 +684,7 @@ class Simulation:
         )
 
     def lose_power_alone(self, host: BrokerHost, back_after: float) -> bool:
-        """The broker that `is_left_alone` loses its power."""
+        """Takes the power from a broker while no other broker is in sync (`is_left_alone`)."""
         self.met(host, "power loss")
         self._tell(host, "{}'s machine loses its power, and nobody else is in sync")
         if self._to_spare:
@@ -728,7 +728,7 @@ class Simulation:
         return True
 
     def hold_back(self, host: BrokerHost, other: BrokerHost, seconds: float) -> bool:
-        """A broker's bytes for another arrive later."""
+        """Delays the bytes of one broker for another."""
         if not (self.may_be_hit(host) and self.may_be_hit(other)):
             return False
         for one in (host, other):

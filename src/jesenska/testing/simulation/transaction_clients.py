@@ -127,7 +127,7 @@ class _Asking:
     async def _ask(
         self, request: Message, response: type[Answer], key: str, key_type: int, at_most: int
     ) -> Answer | None:
-        """The coordinator's answer; None without one, so that the request's outcome is not known."""
+        """Returns the coordinator's answer; None without one, so that the request's outcome is not known."""
         try:
             node = self._coordinators.get((key, key_type))
             if node is None:
@@ -144,7 +144,7 @@ class _Asking:
         await asyncio.sleep(0.02 if error == ErrorCode.CONCURRENT_TRANSACTIONS else self._random.uniform(0.05, 0.3))
 
     async def _offset_of(self, group: str, partition: TopicPartition, *, is_stable: bool) -> int | None:
-        """A group's committed offset as a coordinator reports it, -1 for nothing; None without an answer."""
+        """Returns a group's committed offset as a coordinator reports it, -1 for nothing; None without an answer."""
         request = OffsetFetchRequest(
             group_id=group,
             topics=[OffsetFetchRequestTopic(name=partition.topic, partition_indexes=[partition.partition])],
@@ -345,7 +345,7 @@ class TransactionalWriter(_Asking):
             self._known.kept_out(self.transactional_id, self.process.name, what, seconds_left)
 
     async def _produce(self, partition: TopicPartition, batch: bytearray) -> tuple[int | None, int]:
-        """The error of the answer, None without an answer, and the offset."""
+        """Returns the error of the answer, None without an answer, and the offset."""
         data = ProduceRequestTopic(
             name=partition.topic,
             partition_data=[ProduceRequestPartition(index=partition.partition, records=memoryview(batch))],

@@ -233,7 +233,7 @@ class TransactionalSimulation(Simulation):
         )
 
     def _results(self) -> list[tuple[RecordPlace, int]]:
-        """The input of each result, and the result's offset."""
+        """Returns the input of each result, and the result's offset."""
         found = []
         for place, value in self.known.committed.items():
             if place.partition == RESULTS:
@@ -289,7 +289,7 @@ def _has_waiting_offsets(broker: Broker) -> bool:
 def transactional_simulation(
     seed: int, *, tree_apart: bool = False, brokers: int = 1
 ) -> AbstractContextManager[Simulation]:
-    """A simulation as `schedule.simulation`."""
+    """Returns a simulation as `schedule.simulation`."""
     return simulation(
         seed,
         seconds=TRANSACTIONAL_SECONDS,

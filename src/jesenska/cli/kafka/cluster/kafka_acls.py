@@ -245,7 +245,7 @@ def _entries(options: argparse.Namespace, operations: Sequence[AclOperation]) ->
 
 
 def _confirmed(options: argparse.Namespace, wanted: Wanted) -> list[AclFilter]:
-    """The filters of what is to be removed, as far as the user agrees."""
+    """Returns the filters of what is to be removed, as far as the user agrees."""
     filters = []
     for pattern, entries in wanted.items():
         if not entries:

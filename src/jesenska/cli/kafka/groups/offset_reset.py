@@ -48,7 +48,7 @@ FileOffsets = Mapping[str | None, Mapping[TopicPartition, int]]
 
 @dataclass(frozen=True, slots=True)
 class Reset:
-    """The rule for new offsets. `kind` is the flag without its dashes; `number` is the value for to-offset and
+    """Says how new offsets are chosen. `kind` is the flag without its dashes; `number` is the value for to-offset and
     shift-by, and the time in ms for to-datetime."""
 
     kind: str
@@ -78,7 +78,7 @@ def add_places(group: argparse._ActionsContainer, *more: str) -> None:
 
 
 def given(options: argparse.Namespace, names: Iterable[str] = PLACES) -> list[str]:
-    """Returns the flags among these that were given."""
+    """Returns those flags of `names` that the user has given, in the order of `names`."""
     return [name for name in names if getattr(options, name.replace("-", "_"), None) not in (None, False)]
 
 
@@ -88,7 +88,8 @@ def warn(text: str) -> None:
 
 
 def reset_of(options: argparse.Namespace) -> Reset:
-    """Returns the rule of the first given flag. JesenskaError for a number or a time that is not valid."""
+    """Returns the Reset that the given flag asks for; if several are given, the first in the order of `PLACES`.
+    JesenskaError for a number or a time that is not valid."""
     kind = given(options)[0]
     if kind in ("to-offset", "shift-by"):
         return Reset(kind, offset_of(getattr(options, kind.replace("-", "_"))))

@@ -92,7 +92,7 @@ class ZooKeeperStore:
 
     @property
     def timeout_ms(self) -> int:
-        """The timeout that the server granted."""
+        """Returns the timeout that the server granted."""
         return self._session.timeout_ms
 
     @property

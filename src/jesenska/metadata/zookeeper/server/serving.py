@@ -107,7 +107,7 @@ class Serving:
 
     @property
     def figures(self) -> four_letter_words.Figures:
-        """The figures of all connections since the start."""
+        """Returns the figures of all connections since the start."""
         total = four_letter_words.Figures()
         for some in (self.ended_figures, *(connection.figures for connection in self.connections)):
             total.add(some)

@@ -42,8 +42,8 @@ class StreamsBuilder(SaysOurName):
         offset_reset: str | None = None,
         name: str | None = None,
     ) -> KStream:
-        """The records of a topic, of several topics, or of all whose name matches a compiled regular expression as a
-        whole. `offset_reset`, earliest or latest, says where an application without offsets begins."""
+        """Returns the records of a topic, of several topics, or of all whose name matches a compiled regular
+        expression as a whole. `offset_reset`, earliest or latest, says where an application without offsets begins."""
         names, pattern = names_and_pattern(topics)
         node = stream_source(
             self._construction,
@@ -69,7 +69,7 @@ class StreamsBuilder(SaysOurName):
         offset_reset: str | None = None,
         name: str | None = None,
     ) -> KTable:
-        """A topic as a table: the latest record of a key counts, a null value deletes the key."""
+        """Reads a topic as a table: the latest record of a key counts, a null value deletes the key."""
         materialized = Materialized(store, key, value, None, logging)
         construction = self._construction
         store_name = materialized.named(construction.names, f"{checked(topic)}-")
@@ -100,7 +100,8 @@ class StreamsBuilder(SaysOurName):
         timestamp_extractor: TimestampExtractor | None = None,
         name: str | None = None,
     ) -> GlobalKTable:
-        """A topic as a table that every instance has whole, so that streams join it by any key."""
+        """Reads a topic as a table that every instance has as a whole, so that streams can be joined with it by any
+        key."""
         materialized = Materialized(store, key, value, None, False)
         construction = self._construction
         store_name = materialized.named(construction.names, f"{checked(topic)}-")
@@ -121,7 +122,7 @@ class StreamsBuilder(SaysOurName):
         return GlobalKTable(construction, table_name, store_name)
 
     def add_state_store(self, store: Store) -> StreamsBuilder:
-        """A store for processors, made by `Stores`."""
+        """Adds a store for processors, made by `Stores`."""
         _check_store("add_state_store", store)
         self._construction.add(StateStore(name=store.name, made_at=here(), store=store))
         return self
@@ -137,7 +138,7 @@ class StreamsBuilder(SaysOurName):
         timestamp_extractor: TimestampExtractor | None = None,
         name: str | None = None,
     ) -> StreamsBuilder:
-        """A store that every instance has whole, filled from a topic by a Processor of yours."""
+        """Adds a store that every instance has as a whole. A Processor of yours fills it from a topic."""
         _check_store("add_global_store", store)
         check_supplier("add_global_store", supplier, Processor)
         source = self._construction.names.named(name, "KSTREAM-SOURCE-", "-source")
@@ -158,7 +159,7 @@ class StreamsBuilder(SaysOurName):
         return self
 
     def build(self) -> Topology:
-        """The topology of all operations so far."""
+        """Returns the topology of all operations so far."""
         return Topology.of_plan(self._construction.plan())
 
 

@@ -139,17 +139,17 @@ class Construction:
         return self._nodes[name]
 
     def known(self, name: str) -> Node | None:
-        """The node of that name, if there is one."""
+        """Returns the node of that name, if there is one."""
         return self._nodes.get(name)
 
     def copartition(self, sources: Iterable[str]) -> frozenset[str]:
-        """These sources' topics must have equally many partitions."""
+        """Records that the topics of these sources must have equally many partitions."""
         group = frozenset(sources)
         self._copartitioned.append(group)
         return group
 
     def plan(self) -> Plan:
-        """The finished plan."""
+        """Returns the finished plan."""
         merged = self._merged_sources()
         nodes = {
             name: replace(node, inputs=tuple(merged.get(input_, input_) for input_ in node.inputs))
@@ -214,7 +214,7 @@ def _ordered(nodes: dict[str, Node], order: dict[str, int]) -> list[Node]:
 
 
 def _above_relaxed_joins(nodes: dict[str, Node]) -> set[str]:
-    """The nodes before left and outer joins of streams: records with null keys have a meaning there."""
+    """Returns the nodes before left and outer joins of streams: records with null keys have a meaning there."""
     above: set[str] = set()
 
     def climb(name: str) -> None:

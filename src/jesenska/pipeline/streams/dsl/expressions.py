@@ -159,7 +159,7 @@ class Expression:
 
     # Fields
     def __getitem__(self, name: str | int) -> Expression:
-        """A field of a struct by its name, or an element of a list by its position."""
+        """Returns a field of a struct by its name, or an element of a list by its position."""
         if not isinstance(name, str | int) or isinstance(name, bool):
             raise refused(f"{name!r} is neither the name of a field nor a position: write value['name'] or value[0].")
         return Expression("field", self, name)
@@ -175,11 +175,11 @@ class Expression:
         return Expression("upper", self)
 
     def strip(self) -> Expression:
-        """The string without blanks (U+0020) at both ends."""
+        """Returns the string without blanks (U+0020) at both ends."""
         return Expression("strip", self)
 
     def length(self) -> Expression:
-        """Characters of a string, bytes of bytes, elements of a list."""
+        """Returns the number of characters of a string, of bytes of bytes, or of elements of a list."""
         return Expression("length", self)
 
     def startswith(self, prefix: Any) -> Expression:
@@ -193,7 +193,7 @@ class Expression:
         return Expression("contains", self, of(part))
 
     def substring(self, start: int, length: int) -> Expression:
-        """At most `length` characters from position `start`, which counts from 0."""
+        """Returns at most `length` characters from position `start`, which counts from 0."""
         if start < 0 or length < 0:
             raise refused(
                 "substring takes a start and a length of at least 0: give the position from the beginning of the "
@@ -205,14 +205,14 @@ class Expression:
         return Expression("replace", self, of(old), of(new))
 
     def split(self, separator: str) -> Expression:
-        """The parts between separators, as a list; the separator is plain text and not empty."""
+        """Returns the parts between separators, as a list; the separator is plain text and not empty."""
         if not isinstance(separator, str) or not separator:
             raise refused("split takes a separator of at least one character: write value.split(' ').")
         return Expression("split", self, of(separator))
 
     # Types
     def cast(self, type_name: str) -> Expression:
-        """The value as string, bytes, boolean, int, long or double."""
+        """Returns the value as string, bytes, boolean, int, long or double."""
         if type_name not in _CASTS:
             raise refused(f"{type_name!r} is no type that cast knows: use one of {', '.join(_CASTS)}.")
         return Expression("cast", self, type_name)
@@ -259,7 +259,7 @@ class Expression:
 
 
 def of(thing: Any) -> Expression:
-    """The thing as an expression: itself, or a literal."""
+    """Returns the thing as an expression: itself, or a literal."""
     if isinstance(thing, Expression):
         return thing
     if thing is None or isinstance(thing, bool | int | float | str | bytes):
@@ -278,12 +278,12 @@ key, value, left, right, aggregate = (Expression("root", name) for name in _ROOT
 
 
 def lit(constant: Any) -> Expression:
-    """A constant."""
+    """Returns a constant."""
     return of(constant)
 
 
 def struct(**fields: Any) -> Expression:
-    """A struct (a dict in Python) of named fields."""
+    """Returns a struct (a dict in Python) of named fields."""
     return Expression("struct", *((name, of(field)) for name, field in fields.items()))
 
 
@@ -292,12 +292,12 @@ def array(*elements: Any) -> Expression:
 
 
 def concat(*parts: Any) -> Expression:
-    """The strings one after the other; None if one of them is None."""
+    """Returns the strings one after the other; None if one of them is None."""
     return Expression("concat", *map(of, parts))
 
 
 def coalesce(*choices: Any) -> Expression:
-    """The first choice that is not None."""
+    """Returns the first choice that is not None."""
     return Expression("coalesce", *map(of, choices))
 
 
@@ -307,7 +307,7 @@ def if_else(condition: Any, then: Any, otherwise: Any = None) -> Expression:
 
 
 def roots_of(expression: Expression) -> frozenset[str]:
-    """The names of the roots that an expression uses."""
+    """Returns the names of the roots that an expression uses."""
     if expression.operator == "root":
         return frozenset(expression.operands)
     parts: Iterable[Any] = expression.operands
@@ -317,7 +317,7 @@ def roots_of(expression: Expression) -> frozenset[str]:
 
 
 def evaluate(expression: Expression, roots: Mapping[str, Any]) -> Any:
-    """The value of the expression for these values of its roots."""
+    """Returns the value of the expression for these values of its roots."""
     operator, operands = expression.operator, expression.operands
     match operator:
         case "root":

@@ -51,12 +51,12 @@ class Role(Enum):
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        """The names of its arguments."""
+        """Returns the names of its arguments."""
         return _ARGUMENTS[self]
 
     @property
     def optional(self) -> int:
-        """The number of first arguments that may be left out."""
+        """Returns the number of first arguments that may be left out."""
         return 1 if self in (Role.VALUE_MAPPER, Role.JOINER) else 0
 
 
@@ -96,8 +96,8 @@ class Function:
 
 
 def function(role: Role, given: Any, operation: str) -> Function:
-    """The Function for an object that the program gave to that operation; TopologyError if it can be neither called
-    nor evaluated."""
+    """Returns the Function for an object that the program gave to that operation; TopologyError if it can be neither
+    called nor evaluated."""
     expression = _as_expression(role, given)
     if expression is not None:
         unknown = roots_of(expression) - set(role.arguments)
@@ -142,7 +142,7 @@ def _evaluator(role: Role, expression: Expression) -> Callable[..., Any]:
 
 
 def _adapted(role: Role, given: Callable[..., Any], operation: str) -> Callable[..., Any]:
-    """The callable with all arguments of its role, of which it may take fewer."""
+    """Returns the callable with all arguments of its role, of which it may take fewer."""
     most, fewest = len(role.arguments), len(role.arguments) - role.optional
     takes = _positional(given)
     if takes is None:  # a builtin without a signature, such as int: the required arguments
@@ -166,7 +166,7 @@ def _counted(arguments: int) -> str:
 
 
 def _positional(given: Callable[..., Any]) -> tuple[int, int] | None:
-    """The least and the largest number of positional arguments of a callable; None if they are not known."""
+    """Returns the least and the largest number of positional arguments of a callable; None if they are not known."""
     try:
         parameters = inspect.signature(given).parameters.values()
     except (ValueError, TypeError):

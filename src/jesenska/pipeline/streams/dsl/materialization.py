@@ -44,7 +44,7 @@ class Materialized:
         return self != _NOTHING
 
     def named(self, names: NameCounter, prefix: str) -> str:
-        """The store's name: the given one, or a generated one."""
+        """Returns the store's name: the given one, or a generated one."""
         return names.store(prefix) if self.store is None else self.store
 
     def key_value_store(self, name: str, key: Serde | None, value: Serde | None) -> Store:
@@ -60,8 +60,8 @@ class Materialized:
     def windowed_store(
         self, name: str, key: Serde | None, value: Serde | None, windows: TimeWindows | SlidingWindows | SessionWindows
     ) -> tuple[Store, Serde | None]:
-        """The store of an aggregation by windows or sessions; and the serde of its windowed keys, if the keys' serde
-        is known."""
+        """Returns the store of an aggregation by windows or sessions; and the serde of its windowed keys, if the keys'
+        serde is known."""
         key = self.key or key
         if isinstance(windows, SessionWindows):
             shortest_ms, size_ms, kind = windows.inactivity_gap_ms + windows.grace_ms, None, "session"
@@ -137,7 +137,7 @@ class Stores(metaclass=SaysOurNames):
         logging: bool = True,
         changelog_config: Mapping[str, str] | None = None,
     ) -> Store:
-        """The latest value of each key. `timestamped`: values are ValueAndTimestamp."""
+        """Returns a store with the latest value of each key. With `timestamped` its values are ValueAndTimestamp."""
         check_serde("key", key)
         check_serde("value", value)
         return Store(
@@ -163,7 +163,7 @@ class Stores(metaclass=SaysOurNames):
         logging: bool = True,
         changelog_config: Mapping[str, str] | None = None,
     ) -> Store:
-        """Values by key and by the start of a window, for as long as `retention` says."""
+        """Returns a store with values by key and by the start of a window. `retention` says how long they are kept."""
         check_serde("key", key)
         check_serde("value", value)
         retention_ms = milliseconds("the retention of a store", retention)
@@ -195,7 +195,7 @@ class Stores(metaclass=SaysOurNames):
         logging: bool = True,
         changelog_config: Mapping[str, str] | None = None,
     ) -> Store:
-        """Values by key and by session, for as long as `retention` says."""
+        """Returns a store with values by key and by session. `retention` says how long they are kept."""
         check_serde("key", key)
         check_serde("value", value)
         return Store(

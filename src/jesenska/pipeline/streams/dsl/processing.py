@@ -40,12 +40,12 @@ class ProcessorContext(Protocol):
 
     @property
     def task_id(self) -> str:
-        """Sub-topology and partition, such as `0_0`."""
+        """Returns the task's id: sub-topology and partition, such as `0_0`."""
         ...
 
     @property
     def record_metadata(self) -> RecordMetadata | None:
-        """The place where the current record was read; None in a punctuation."""
+        """Returns the place where the current record was read; None in a punctuation."""
         ...
 
     def forward(self, record: Record, child: str | None = None) -> None:
@@ -53,7 +53,7 @@ class ProcessorContext(Protocol):
         ...
 
     def get_state_store(self, name: str) -> Any:
-        """A store that this processor is connected to, or a global store."""
+        """Returns a store that this processor is connected to, or a global store."""
         ...
 
     def schedule(
@@ -63,7 +63,7 @@ class ProcessorContext(Protocol):
         ...
 
     def current_stream_time_ms(self) -> int:
-        """The largest timestamp of the task so far; -1 before the first record."""
+        """Returns the largest timestamp of the task so far; -1 before the first record."""
         ...
 
     def current_system_time_ms(self) -> int: ...

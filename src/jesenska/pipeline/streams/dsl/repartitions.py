@@ -28,7 +28,8 @@ def repartition_node(
     partitioner: Partitioner | None = None,
     asked_for: bool = False,
 ) -> Repartition:
-    """An internal topic named after the prefix. Its processors have generated names where the prefix is one."""
+    """Returns the node of an internal topic that is named after the prefix. If the prefix is a generated name, the
+    node's processors have generated names, too."""
     topic = prefix if prefix.endswith(_REPARTITION) else prefix + _REPARTITION
     sink = construction.names.processor("KSTREAM-SINK-")
     filter_ = construction.names.processor("KSTREAM-FILTER-")

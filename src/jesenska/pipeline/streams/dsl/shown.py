@@ -22,14 +22,14 @@ _CHARACTERS_MAX = 60
 
 
 def line_of(kind: str, construction: Construction, name: str, key: Serde | None, value: Serde | None) -> str:
-    """A stream or a table: its operations from the source on, and its serdes."""
+    """Returns a stream or a table: its operations from the source on, and its serdes."""
     steps = [_operation(node) for node in _way_to(construction, name)]
     way = " -> ".join(["…", *steps[-_LAST:]] if len(steps) > _LAST else steps)
     return f"<{kind} {name}{f': {way}' if way else ''}; key {_serde(key)}, value {_serde(value)}>"
 
 
 def table_of(kind: str, construction: Construction, name: str, key: Serde | None, value: Serde | None) -> str:
-    """The same in HTML, an operation in each row."""
+    """Returns the same text as HTML, with an operation in each row."""
     rows = []
     for node in _way_to(construction, name):
         others = [*node.inputs[1:]] if node.inputs else []
@@ -47,7 +47,7 @@ def topology_line(processors: ProcessorTopology) -> str:
 
 
 def topology_tables(processors: ProcessorTopology) -> str:
-    """A table for each sub-topology, a processor in each row."""
+    """Returns a table for each sub-topology, a processor in each row."""
     tables = []
     for number, names in enumerate(processors.sub_topologies()):
         reads, writes = _topics(processors, names)
@@ -74,7 +74,7 @@ def _topics(processors: ProcessorTopology, names: Iterable[str]) -> tuple[list[s
 
 
 def _way_to(construction: Construction, name: str) -> list[Node]:
-    """The nodes from the source to this one, by the first input of each."""
+    """Returns the nodes from the source to this one, by the first input of each."""
     found: list[Node] = []
     at: str | None = name
     while at is not None and (node := construction.known(at)) is not None:

@@ -30,7 +30,7 @@ class StreamJoinNames:
 
     @classmethod
     def of(cls, kind: str, names: NameCounter, name: str | None) -> Self:
-        """Names of an inner, left or outer join, generated in the order in which Kafka Streams counts."""
+        """Returns the names of an inner, left or outer join, generated in the order in which Kafka Streams counts."""
         left, right = kind != "inner", kind == "outer"
         this_windowed = names.named(name, "KSTREAM-WINDOWED-", "-this-windowed")
         other_windowed = names.named(name, "KSTREAM-WINDOWED-", "-other-windowed")
@@ -58,7 +58,7 @@ class StreamJoinStores:
     key: Serde | None
 
     def of(self, side: JoinedSide, value: Serde | None) -> Store:
-        """The store of one stream's records, for those of the other one."""
+        """Returns the store of one stream's records, for those of the other one."""
         return Store(
             name=(side.generated if self.given is None else self.given + side.suffix) + "-store",
             kind="window",
@@ -72,7 +72,8 @@ class StreamJoinStores:
         )
 
     def unmatched(self) -> Store | None:
-        """The store of records that are joined with nothing when their window is over; None for an inner join."""
+        """Returns the store of records that are joined with nothing when their window is over; None for an inner
+        join."""
         if self.kind == "inner":
             return None
         number = self.names.this.generated.rpartition("-")[2]

@@ -18,7 +18,7 @@ Topics = str | Iterable[str] | re.Pattern[str]
 
 
 def names_and_pattern(topics: Topics) -> tuple[tuple[str, ...], str | None]:
-    """The topics that a program names, or the pattern."""
+    """Returns the topics that a program names, or the pattern."""
     if isinstance(topics, re.Pattern):
         return (), topics.pattern
     if isinstance(topics, str):
@@ -61,7 +61,7 @@ def stream_source(
 
 
 def checked_reset(offset_reset: str | None) -> str | None:
-    """The start of an application without offsets; TopologyError if it is neither earliest nor latest."""
+    """Returns the start of an application without offsets; TopologyError if it is neither earliest nor latest."""
     if offset_reset not in (None, "earliest", "latest"):
         raise refused(f"offset_reset is {offset_reset!r}: write 'earliest' or 'latest'.")
     return offset_reset

@@ -64,7 +64,7 @@ class TimeWindows(metaclass=SaysOurNames):
 
     @property
     def shortest_retention_ms(self) -> int:
-        """The shortest time for which a store must keep windows."""
+        """Returns the shortest time for which a store must keep windows."""
         return self.size_ms + self.grace_ms
 
     def windows_for(self, timestamp: int) -> Iterator[TimeWindow]:
@@ -94,7 +94,7 @@ class SlidingWindows(metaclass=SaysOurNames):
 
     @property
     def shortest_retention_ms(self) -> int:
-        """The shortest time for which a store must keep windows."""
+        """Returns the shortest time for which a store must keep windows."""
         return 2 * self.time_difference_ms + self.grace_ms
 
     @classmethod
@@ -151,11 +151,11 @@ class JoinWindows(metaclass=SaysOurNames):
         return cls(time_difference, grace)
 
     def before(self, time_difference: Duration) -> JoinWindows:
-        """The same, but for how much older than this record the other one may be."""
+        """Returns the same windows, with another limit for how much older than this record the other one may be."""
         return self._with(_signed("the time before", time_difference), self.after_ms)
 
     def after(self, time_difference: Duration) -> JoinWindows:
-        """The same, but for how much younger than this record the other one may be."""
+        """Returns the same windows, with another limit for how much younger than this record the other one may be."""
         return self._with(self.before_ms, _signed("the time after", time_difference))
 
     def _with(self, before_ms: int, after_ms: int) -> JoinWindows:
@@ -232,8 +232,8 @@ class Suppressed(metaclass=SaysOurNames):
     def until_time_limit(
         cls, time_to_wait: Duration, buffer: BufferConfig | None = None, *, name: str | None = None
     ) -> Suppressed:
-        """The last update of each key, `time_to_wait` after its first held one (in stream time). Without a `buffer`
-        there is no limit."""
+        """Lets through the last update of each key, `time_to_wait` after the first update that was held back (in
+        stream time). Without a `buffer` there is no limit."""
         return cls(
             buffer or BufferConfig(emit_early_when_full=True), milliseconds("the time to wait", time_to_wait), name
         )

@@ -28,7 +28,7 @@ class Operator(Processor):
     remembers: tuple[str, ...] = ()
 
     def remembered(self) -> list[int | None]:
-        """The numbers for `remember` of the same operator in a later task."""
+        """Returns the numbers for `remember` of the same operator in a later task."""
         return [getattr(self, name) for name in self.remembers]
 
     def remember(self, values: Sequence[int | None]) -> None:

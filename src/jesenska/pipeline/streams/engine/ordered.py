@@ -29,7 +29,7 @@ class OrderedMap(Generic[V]):
         return removed
 
     def first(self) -> Any:
-        """The smallest key; None if the map is empty."""
+        """Returns the smallest key; None if the map is empty."""
         return self._map.peekitem(0)[0] if self._map else None
 
     def items(self, lowest: Any = None, above: Any = None) -> Iterator[tuple[Any, V]]:

@@ -14,7 +14,7 @@ from jesenska.pipeline.streams.records import Record
 
 
 def own_processor(name: str, supplier: Callable[[], Any], kind: str) -> Processor:
-    """The processor of a Process node, made from its supplier's object."""
+    """Returns the processor of a Process node, made from its supplier's object."""
     made = supplier()
     if kind == "process":
         if not hasattr(made, "process"):

@@ -117,14 +117,14 @@ class BranchRecords(Operator):
 
 
 def pair(made: Any) -> tuple[Any, Any]:
-    """The result of a function as a key and a value."""
+    """Returns the result of a function as a key and a value."""
     if not isinstance(made, tuple) or len(made) != 2:
         raise StreamsError(f"a function that makes pairs gave {made!r}: let it give a tuple of the key and the value.")
     return made
 
 
 def several(made: Any, what: str) -> Any:
-    """The result of a function as several values; a string counts as a mistake."""
+    """Returns the result of a function as several values; a string counts as a mistake."""
     if isinstance(made, str | bytes) or not hasattr(made, "__iter__"):
         raise StreamsError(f"a function that makes several {what} gave {made!r}: let it give a list.")
     return made

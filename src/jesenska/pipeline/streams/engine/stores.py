@@ -62,7 +62,8 @@ class StateStore:
         return self._key.deserialize(self._topic, data)
 
     def _to_keep(self, value: Any) -> _Kept | None:
-        """The bytes and the time of a value, which in a timestamped store comes with its time; None for None."""
+        """Returns the bytes and the time of a value, which in a timestamped store comes with its time; None for
+        None."""
         timestamp = self._now()
         if self.spec.timestamped and value is not None:
             if not isinstance(value, tuple) or len(value) != 2:
@@ -89,7 +90,7 @@ class KeyValueStore(StateStore):
         self._map: OrderedMap[_Kept] = OrderedMap()
 
     def get(self, key: Any) -> Any:
-        """The value of the key; None if it has none."""
+        """Returns the value of the key; None if it has none."""
         return self._value_of(self._map.get(self._key_bytes(key)))
 
     def put(self, key: Any, value: Any) -> None:
@@ -202,8 +203,8 @@ class WindowStore(StateStore):
             self._log(logged, *kept)
 
     def fetch(self, key: Any, time_from: int, time_to: int | None = None) -> Any:
-        """The value in the window that begins at `time_from`, or None. With `time_to`, pairs of start and value of the
-        windows that begin from the first time to the second."""
+        """Returns the value in the window that begins at `time_from`, or None. With `time_to`, pairs of start and
+        value of the windows that begin from the first time to the second."""
         data = self._key_bytes(key)
         if time_to is not None:
             return ((start, self._value_of(kept)) for start, _, kept in self._windows(time_from, time_to, data, data))
@@ -323,7 +324,7 @@ class SessionStore(StateStore):
             yield KeyValue(Windowed(self._key_of(found), window), self._value_of(kept))
 
     def fetch_session(self, key: Any, start_ms: int, end_ms: int) -> Any:
-        """The value of exactly that session, or None."""
+        """Returns the value of exactly that session, or None."""
         if end_ms <= self._expired_ms:
             return None
         return self._value_of(self._by_end.get((end_ms, self._key_bytes(key), start_ms)))

@@ -32,7 +32,7 @@ class _Held:
 
     @property
     def size_bytes(self) -> int:
-        """The size as Kafka Streams counts it: the values, each once, and the record's origin."""
+        """Returns the size as Kafka Streams counts it: the values, each once, and the record's origin."""
         values = len(self.prior or b"") + len(self.new or b"")
         if self.old is not None and self.old != self.prior:
             values += len(self.old)
@@ -67,7 +67,7 @@ class SuppressBuffer:
         self._held.put(where, held)
 
     def peek(self) -> tuple[Record, RecordMetadata | None]:
-        """The first update, which stays."""
+        """Returns the first update, and leaves it in the buffer."""
         time, key = self._held.first()
         held = self._held.get((time, key))
         assert held is not None

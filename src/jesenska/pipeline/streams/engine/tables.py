@@ -70,7 +70,7 @@ class ComputedGetter(ValueGetter):
 
 
 def filtered(predicate: Call, negated: bool) -> Callable[[Any, ValueAndTimestamp | None], ValueAndTimestamp | None]:
-    """The function by which a filter that is not kept computes its values."""
+    """Returns the function by which a filter that is not kept computes its values."""
 
     def compute(key: Any, found: ValueAndTimestamp | None) -> ValueAndTimestamp | None:
         return found if found is not None and bool(predicate(key, found.value)) is not negated else None
@@ -79,7 +79,7 @@ def filtered(predicate: Call, negated: bool) -> Callable[[Any, ValueAndTimestamp
 
 
 def mapped(mapper: Call) -> Callable[[Any, ValueAndTimestamp | None], ValueAndTimestamp | None]:
-    """The function by which a map_values that is not kept computes its values."""
+    """Returns the function by which a map_values that is not kept computes its values."""
 
     def compute(key: Any, found: ValueAndTimestamp | None) -> ValueAndTimestamp | None:
         value = None if found is None else mapper(key, found.value)
@@ -133,7 +133,7 @@ class _KeyByKey(Operator):
         self.forward_change(record, new, old if self.sends_old else None)
 
     def old_value(self, record: Record, compute: Callable[[Any, Any], Any]) -> Any:
-        """The old value: from the store, or computed from the parent's."""
+        """Returns the old value: from the store, or computed from the parent's."""
         if not self.sends_old:
             return None
         return (
@@ -246,7 +246,7 @@ class RegroupTable(Operator):
 
 
 def _whole(made: Any) -> tuple[Any, Any] | None:
-    """The pair, unless its key or its value is null."""
+    """Returns the pair, unless its key or its value is null."""
     if made is None:
         return None
     key, value = pair(made)

@@ -97,7 +97,7 @@ class Task:
     # Records in
 
     def source_of(self, topic: str) -> SourceNode | None:
-        """The source of this task that reads the topic."""
+        """Returns the source of this task that reads the topic."""
         if topic not in self._sources:
             self._sources[topic] = self._find_source(topic)
         return self._sources[topic]
@@ -114,7 +114,7 @@ class Task:
         return found
 
     def decorated(self, topic: str) -> str:
-        """The topic's full name: internal ones have the application's id in front."""
+        """Returns the topic's full name: internal ones have the application's id in front."""
         return f"{self.config.application_id}-{topic}" if topic in self._topology.internal_topics else topic
 
     def enqueue(self, raw: RawRecord) -> None:

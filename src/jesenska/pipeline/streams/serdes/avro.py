@@ -86,7 +86,7 @@ class AvroSerde(Serde):
         return value
 
     def _writers_schema(self, schema_id: int) -> Any:
-        """The schema that has the id; this serde's own if nothing else is known and the id is its own."""
+        """Returns the schema that has the id; this serde's own if nothing else is known and the id is its own."""
         if schema_id == self._id or schema_id in self._own_ids.values():
             return self.schema
         if schema_id not in self._known:

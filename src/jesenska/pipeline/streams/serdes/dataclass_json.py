@@ -81,17 +81,17 @@ class _Form:
         self.wanted = wanted
 
     def read(self, where: str, value: Any) -> Any:
-        """The JSON value as a value of the type."""
+        """Returns the JSON value as a value of the type."""
         return value
 
     def write(self, where: str, value: Any) -> Any:
-        """A value of the type, as JSON has it."""
+        """Returns a value of the type, as JSON has it."""
         return value
 
     @staticmethod
     def of(kind: Any, where: str, known: dict[type, _Form]) -> _Form:
-        """The form of a type; TopologyError that names the field, `where`, if the type has no form. `known` are
-        dataclasses in progress, as a dataclass may contain itself."""
+        """Returns the form of a type; TopologyError that names the field, `where`, if the type has no form. `known`
+        are dataclasses in progress, as a dataclass may contain itself."""
         origin, arguments = get_origin(kind), get_args(kind)
         if kind is Any or kind is object:
             return _Form("anything")

@@ -77,7 +77,7 @@ class ProtobufSerde(Serde):
 
 
 def _indexes_of(descriptor: Any) -> tuple[int, ...]:
-    """The message's indexes in its file: positions from the outermost message inwards."""
+    """Returns the message's indexes in its file: positions from the outermost message inwards."""
     indexes: list[int] = []
     while descriptor is not None:
         outer = descriptor.containing_type

@@ -19,12 +19,12 @@ MESSAGE_INDEXES_MAX = 64
 
 
 def framed(schema_id: int, value: bytes) -> bytes:
-    """The value after its frame."""
+    """Returns the value after its frame."""
     return bytes([MAGIC]) + schema_id.to_bytes(4, "big") + value
 
 
 def unframed(data: bytes) -> tuple[int, bytes]:
-    """The id of the schema, and the bytes after the frame."""
+    """Returns the id of the schema, and the bytes after the frame."""
     if len(data) < _HEAD_BYTES or data[0] != MAGIC:
         raise SerializationError(
             "it does not begin with the frame of a schema registry (a byte 0 and an id of 4 bytes); name the serde "
@@ -40,7 +40,7 @@ def write_message_indexes(indexes: tuple[int, ...]) -> bytes:
 
 
 def read_message_indexes(data: bytes) -> tuple[tuple[int, ...], bytes]:
-    """The indexes, and the bytes after them."""
+    """Returns the indexes, and the bytes after them."""
     count, at = read_varint(data, 0, "its message indexes do")
     if count == 0:
         return (0,), data[at:]

@@ -14,7 +14,7 @@ class Serde:
     name = "serde"
 
     def serialize(self, topic: str, value: Any) -> bytes | None:
-        """The bytes of the value; None for None."""
+        """Returns the bytes of the value; None for None."""
         if value is None:
             return None
         try:
@@ -23,7 +23,7 @@ class Serde:
             raise SerializationError(f"{_shown(value)} cannot be written to {topic} as {self.name}: {error}") from error
 
     def deserialize(self, topic: str, data: bytes | None) -> Any:
-        """The value of the bytes; None for None."""
+        """Returns the value of the bytes; None for None."""
         if data is None:
             return None
         try:
@@ -32,16 +32,16 @@ class Serde:
             raise SerializationError(f"{_shown(data)} in {topic} cannot be read as {self.name}: {error}") from error
 
     def to_bytes(self, value: Any) -> bytes:
-        """The bytes of a value that is not None; SerializationError with the reason and the remedy."""
+        """Returns the bytes of a value that is not None; SerializationError with the reason and the remedy."""
         raise NotImplementedError
 
     def from_bytes(self, data: bytes) -> Any:
-        """The value of these bytes; SerializationError with the reason and the remedy."""
+        """Returns the value of these bytes; SerializationError with the reason and the remedy."""
         raise NotImplementedError
 
     @staticmethod
     def of(serialize: Callable[[Any], bytes], deserialize: Callable[[bytes], Any], name: str = "own") -> Serde:
-        """A serde from two functions. Their exceptions become SerializationErrors."""
+        """Returns a serde from two functions. Their exceptions become SerializationErrors."""
         return _OwnSerde(serialize, deserialize, name)
 
     def __repr__(self) -> str:

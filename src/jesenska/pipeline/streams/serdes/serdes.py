@@ -199,7 +199,8 @@ _JAVAS = "org.apache.kafka.common.serialization.Serdes$"
 
 
 def serde_named(setting: str, given: Any) -> Serde:
-    """The serde that a setting names: a Serde, a short name (string, long, json), or the class of Kafka's own."""
+    """Returns the serde that a setting names: a Serde, a short name (string, long, json), or the class of Kafka's
+    own."""
     if isinstance(given, Serde):
         return given
     text = str(given)

@@ -8,7 +8,7 @@ _BYTES_MAX = 5
 
 
 def varint(number: int) -> bytes:
-    """The number as a varint."""
+    """Returns the number as a varint."""
     rest = number << 1 if number >= 0 else (-number << 1) - 1
     written = bytearray()
     while rest > 0x7F:
@@ -19,8 +19,8 @@ def varint(number: int) -> bytes:
 
 
 def read_varint(data: bytes, at: int, what: str) -> tuple[int, int]:
-    """The number at that place, and the place after it; SerializationError, naming `what`, if the varint does not
-    end."""
+    """Reads a varint. Returns the number, and the position after it; SerializationError, naming `what`, if the varint
+    does not end."""
     number = 0
     for place in range(_BYTES_MAX):
         if at >= len(data):

@@ -80,10 +80,10 @@ class SessionWindowedSerde(_WindowedSerde):
 
 
 def window_store_key(key: bytes, start: int, sequence: int = 0) -> bytes:
-    """The key of a window store's changelog."""
+    """Returns the key of a window store's changelog."""
     return key + struct.pack(">qi", start, sequence)
 
 
 def session_store_key(key: bytes, window: SessionWindow) -> bytes:
-    """The key of a session store's changelog."""
+    """Returns the key of a session store's changelog."""
     return key + struct.pack(">qq", window.end, window.start)

@@ -62,8 +62,8 @@ class Aggregator:
     def keep(
         self, batch: MicroBatch, table: StateTable, records: Records, groups: Groups, before: Rows
     ) -> tuple[Column, Indices, Indices]:
-        """The aggregate after each record, its time, and the places of each key's last record, whose aggregate the
-        store gets. `before` has the rows of the keys in the store."""
+        """Returns the aggregate after each record, its time, and the places of each key's last record, whose aggregate
+        the store gets. `before` has the rows of the keys in the store."""
         old = pa.array(before.value, pa.binary())
         values = self.results(records, groups, self._serdes.values(old), is_null(old))
         times = groups.running_max(records.times, np.array(before.at, np.int64))
@@ -75,8 +75,8 @@ class Aggregator:
     def results(
         self, records: Records, groups: Groups, before: Column, is_new: np.ndarray[Any, np.dtype[np.bool_]]
     ) -> Column:
-        """The aggregate after each record. `before` has the aggregate of each key in the store; `is_new` is True for
-        keys without one."""
+        """Returns the aggregate after each record. `before` has the aggregate of each key in the store; `is_new` is
+        True for keys without one."""
         if self._added is not None and self._kind == pa.int64():
             made = self._sums(self._added, records, groups, before, is_new)
             if made is not None:
@@ -185,7 +185,7 @@ _COUNT = Expression("+", Expression("root", "aggregate"), of(1))
 
 
 def _added(step: Expression) -> Expression | None:
-    """The operand that is added to the aggregate, if the expression does nothing else; else None."""
+    """Returns the operand that is added to the aggregate, if the expression does nothing else; else None."""
     if step.operator != "+":
         return None
     for one, other in (step.operands, step.operands[::-1]):

@@ -26,7 +26,7 @@ _STRING, _BYTES, _INT, _LONG, _DOUBLE = Serdes.string(), Serdes.bytes(), Serdes.
 
 
 def kind_of(serde: Serde) -> pa.DataType | None:
-    """The Arrow type of the serde's values; None if they are not read as a column."""
+    """Returns the Arrow type of the serde's values; None if they are not read as a column."""
     return {
         "string": pa.string(),
         "bytes": pa.binary(),
@@ -37,7 +37,8 @@ def kind_of(serde: Serde) -> pa.DataType | None:
 
 
 def _native(serde: Serde) -> str | None:
-    """The name of one of these serdes; None for another one. A pickled serde is another object of the same type."""
+    """Returns the name of one of these serdes; None for another one. A pickled serde is another object of the same
+    type."""
     for known in (_STRING, _BYTES, _INT, _LONG, _DOUBLE):
         if type(serde) is type(known) and serde.name == known.name:
             return known.name
@@ -45,7 +46,7 @@ def _native(serde: Serde) -> str | None:
 
 
 def read(serde: Serde, topic: str, data: pa.Array) -> Column:
-    """The values of the bytes, a binary array."""
+    """Returns the values of the bytes, a binary array."""
     match _native(serde):
         case "string":
             return data.cast(pa.string())
@@ -61,7 +62,7 @@ def read(serde: Serde, topic: str, data: pa.Array) -> Column:
 
 
 def write(serde: Serde, topic: str, column: Column) -> pa.Array:
-    """The bytes of the values, as a binary array."""
+    """Returns the bytes of the values, as a binary array."""
     if isinstance(column, WindowedKeys):
         return _windowed(serde, topic, column)
     made = None if isinstance(column, Objects) else _written(_native(serde), column)
@@ -71,7 +72,7 @@ def write(serde: Serde, topic: str, column: Column) -> pa.Array:
 
 
 def _written(name: str | None, column: pa.Array) -> pa.Array | None:
-    """The column's bytes; None if the serde does not take its type."""
+    """Returns the column's bytes; None if the serde does not take its type."""
     kind = column.type
     if kind == pa.null():
         return pa.nulls(len(column), pa.binary())
@@ -123,7 +124,7 @@ def _numbers(data: pa.Array, layout: str, kind: pa.DataType) -> pa.Array:
 
 
 def _big_endian(column: pa.Array, layout: str) -> pa.Array:
-    """Numbers as bytes of fixed length."""
+    """Returns numbers as bytes of fixed length."""
     size = np.dtype(layout).itemsize
     numbers = (column.fill_null(0) if column.null_count else column).to_numpy()
     data = pa.py_buffer(np.ascontiguousarray(numbers.astype(layout)))

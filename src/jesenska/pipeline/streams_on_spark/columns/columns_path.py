@@ -85,7 +85,7 @@ class ColumnsPath:
         self._is_ordered = bool(joins) or any(len(parents) > 1 for parents in self._parents.values())
 
     def __str__(self) -> str:
-        """The name of the path, for people."""
+        """Returns the name of the path, for people."""
         called = [
             node.name
             for node in self._work.plan
@@ -158,7 +158,7 @@ class ColumnsPath:
                 leaving[name, child] = part.for_child(number) if self._is_ordered and len(children) > 1 else part
 
     def _read(self, rows: pa.Table) -> tuple[dict[tuple[str, str], Records], dict[str, int]]:
-        """The output of the sources, and the largest timestamp of each topic."""
+        """Returns the output of the sources, and the largest timestamp of each topic."""
         sources = {full_name(self._work, topic): source for source in self._shape.sources for topic in source.topics}
         names = rows.column("topic").combine_chunks()
         found = [names[0].as_py()] if len(sources) == 1 else sorted(pc.unique(names).to_pylist())

@@ -60,7 +60,7 @@ Operand: TypeAlias = "pa.Array | Objects | Constant"
 
 
 def evaluate(expression: Expression, roots: Mapping[str, Column], count: int) -> Column:
-    """The values of the expression for `count` records."""
+    """Returns the values of the expression for `count` records."""
     if expression.operator == "root":
         return roots[expression.operands[0]]
     if not count:
@@ -69,7 +69,7 @@ def evaluate(expression: Expression, roots: Mapping[str, Column], count: int) ->
 
 
 def holds(expression: Expression, roots: Mapping[str, Column], count: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """The expression as a predicate: True for each record for which it is True."""
+    """Returns the expression as a predicate: True for each record for which it is True."""
     found = evaluate(expression, roots, count)
     if isinstance(found, Objects):
         return np.fromiter((value is True for value in found.values), np.bool_, count)
@@ -205,7 +205,7 @@ class _Evaluation:
 
 
 def _kind(operand: Operand) -> pa.DataType | None:
-    """The Arrow type of an operand; None where it has none."""
+    """Returns the Arrow type of an operand; None where it has none."""
     if isinstance(operand, Objects):
         return None
     if isinstance(operand, Constant):
@@ -227,7 +227,7 @@ def _typed(operand: Operand, kind: pa.DataType) -> Any:
 
 
 def _one_kind(operands: Sequence[Operand]) -> pa.DataType | None:
-    """The common type of all operands, except those that are None everywhere."""
+    """Returns the common type of all operands, except those that are None everywhere."""
     kinds = [_kind(operand) for operand in operands]
     named = {kind for kind in kinds if kind != _NULL}
     if len(named) != 1 or all(isinstance(operand, Constant) for operand in operands):
@@ -236,12 +236,12 @@ def _one_kind(operands: Sequence[Operand]) -> pa.DataType | None:
 
 
 def _plain(operand: Operand) -> Any:
-    """The operand as Arrow's functions take it."""
+    """Returns the operand as Arrow's functions take it."""
     return pa.scalar(operand.value) if isinstance(operand, Constant) else operand
 
 
 def _double(operand: Operand) -> Any:
-    """The operand as doubles; None if an int would lose precision."""
+    """Returns the operand as doubles; None if an int would lose precision."""
     if _kind(operand) == _DOUBLE:
         return _plain(operand)
     if isinstance(operand, Constant):
@@ -325,7 +325,7 @@ def _rounded_down(compute: Any) -> Native:
 
 
 def _compared(compare: Native) -> Native:
-    """The order of two numbers, two strings or two bytes."""
+    """Returns the order of two numbers, two strings or two bytes."""
 
     def compute(one: Operand, two: Operand) -> Any:
         kinds = _kind(one), _kind(two)

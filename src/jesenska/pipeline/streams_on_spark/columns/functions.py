@@ -34,26 +34,26 @@ class ColumnFunction:
         self._arguments = function.role.arguments
 
     def __call__(self, roots: Mapping[str, Column], count: int) -> Column:
-        """The result for each record."""
+        """Returns the result for each record."""
         if self.expression is not None:
             return expressions.evaluate(self.expression, roots, count)
         return from_values(self.each(roots, count))
 
     def holds(self, roots: Mapping[str, Column], count: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """The result for each record, as a predicate."""
+        """Returns the result for each record, as a predicate."""
         if self.expression is not None:
             return expressions.holds(self.expression, roots, count)
         return np.fromiter(map(bool, self.each(roots, count)), np.bool_, count)
 
     def each(self, roots: Mapping[str, Column], count: int) -> list[Any]:
-        """The results of a Python function for each record, one by one."""
+        """Returns the results of a Python function for each record, one by one."""
         made = list(map(self._call, *(unchangeable(roots[name]) for name in self._arguments)))
         check_distinct(made)
         return made
 
 
 def unchangeable(column: Column) -> Sequence[Any]:
-    """The values, for a Python function."""
+    """Returns the values, for a Python function."""
     values = to_values(column)
     if isinstance(column, Objects) and not _UNCHANGEABLE.issuperset(map(type, values)):
         raise OtherWayError("a Python function gets objects that can change")

@@ -24,13 +24,13 @@ class Groups:
         self.places = stably_sorted(codes, count)
 
     def ranks(self) -> Indices:
-        """The number of earlier records with the same key, for each record."""
+        """Returns the number of earlier records with the same key, for each record."""
         ranks = np.empty(len(self.codes), np.int64)
         ranks[self.places] = np.arange(len(self.codes)) - np.repeat(self.starts, self.sizes)
         return ranks
 
     def last(self) -> Indices:
-        """The place of each key's last record. Each key has one."""
+        """Returns the place of each key's last record. Each key has one."""
         found: Indices = self.places[self.starts + self.sizes - 1]
         return found
 
@@ -50,7 +50,8 @@ class Groups:
 
 
 def dense(numbers: Indices, count: int) -> tuple[Indices, Indices]:
-    """Numbers below `count` as the places of their distinct values among these, and the distinct values in order."""
+    """Returns numbers below `count` as the places of their distinct values among these, and the distinct values in
+    order."""
     if count > 4 * len(numbers) + 1_000_000:
         values, codes = np.unique(numbers, return_inverse=True)
         return codes, values
@@ -60,8 +61,8 @@ def dense(numbers: Indices, count: int) -> tuple[Indices, Indices]:
 
 
 def stably_sorted(codes: Indices, count: int) -> Indices:
-    """The places that sort numbers from 0 to below `count`; equal ones keep their order. numpy sorts numbers of 16
-    bits by counting, so larger ones are sorted by their lower half and then by their upper half."""
+    """Returns the places that sort numbers from 0 to below `count`; equal ones keep their order. numpy sorts numbers
+    of 16 bits by counting, so larger ones are sorted by their lower half and then by their upper half."""
     if count <= 1 << 16:
         return np.argsort(codes.astype(np.uint16), kind="stable")
     places = np.argsort((codes & 0xFFFF).astype(np.uint16), kind="stable")

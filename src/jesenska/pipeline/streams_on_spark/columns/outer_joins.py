@@ -88,7 +88,7 @@ class _Waiting:
         return next(where for where in reversed(self._order) if where in self.values)
 
     def changes(self) -> tuple[StateTable, Rows, Rows]:
-        """The rows to put, and the same rows before."""
+        """Returns the rows to put, and the same rows before."""
         after = {where: packed_parts(values) for where, values in self.values.items()}
         changed = (where for where in self._before.keys() | after.keys() if self._before.get(where) != after.get(where))
         keys = sorted((a, n, is_left) for n, is_left, a in changed)
@@ -120,7 +120,7 @@ class _OuterJoin:
         self._joiner = ColumnFunction(node.joiner)
 
     def both(self, batch: MicroBatch) -> dict[bool, Records | None]:
-        """The output of each side."""
+        """Returns the output of each side."""
         coming = self._coming(batch)
         waiting = _Waiting(table_of(batch.file, self._spec))
         self._in_turn(batch, coming, waiting)
@@ -208,8 +208,8 @@ class _OuterJoin:
         return earliest
 
     def _leaving(self, is_left: bool, one: _Coming) -> Records | None:
-        """The records that have waited, and the new records with their partners or alone, in the order of the new
-        records."""
+        """Returns the records that have waited, and the new records with their partners or alone, in the order of the
+        new records."""
         parts, places = [], []
         if one.late:
             parts.append(self._late(one))
@@ -236,7 +236,7 @@ class _OuterJoin:
         return records.with_values(self._joiner({"key": records.keys, "left": left, "right": right}, len(records)))
 
     def _late(self, one: _Coming) -> Records:
-        """The records that have waited, joined with None, with the headers of the record that let them go."""
+        """Returns the records that have waited, joined with None, with the headers of the record that let them go."""
         by = one.records.taken(np.array([place for place, _, _ in one.late], np.int64))
         keys = column_serdes.read(self._key, "", pa.array([where[2] for _, where, _ in one.late], pa.binary()))
         times = np.array([where[0] for _, where, _ in one.late], np.int64)

@@ -36,14 +36,14 @@ class Records:
         return len(self.rows)
 
     def taken(self, places: Indices) -> Records:
-        """The records at these places."""
+        """Returns the records at these places."""
         order = tuple(numbers[places] for numbers in self.order)
         return Records(
             self.rows[places], taken(self.keys, places), taken(self.values, places), self.times[places], order
         )
 
     def where(self, mask: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Records:
-        """The records for which it is True."""
+        """Returns the records for which it is True."""
         return self if mask.all() else self.taken(np.flatnonzero(mask))
 
     def with_values(self, values: Column) -> Records:
@@ -53,17 +53,17 @@ class Records:
         return replace(self, keys=keys)
 
     def ordered(self, turns: Indices) -> Records:
-        """The records with their turns."""
+        """Returns the records with their turns."""
         return replace(self, order=(turns,))
 
     def for_child(self, child: int) -> Records:
-        """The records on their way to one of several steps."""
+        """Returns the records on their way to one of several steps."""
         count = len(self)
         return replace(self, order=(*self.order, np.arange(count), np.full(count, child)))
 
 
 def merged(parts: Sequence[Records]) -> Records:
-    """The records of several steps in the order in which they come."""
+    """Returns the records of several steps in the order in which they come."""
     if len(parts) == 1:
         return parts[0]
     order, places = in_order([part.order for part in parts])
@@ -78,7 +78,7 @@ def merged(parts: Sequence[Records]) -> Records:
 
 
 def in_order(orders: Sequence[Order]) -> tuple[Order, Indices]:
-    """The orders of several parts one after the other, and the places that put them in order."""
+    """Returns the orders of several parts one after the other, and the places that put them in order."""
     depth = max(map(len, orders))
 
     def numbers(level: int) -> Indices:
@@ -92,7 +92,7 @@ def in_order(orders: Sequence[Order]) -> tuple[Order, Indices]:
 
 
 def repeated(records: Records, places: pa.Array, values: Column) -> Records:
-    """The records at these places with new values: the result of flat_map_values."""
+    """Returns the records at these places with new values: the result of flat_map_values."""
     at = places.to_numpy()
     order = tuple(numbers[at] for numbers in records.order)
     return Records(records.rows[at], taken(records.keys, at), values, records.times[at], order)

@@ -70,8 +70,8 @@ class MicroBatch:
         self.changes: dict[str, Changes] = {}  # of tables with a store, by the store's name
 
     def updates(self, records: Records, last: Indices) -> Records:
-        """The output of a table with a store: each change, or with a record cache (record_cache.py) the last one of
-        each key, whose places are `last`, after all other records."""
+        """Returns the output of a table with a store: each change, or with a record cache (record_cache.py) the last
+        one of each key, whose places are `last`, after all other records."""
         if not self._caches:
             return records
         found = records.taken(np.sort(last))
@@ -120,7 +120,7 @@ class StoreSerdes:
         return column_serdes.read(self.value, self.topic, data)
 
     def as_read_again(self, values: Column) -> Column:
-        """The values as the store gives them back."""
+        """Returns the values as the store gives them back."""
         kind = column_serdes.kind_of(self.value)
         if kind is not None and isinstance(values, pa.Array) and values.type == kind:
             return values
@@ -132,7 +132,7 @@ _ORDERS = {"window": "n, a, m", "outer-join": "n, m, a"}
 
 
 def table_of(file: StateFile, spec: Store) -> StateTable:
-    """The store's rows."""
+    """Returns the store's rows."""
     return file.table(spec.name, _ORDERS.get(spec.kind, ""))
 
 

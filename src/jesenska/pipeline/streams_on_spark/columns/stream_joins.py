@@ -97,8 +97,8 @@ def keep_for_join(work: Work, node: StreamStreamJoin, is_this: bool) -> Step:
 
 
 def _put(batch: MicroBatch, side: Side, records: Records) -> Put:
-    """The rows that a side puts into its store. The store refuses records past its retention, and keeps no values of
-    None; both still take sequence numbers."""
+    """Returns the rows that a side puts into its store. The store refuses records past its retention, and keeps no
+    values of None; both still take sequence numbers."""
     observed, sequence = batch.facts["stores"][side.spec.name]
     has_key = ~is_null(records.keys)
     if sequence + len(records) > _SEQUENCE_MAX:
@@ -156,7 +156,7 @@ def partners_of(
     turns: Indices,
     other_turns: Indices,
 ) -> Partners:
-    """The partners of one side's records, in the order in which they are found. No record has a null."""
+    """Returns the partners of one side's records, in the order in which they are found. No record has a null."""
     windows = node.windows
     back_ms, ahead_ms = (windows.before_ms, windows.after_ms) if mine.is_this else (windows.after_ms, windows.before_ms)
     observed = _observed(batch, other, turns, other_turns)
@@ -169,7 +169,7 @@ def partners_of(
 
 
 def joined(joiner: ColumnFunction, is_this: bool, records: Records, partners: Partners) -> Records:
-    """The records with their partners."""
+    """Returns the records with their partners."""
     found = records.taken(partners.places)
     roots = {
         "key": found.keys,
@@ -182,7 +182,7 @@ def joined(joiner: ColumnFunction, is_this: bool, records: Records, partners: Pa
 
 
 def turns_of(records: Records, others: Records | None) -> tuple[Indices, Indices]:
-    """The turns of the records of both sides, in numbers that can be compared."""
+    """Returns the turns of the records of both sides, in numbers that can be compared."""
     if others is None or not len(others):
         return np.arange(len(records)), np.arange(0)
     if len(records.order) == len(others.order) == 1:
@@ -194,7 +194,7 @@ def turns_of(records: Records, others: Records | None) -> tuple[Indices, Indices
 
 
 def _observed(batch: MicroBatch, other: Side, turns: Indices, other_turns: Indices) -> Indices:
-    """The largest time in the other side's store when each record comes."""
+    """Returns the largest time in the other side's store when each record comes."""
     before = batch.facts["stores"][other.spec.name][0]
     put = batch.puts.get(other.spec.name)
     if put is None:
@@ -203,7 +203,7 @@ def _observed(batch: MicroBatch, other: Side, turns: Indices, other_turns: Indic
 
 
 def _kept(batch: MicroBatch, other: Side, other_turns: Indices, lowest: int, highest: int) -> tuple[pa.Table, Indices]:
-    """The other side's records within these times, with their turns."""
+    """Returns the other side's records within these times, with their turns."""
     schema = pa.schema(list(zip(_NAMES, _KINDS, strict=True)))
     parts = batch.file.segments(other.spec.name).tables(lowest, highest)
     rows = table_of(batch.file, other.spec).ordered(lowest, highest)
@@ -230,7 +230,7 @@ def _column(table: pa.Table, name: str) -> pa.Array:
 def _pairs(
     keys: pa.Array, turns: Indices, lowest: Indices, highest: Indices, kept: pa.Table, kept_turns: Indices
 ) -> tuple[Indices, Indices]:
-    """The places of records, and of their partners in `kept`, in the order in which they are found."""
+    """Returns the places of records, and of their partners in `kept`, in the order in which they are found."""
     encoded = keys.dictionary_encode()
     codes = encoded.indices.to_numpy().astype(np.int64)
     found = pc.index_in(kept.column("a"), value_set=encoded.dictionary)

@@ -34,7 +34,7 @@ from jesenska.pipeline.streams_on_spark.tasks.path_refusals import OtherWayError
 
 
 def own_store(node: Table) -> str | None:
-    """The store that has the table's values."""
+    """Returns the store that has the table's values."""
     return node.store.name if node.materialized and node.store is not None else None
 
 
@@ -110,14 +110,14 @@ def _check_is_computed(node: TableFilter | TableMapValues) -> None:
 
 
 def _without(values: Column, out: np.ndarray[Any, np.dtype[np.bool_]]) -> Column:
-    """The values with None in these places."""
+    """Returns the values with None in these places."""
     if not out.any():
         return values
     return taken(together([pa.nulls(1), values]), np.where(out, 0, np.arange(1, len(out) + 1)))
 
 
 def looked_up_store(plan: Plan, node: StreamTableJoin) -> str:
-    """The store that the join looks up."""
+    """Returns the store that the join looks up."""
     table = plan[node.table]
     assert isinstance(table, Table)
     name = own_store(table)
@@ -153,7 +153,7 @@ def join_table(work: Work, node: StreamTableJoin) -> Step:
 def _looked_up(
     batch: MicroBatch, serdes: StoreSerdes, records: Records, no_key: np.ndarray[Any, np.dtype[np.bool_]]
 ) -> Column:
-    """The table's value for each record."""
+    """Returns the table's value for each record."""
     asked = np.flatnonzero(~no_key)
     if not len(asked):
         return pa.nulls(len(records))
@@ -181,7 +181,7 @@ def _looked_up(
 
 
 def _stored(batch: MicroBatch, serdes: StoreSerdes, keys: pa.Array) -> pa.Array:
-    """The store's values of these keys; null where it has none."""
+    """Returns the store's values of these keys; null where it has none."""
     table = whole_table(batch.file, serdes.name, len(keys))
     if table is None:
         return pa.array(rows_of(batch.file.table(serdes.name), keys.to_pylist()).value, pa.binary())

@@ -57,7 +57,7 @@ class WindowedKeys:
 
 
 def from_values(values: Sequence[Any]) -> pa.Array | Objects:
-    """The values as a column."""
+    """Returns the values as a column."""
     kinds = set(map(type, values))
     kinds.discard(type(None))
     if not kinds:
@@ -71,7 +71,7 @@ def from_values(values: Sequence[Any]) -> pa.Array | Objects:
 
 
 def to_values(column: Column) -> Sequence[Any]:
-    """The values, one by one."""
+    """Returns the values, one by one."""
     if isinstance(column, Objects):
         return column.values
     if isinstance(column, WindowedKeys):
@@ -81,7 +81,7 @@ def to_values(column: Column) -> Sequence[Any]:
 
 
 def taken(column: Column, indices: Indices) -> Column:
-    """The values at these places."""
+    """Returns the values at these places."""
     if isinstance(column, Objects):
         values = column.values
         return Objects([values[index] for index in indices.tolist()])
@@ -91,7 +91,7 @@ def taken(column: Column, indices: Indices) -> Column:
 
 
 def together(columns: Sequence[Column]) -> Column:
-    """The values of all columns, one column after the other."""
+    """Returns the values of all columns, one column after the other."""
     if len(columns) == 1:
         return columns[0]
     windowed = [column for column in columns if isinstance(column, WindowedKeys)]

@@ -76,7 +76,7 @@ def aggregate_windows(work: Work, node: WindowedAggregate) -> Step:
 
 
 def _windows(windows: TimeWindows, times: Indices) -> tuple[Indices, Indices]:
-    """The windows that records of these times fall into: the record's place, and the window's start."""
+    """Returns the windows that records of these times fall into: the record's place, and the window's start."""
     size_ms, advance_ms = windows.size_ms, windows.advance_ms
     first = np.maximum(0, times - size_ms + advance_ms) // advance_ms * advance_ms
     counts = np.maximum(0, (times - first) // advance_ms + 1)
@@ -88,7 +88,7 @@ def _windows(windows: TimeWindows, times: Indices) -> tuple[Indices, Indices]:
 
 
 def _grouped(table: Any, key_bytes: pa.Array, starts: Indices) -> tuple[Groups, Rows]:
-    """The records by key and window, and the store's row of each of these."""
+    """Returns the records by key and window, and the store's row of each of these."""
     key_codes, distinct = numbered(key_bytes)
     keys = distinct.to_pylist()
     moments, start_codes = np.unique(starts, return_inverse=True)

@@ -89,7 +89,7 @@ class DirectPath:
         return operator
 
     def __str__(self) -> str:
-        """The name of the path, for people."""
+        """Returns the name of the path, for people."""
         return "the direct path, a Python function for each step"
 
     def run(self, rows: pa.Table, partition: int, version: int, directory: Path) -> list[pa.RecordBatch]:
@@ -168,7 +168,7 @@ class _Run:
         return _Queue(self._steps_after(source.name), times, records)
 
     def _held_back(self, name: str) -> dict[Any, tuple[Step, tuple[Any, ...]]] | None:
-        """The held updates of a table (record_cache.py); None if its updates go on at once."""
+        """Returns the held updates of a table (record_cache.py); None if its updates go on at once."""
         return self._held.setdefault(self._cached[name], {}) if name in self._cached else None
 
     def flush_caches(self) -> None:
@@ -199,7 +199,7 @@ class _Run:
     # Steps
 
     def _steps_after(self, name: str) -> Step:
-        """All steps after a node, as one."""
+        """Returns all steps after a node, as one."""
         steps = [self.step(child) for child in self._shape.children[name]]
         if len(steps) == 1:
             return steps[0]
@@ -211,7 +211,7 @@ class _Run:
         return each
 
     def step(self, name: str) -> Step:
-        """The step of the node, with all steps after it. A node with several parents is one step."""
+        """Returns the step of the node, with all steps after it. A node with several parents is one step."""
         if name not in self._steps:
             node = self._shape.nodes[name]
             if isinstance(node, SinkNode):
@@ -342,7 +342,7 @@ class _Run:
         return step
 
     def _keys(self, store: str) -> StoreKeys:
-        """The store's keys that this micro-batch meets."""
+        """Returns the store's keys that this micro-batch meets."""
         assert self._file is not None
         if store not in self._stores:
             config, spec = self._work.config, self._work.processors.stores[store]
@@ -507,7 +507,7 @@ class _Written:
         self.times: list[int] = []
 
     def batch(self, rows: pa.Table) -> pa.RecordBatch:
-        """The records as rows for the sink; their headers are those of their source rows."""
+        """Returns the records as rows for the sink; their headers are those of their source rows."""
         import pyarrow as pa
 
         columns = [

@@ -40,13 +40,13 @@ class BatchRanges:
         self._offsets = checkpoint / "offsets"
 
     def of(self, batch_id: int) -> list[OffsetRange]:
-        """The ranges that this micro-batch reads; ranges without records are left out."""
+        """Returns the ranges that this micro-batch reads; ranges without records are left out."""
         start = self._end_of(batch_id - 1) if batch_id else self._reader.initialOffset()
         tasks = self._reader.partitions(start, self._end_of(batch_id))
         return [found for task in tasks for found in task.value.ranges if found.size]
 
     def ends_of(self, batch_id: int) -> dict[TopicPartition, int]:
-        """The end of this micro-batch in every partition, also in those without records."""
+        """Returns the end of this micro-batch in every partition, also in those without records."""
         return ends_in(self._offsets / str(batch_id))
 
     def _end_of(self, batch_id: int) -> Mapping[str, Any]:
@@ -54,12 +54,12 @@ class BatchRanges:
 
 
 def ends_in(path: Path) -> dict[TopicPartition, int]:
-    """The end of a micro-batch, from its file in the checkpoint."""
+    """Returns the end of a micro-batch, from its file in the checkpoint."""
     return from_tree(_end_in(path)).offsets
 
 
 def _end_in(path: Path) -> Mapping[str, Any]:
-    """The end offsets of a micro-batch, as the source gave them to Spark."""
+    """Returns the end offsets of a micro-batch, as the source gave them to Spark."""
     try:
         version, _, *sources = path.read_text().splitlines()
         if version != _VERSION:
@@ -74,9 +74,9 @@ def _end_in(path: Path) -> Mapping[str, Any]:
 
 
 def shares(ranges: Sequence[OffsetRange], cores: int, every: Iterable[int] = ()) -> list[Share]:
-    """The ranges dealt out to tasks, those of a partition number to one. Partitions of `every` are always included.
-    Few offsets get as many tasks as there are cores; many get twice as many, so that one slow task does not leave the
-    other cores idle."""
+    """Returns the ranges dealt out to tasks, those of a partition number to one. Partitions of `every` are always
+    included. Few offsets get as many tasks as there are cores; many get twice as many, so that one slow task does not
+    leave the other cores idle."""
     by_partition: dict[int, list[OffsetRange]] = {number: [] for number in every}
     for item in ranges:
         by_partition.setdefault(item.partition, []).append(item)

@@ -25,12 +25,12 @@ from jesenska.pipeline.streams_on_spark.stores.state_file import Binding
 
 
 def numbers_in(directory: Path) -> list[int]:
-    """The numbers of the micro-batches that Spark has noted there."""
+    """Returns the numbers of the micro-batches that Spark has noted there."""
     return sorted(int(path.name) for path in directory.glob("*") if path.name.isdecimal())
 
 
 def query_id(application: Application, part: SubTopology) -> str:
-    """The id that the query of a sub-topology has with this state, and no other."""
+    """Returns the id that the query of a sub-topology has with this state, and no other."""
     return str(uuid.uuid5(uuid.NAMESPACE_OID, f"{application.state_id}-{part.number}"))
 
 
@@ -96,8 +96,8 @@ def bindings(
     starts: Mapping[TopicPartition, int] | None,
     ends: Mapping[TopicPartition, int],
 ) -> dict[int, Binding]:
-    """The bindings that the state files of these partitions must match, for a micro-batch with these offsets. Empty
-    without stores, or with a state of an older release."""
+    """Returns the bindings that the state files of these partitions must match, for a micro-batch with these offsets.
+    Empty without stores, or with a state of an older release."""
     if not part.stores or not application.is_bound:
         return {}
 
@@ -133,7 +133,7 @@ def _remedy(application: Application) -> str:
 
 
 def gone_on(application: Application) -> str:
-    """The sentence of the error for an old state."""
+    """Returns the sentence of the error for an old state."""
     if application.stores_without_changelog:
         remedy = "set state.dir to where the newer state is, or begin anew with kafka-streams-application-reset"
     else:

@@ -15,8 +15,8 @@ _ROOM_BYTES = 1024 * 1024
 
 
 def of_a_full_disk(text: str, directory: Path) -> StreamsError | None:
-    """The error for Spark's text, one sentence; None if no disk is full. `directory` has the application's checkpoints
-    and stores."""
+    """Returns the error for Spark's text, one sentence; None if no disk is full. `directory` has the application's
+    checkpoints and stores."""
     if not any(words in text for words in _WORDS):
         return None
     try:

@@ -41,13 +41,13 @@ _CLAIM_TIMEOUT_MS = 60_000
 
 
 def text_of(state_id: str, topology: str) -> str:
-    """The text for committed offsets of this state of an application with this topology."""
+    """Returns the text for committed offsets of this state of an application with this topology."""
     digest = hashlib.sha256(topology.encode()).hexdigest()[:16]
     return f"{READ_BY_A_QUERY}, state {state_id}, topology {digest}"
 
 
 def application_text(application: Application) -> str:
-    """The text of this application's offsets."""
+    """Returns the text of this application's offsets."""
     return text_of(application.state_id, application.topology.describe())
 
 
@@ -69,12 +69,12 @@ def is_of_another_topology(offsets: GroupOffsets, text: str) -> bool:
 
 
 def set_by_a_tool(offsets: GroupOffsets) -> dict[TopicPartition, int]:
-    """The offsets at which an application without state is to begin."""
+    """Returns the offsets at which an application without state is to begin."""
     return {key: item.offset for key, item in offsets.items() if not item.metadata}
 
 
 def committed(connection: ClusterThread, application: Application) -> dict[TopicPartition, OffsetAndMetadata]:
-    """The offsets of the group. An offset below the log's first one is replaced by that."""
+    """Returns the offsets of the group. An offset below the log's first one is replaced by that."""
 
     async def ask() -> dict[TopicPartition, OffsetAndMetadata]:
         found = await Admin(connection.cluster).list_group_offsets(application.id)

@@ -52,19 +52,19 @@ class Application(Protocol):
     """The application that is queried."""
 
     def queried_stores(self) -> Mapping[str, Store]:
-        """The stores by name."""
+        """Returns the stores by name."""
 
     def key_serde_of(self, store: Store) -> Serde:
-        """The serde of a store's keys."""
+        """Returns the serde of a store's keys."""
 
     def store(self, name: str) -> Any:
-        """The store, for queries."""
+        """Returns the store, for queries."""
 
     def summary(self) -> dict[str, Any]:
-        """The application and its state."""
+        """Returns a description of the application and its state."""
 
     def description(self) -> str:
-        """The topology, as describe() shows it."""
+        """Returns the topology, as describe() shows it."""
 
 
 class _RefusedError(Exception):
@@ -154,7 +154,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def version_string(self) -> str:
-        """The Server header."""
+        """Returns the Server header."""
         return "jesenska"
 
     def log_message(self, format: str, *arguments: Any) -> None:
@@ -188,7 +188,7 @@ class _Asked:
 
 
 def _answer(application: Application, target: str) -> Any:
-    """The answer to a path."""
+    """Returns the answer to a path."""
     try:
         url = urlsplit(target)
         options = dict(parse_qsl(url.query, keep_blank_values=True, max_num_fields=10))
@@ -252,7 +252,7 @@ def _record(key: Any, value: Any) -> dict[str, Any]:
 
 
 def _key(text: str, serde: Serde) -> Any:
-    """The key of a URL's text."""
+    """Returns the key of a URL's text."""
     parse = _PARSERS.get(type(serde))
     if parse is None:
         raise _RefusedError(

@@ -72,7 +72,7 @@ def parts_of(spec: Store, plan: Plan, config: StreamsConfig, directory: Path) ->
 def read_only_store(
     spec: Store, parts: Stores, timestamped: bool
 ) -> ReadOnlyKeyValueStore | ReadOnlyWindowStore | ReadOnlySessionStore:
-    """The read-only store for a store of that kind."""
+    """Returns the read-only store for a store of that kind."""
     if timestamped and not spec.timestamped:
         raise StreamsError(f"the store {spec.name} has no timestamps: ask for it without timestamped=True.")
     plain = spec.timestamped and not timestamped
@@ -116,7 +116,7 @@ class ReadOnlyKeyValueStore(_ReadOnly):
     """The latest value of each key."""
 
     def get(self, key: Any) -> Any:
-        """The value of the key; None if it has none."""
+        """Returns the value of the key; None if it has none."""
         return self._first(lambda store: store.get(key))
 
     def range(self, first: Any = None, last: Any = None, *, limit: int | None = None) -> list[KeyValue]:
@@ -139,14 +139,14 @@ class ReadOnlyWindowStore(_ReadOnly):
     }
 
     def fetch(self, key: Any, time_from: int, time_to: int | None = None, *, limit: int | None = None) -> Any:
-        """The value in the window that begins at `time_from`, or None. With `time_to`, pairs of start and value of the
-        windows that begin from the first time to the second."""
+        """Returns the value in the window that begins at `time_from`, or None. With `time_to`, pairs of start and
+        value of the windows that begin from the first time to the second."""
         if time_to is None:
             return self._first(lambda store: store.fetch(key, time_from))
         return [tuple(pair) for pair in self._pairs(lambda store: store.fetch(key, time_from, time_to), limit)]
 
     def fetch_all(self, time_from: int, time_to: int, *, limit: int | None = None) -> list[KeyValue]:
-        """All windowed keys of windows that begin from the first time to the second."""
+        """Returns all windowed keys of windows that begin from the first time to the second."""
         return self._pairs(lambda store: store.fetch_all(time_from, time_to), limit)
 
     def all(self, *, limit: int | None = None) -> list[KeyValue]:
@@ -159,11 +159,11 @@ class ReadOnlySessionStore(_ReadOnly):
     _INSTEAD: ClassVar[dict[str, str]] = {"get": "fetch(key)", "range": "fetch(first, last)"}
 
     def fetch(self, key: Any, last: Any = None, *, limit: int | None = None) -> list[KeyValue]:
-        """The sessions of a key, or of the keys from `key` to `last`."""
+        """Returns the sessions of a key, or of the keys from `key` to `last`."""
         return self._pairs(lambda store: store.fetch(key, last), limit)
 
     def fetch_session(self, key: Any, start_ms: int, end_ms: int) -> Any:
-        """The value of exactly that session, or None."""
+        """Returns the value of exactly that session, or None."""
         return self._first(lambda store: store.fetch_session(key, start_ms, end_ms))
 
     def all(self, *, limit: int | None = None) -> list[KeyValue]:

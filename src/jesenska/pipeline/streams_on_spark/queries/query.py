@@ -93,7 +93,7 @@ class SubTopologyQuery:
             return task.asks_for_the_clock
 
     def explain(self) -> str:
-        """A text of a few lines about how the sub-topology runs."""
+        """Returns a text of a few lines about how the sub-topology runs."""
         part, kind = self.part, "exactly once" if self._exactly_once else "at least once"
         reads = [*part.reads, *([f"topics that match {part.pattern}"] if part.pattern is not None else [])]
         writes = [*part.writes, *(["topics that a function names"] if part.extracts else [])]
@@ -107,7 +107,7 @@ class SubTopologyQuery:
 
     @property
     def _path(self) -> str:
-        """The path of its records, and why the paths before it do not fit."""
+        """Returns the path of its records, and why the paths before it do not fit."""
         found, reasons = ways_of(Work.of(self._topology, self.part.number, self._config, {}))
         way = str(found[0]) if found else "the engine, record by record"
         return f"{way}, since {', and '.join(reasons)}" if reasons else way
@@ -184,7 +184,7 @@ class SubTopologyQuery:
                 logger.warning("The query of sub-topology %d did not stop in time: %s", self.part.number, error)
 
     def failure(self) -> StreamsError | None:
-        """The error with which the query has ended; None while it runs."""
+        """Returns the error with which the query has ended; None while it runs."""
         query = self._query
         if query is None or query.isActive:
             return None
@@ -197,7 +197,7 @@ class SubTopologyQuery:
         return self._worded(error)
 
     def _worded(self, error: Exception) -> StreamsError:
-        """The query's error as one sentence."""
+        """Returns the query's error as one sentence."""
         from jesenska.pipeline.streams_on_spark.queries.spark_task import failed_in_a_task
 
         if self._failure is not None:
@@ -211,7 +211,7 @@ class SubTopologyQuery:
         )
 
     def _rows(self, options: Mapping[str, str]) -> DataFrame:
-        """The data frame that makes micro-batches. Its rows are not used: the tasks read the topics."""
+        """Returns the data frame that makes micro-batches. Its rows are not used: the tasks read the topics."""
         reader = self._spark.readStream.format("jesenska").option("columns", "offset")
         for name, value in options.items():
             reader = reader.option(name, value)
@@ -239,8 +239,8 @@ class SubTopologyQuery:
         return options
 
     def _starts(self) -> str:
-        """The start of a query without a checkpoint: the offsets of a restored state, or those that a tool has set for
-        the application's group, else as the program says."""
+        """Returns the start of a query without a checkpoint: the offsets of a restored state, or those that a tool has
+        set for the application's group, else as the program says."""
         topics = [topic for topic in self._counts if self.part.takes(topic)]
         given = self.begin
         if given is None:
@@ -379,6 +379,6 @@ def _plain_checkpoint_files(spark: SparkSession) -> Iterator[None]:
 
 
 def _offsets(text: str | None) -> dict[str, dict[str, Any]]:
-    """The offsets by topic in a progress of our source; empty for another source."""
+    """Returns the offsets by topic in a progress of our source; empty for another source."""
     found = json.loads(text) if text else None
     return {name: value for name, value in found.items() if isinstance(value, dict)} if isinstance(found, dict) else {}

@@ -244,7 +244,7 @@ def _row(store: Store, record: RawRecord) -> tuple[bytes, int, int]:
 
 
 def row_of(store: Store, key: bytes) -> tuple[bytes, int, int]:
-    """The key of a changelog record as the key of a row."""
+    """Returns the key of a changelog record as the key of a row."""
     match store.kind:
         case "window":
             (start,) = struct.unpack(">q", key[-12:-4])

@@ -29,7 +29,7 @@ _WORKERS_HAVE = ("jesenska", "pyspark_jesenska", "pyspark", "py4j")
 
 
 def pickled(value: Any) -> bytes:
-    """The value with the functions and classes of the program. StreamsError if that is not possible."""
+    """Returns the value with the functions and classes of the program. StreamsError if that is not possible."""
     from pyspark import cloudpickle
 
     try:
@@ -48,7 +48,7 @@ def pickled(value: Any) -> bytes:
 
 
 def unpickled(sent: bytes) -> Any:
-    """The pickled value, in a worker. StreamsError if it needs a module that the worker does not have."""
+    """Returns the pickled value, in a worker. StreamsError if it needs a module that the worker does not have."""
     try:
         return pickle.loads(sent)  # noqa: S301  what the program itself has sent
     except ModuleNotFoundError as error:

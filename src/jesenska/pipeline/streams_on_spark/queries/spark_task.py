@@ -229,7 +229,8 @@ def _rows(outputs: Sequence[Output]) -> pa.RecordBatch:
 
 
 def failed_in_a_task(text: str) -> str | None:
-    """The sentence of our error that a task has raised, from Spark's text; None if the text has another form."""
+    """Returns the sentence of our error that a task has raised, from Spark's text; None if the text has another
+    form."""
     import re
 
     found = re.search(

@@ -13,7 +13,7 @@ Value = TypeVar("Value")
 
 
 def page_of(table: pa.Table, compression: str | None = None) -> bytes:
-    """The table as bytes (Arrow's stream format)."""
+    """Returns the table as bytes (Arrow's stream format)."""
     import pyarrow as pa
 
     sink = pa.BufferOutputStream()
@@ -23,7 +23,7 @@ def page_of(table: pa.Table, compression: str | None = None) -> bytes:
 
 
 def table_in(page: bytes) -> pa.Table:
-    """The table of such bytes."""
+    """Returns the table of such bytes."""
     import pyarrow as pa
 
     with pa.ipc.open_stream(page) as stream:

@@ -25,7 +25,7 @@ from jesenska.pipeline.streams_on_spark.stores.state_file import StateTable
 
 
 def cached_tables(plan: Plan, config: StreamsConfig) -> dict[str, str]:
-    """The processors whose updates are held back, with their stores."""
+    """Returns the processors whose updates are held back, with their stores."""
     if not config.caches:
         return {}
     found = {}
@@ -81,7 +81,7 @@ class RecordCache:
             forward(one.node, Record(record.key, Change(new, old), record.timestamp, record.headers), one.metadata)
 
     def _where(self, key: Any) -> tuple[bytes, int, int]:
-        """The key's row in the store (state_stores.py)."""
+        """Returns the key's row in the store (state_stores.py)."""
         match self._store.spec.kind:
             case "window":
                 return self._store._key_bytes(key.key), key.window.start, 0

@@ -202,7 +202,7 @@ class StateFile:
                     )
 
     def meta(self, name: str) -> str | None:
-        """A text that belongs to the version; None if it was never set."""
+        """Returns a text that belongs to the version; None if it was never set."""
         found = self.connection.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
         return None if found is None else found[0]
 
@@ -213,7 +213,7 @@ class StateFile:
         )
 
     def table(self, name: str, order: str = "") -> StateTable:
-        """A store's rows. `order` is "n, a, m" or "n, m, a" for a store that is read by numbers."""
+        """Returns a store's rows. `order` is "n, a, m" or "n, m, a" for a store that is read by numbers."""
         if name not in self._tables:
             key = "a BLOB, n INTEGER, m INTEGER"
             rest = "value BLOB, at INTEGER, PRIMARY KEY (a, n, m)) WITHOUT ROWID"
@@ -228,11 +228,11 @@ class StateFile:
         return self._tables[name]
 
     def mark(self, name: str) -> str | None:
-        """A text that changes with the rows of the store; None if it never had any."""
+        """Returns a text that changes with the rows of the store; None if it never had any."""
         return self.meta(f"{name}/mark")
 
     def segments(self, name: str) -> StateSegments:
-        """The rows of a store that are kept many at once (state_segments.py)."""
+        """Returns the rows of a store that are kept many at once (state_segments.py)."""
         if name not in self._segments:
             self._segments[name] = StateSegments(self.connection, name, self.version)
         return self._segments[name]
@@ -296,7 +296,7 @@ class ReadOnlyStateFile:
             raise _failed(path, error) from error
 
     def meta(self, name: str, *, before: bool = False) -> str | None:
-        """A text of the version, or of the version before. None if nothing has been kept yet."""
+        """Returns a text of the version, or of the version before. None if nothing has been kept yet."""
         if "meta" not in self._names:
             return None
         found = self.connection.execute("SELECT value, before FROM meta WHERE name = ?", (name,)).fetchone()
@@ -326,7 +326,7 @@ class ReadOnlyStateFile:
             yield (*key, *(found or (None, -1)))
 
     def segments(self, name: str) -> StateSegments | None:
-        """The rows that are kept many at once; None without such rows."""
+        """Returns the rows that are kept many at once; None without such rows."""
         return StateSegments(self.connection, name, None) if f"{name}/segments" in self._names else None
 
     def close(self) -> None:
@@ -380,7 +380,7 @@ class StateTable:
         return found
 
     def before(self, a: bytes, n: int = 0, m: int = 0) -> tuple[bytes, int] | None:
-        """The row as it was before this micro-batch, if it was changed singly."""
+        """Returns the row as it was before this micro-batch, if it was changed singly."""
         noted = self._execute(
             f'SELECT was, value, at FROM "{self._table}/undo" WHERE a = ? AND n = ? AND m = ?', (a, n, m)
         ).fetchone()
@@ -400,7 +400,8 @@ class StateTable:
         self._execute(self._delete, (a, n, m))
 
     def of_many(self, keys: Sequence[bytes], lowest: int = 0, highest: int = 0) -> list[Row]:
-        """The rows of these keys whose n is within the bounds, in no order. It is fastest for keys in their order."""
+        """Returns the rows of these keys whose n is within the bounds, in no order. It is fastest for keys in their
+        order."""
         found: list[Row] = []
         for start in range(0, len(keys), _AT_ONCE):
             some = list(keys[start : start + _AT_ONCE])
@@ -457,20 +458,20 @@ class StateTable:
         self._execute(f'DELETE FROM "{self._table}" WHERE n < ?', (n,))
 
     def keys(self, lowest: bytes | None = None, above: bytes | None = None) -> list[bytes]:
-        """The keys from `lowest` to below `above`, in order."""
+        """Returns the keys from `lowest` to below `above`, in order."""
         where = " WHERE a >= ?" + (" AND a < ?" if above is not None else "")
         bounds = (lowest or b"",) if above is None else (lowest or b"", above)
         return [a for (a,) in self._execute(f'SELECT a FROM "{self._table}"{where} ORDER BY a', bounds)]
 
     def of(self, a: bytes, lowest: int = LOWEST, highest: int = HIGHEST) -> list[Row]:
-        """The rows of one key, by n and m."""
+        """Returns the rows of one key, by n and m."""
         query = f'SELECT a, n, m, value, at FROM "{self._table}" WHERE a = ? AND n >= ? AND n <= ? ORDER BY n, m'
         return self._execute(query, (a, _whole(lowest), _whole(highest))).fetchall()
 
     def ordered(
         self, lowest: int = LOWEST, highest: int = HIGHEST, first: bytes | None = None, last: bytes | None = None
     ) -> list[Row]:
-        """The rows whose n, and whose key, is within the bounds, in the order of the store."""
+        """Returns the rows whose n, and whose key, is within the bounds, in the order of the store."""
         query = f'SELECT a, n, m, value, at FROM "{self._table}" WHERE n >= ? AND n <= ? AND a >= ?'
         bounds = [_whole(lowest), _whole(highest), first or b""]
         if last is not None:
@@ -478,7 +479,7 @@ class StateTable:
         return self._execute(f"{query} ORDER BY {self._order}", bounds).fetchall()
 
     def first(self) -> Row | None:
-        """The first row in the order of the store."""
+        """Returns the first row in the order of the store."""
         found: Row | None = self._execute(
             f'SELECT a, n, m, value, at FROM "{self._table}" ORDER BY {self._order} LIMIT 1'
         ).fetchone()
@@ -512,7 +513,7 @@ def _whole(number: int) -> int:
 
 
 def rows_of(table: StateTable, keys: Sequence[bytes]) -> Rows:
-    """The rows of these keys in a key-value store; -1 is the time of one that is not there."""
+    """Returns the rows of these keys in a key-value store; -1 is the time of one that is not there."""
     found = {a: (value, at) for a, _, _, value, at in table.of_many(keys)}
     zeros = [0] * len(keys)
     if not found:

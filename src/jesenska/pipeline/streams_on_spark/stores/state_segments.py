@@ -64,7 +64,7 @@ class StateSegments:
             self._execute(f'CREATE TABLE IF NOT EXISTS "{self._name}" ({columns})')
 
     def tables(self, lowest: int, highest: int) -> list[pa.Table]:
-        """The segments that may have rows with n within the bounds, the oldest first."""
+        """Returns the segments that may have rows with n within the bounds, the oldest first."""
         query = (
             f'SELECT id FROM "{self._name}" WHERE gone IS NULL AND highest >= ? AND lowest <= ? ORDER BY made, lowest'
         )

@@ -1,5 +1,5 @@
-"""The engine's stores, kept in a state file (state_file.py) in place of memory. The engine defines their meaning; here
-are only the places of rows.
+"""Keeps the stores of the engine in a state file (state_file.py) instead of memory. What the stores do is defined in
+`pipeline/streams/engine`. This module only says which columns (a, n, m) hold what, and in which order rows are read.
 
     store          a                              n            m          order
     key-value      key                            0            0          a
@@ -51,7 +51,7 @@ class Owner(Protocol):
 
 
 def make_store(spec: Store, plan: Plan, file: Tables, owner: Owner, topic: str) -> Any:
-    """The store of that kind, with its rows in the file."""
+    """Returns the store of that kind, with its rows in the file."""
     key, value = owner.key_serde(spec.key), owner.value_serde(spec.value)
     arguments: tuple[Any, ...] = (spec, key, value, topic, None, lambda: owner.timestamp, owner.drop)
     match spec.kind:
@@ -79,7 +79,7 @@ def make_store(spec: Store, plan: Plan, file: Tables, owner: Owner, topic: str) 
 
 
 def remembered(store: Any) -> list[int]:
-    """The facts of a store besides its rows."""
+    """Returns the facts of a store besides its rows."""
     match store:
         case WindowStoreInFile():
             return [store._observed_ms, store._sequence]
@@ -153,7 +153,7 @@ class WindowStoreInFile(WindowStore):
             self._segments.remove_below(start)
 
     def _of_segments(self, time_from: int, time_to: int, low: bytes | None, high: bytes | None) -> list[Row]:
-        """The rows that are in segments."""
+        """Returns the rows that are in segments."""
         if self._segments is None:
             return []
         if self._in_segments is None:
@@ -224,7 +224,7 @@ class SessionStoreInFile(SessionStore):
 
 
 def packed_parts(parts: Iterable[bytes | None]) -> bytes:
-    """The parts one after the other: each with its length, -1 for None."""
+    """Returns the parts one after the other: each with its length, -1 for None."""
     return b"".join(struct.pack(">i", -1 if part is None else len(part)) + (part or b"") for part in parts)
 
 
@@ -394,7 +394,7 @@ class _Subscriptions:
 
 
 def _after(prefix: bytes) -> bytes | None:
-    """The smallest key after all that begin with the prefix."""
+    """Returns the smallest key after all that begin with the prefix."""
     short = prefix.rstrip(b"\xff")
     return short[:-1] + bytes([short[-1] + 1]) if short else None
 

@@ -27,7 +27,7 @@ _KEYS_MIN = 2_000
 
 
 def whole_table(file: StateFile, store: str, asked: int) -> pa.Table | None:
-    """The rows of a key-value store, if that is the faster way to look up `asked` keys; else None."""
+    """Returns the rows of a key-value store, if that is the faster way to look up `asked` keys; else None."""
     if asked < _KEYS_MIN:
         return None
     mark = file.mark(store)

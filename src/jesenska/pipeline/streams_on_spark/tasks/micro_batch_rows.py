@@ -57,12 +57,12 @@ class Shape:
 
 
 def full_name(work: Work, topic: str) -> str:
-    """The topic's name in the cluster."""
+    """Returns the topic's name in the cluster."""
     return f"{work.config.application_id}-{topic}" if topic in work.processors.internal_topics else topic
 
 
 def facts_of(file: StateFile) -> dict[str, Any]:
-    """The task's facts after the micro-batch before (partition_task.py)."""
+    """Returns the task's facts after the micro-batch before (partition_task.py)."""
     text = (
         file.meta(FACTS)
         or '{"stream_time": -1, "partition_times": {}, "stores": {}, "operators": {}, "punctuations": []}'
@@ -80,7 +80,7 @@ def keep_facts(file: StateFile, facts: dict[str, Any], latest: Mapping[str, int]
 
 
 def milliseconds(column: pa.ChunkedArray) -> pa.Array:
-    """The timestamps as int64."""
+    """Returns the timestamps as int64."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -90,7 +90,7 @@ def milliseconds(column: pa.ChunkedArray) -> pa.Array:
 def written_rows(
     rows: pa.Table, topic: str, taken: pa.Array, keys: pa.Array, values: pa.Array, times: pa.Array
 ) -> pa.RecordBatch:
-    """The records of a sink as rows; their headers are those of their source rows."""
+    """Returns the records of a sink as rows; their headers are those of their source rows."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

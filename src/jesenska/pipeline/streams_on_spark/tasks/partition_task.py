@@ -46,7 +46,7 @@ FACTS = "facts"
 
 
 def facts_in(file: HasMeta) -> dict[str, Any]:
-    """The facts that outlive the micro-batch, besides the stores' rows; empty before the first one."""
+    """Returns the facts that outlive the micro-batch, besides the stores' rows; empty before the first one."""
     found: dict[str, Any] = json.loads(file.meta(FACTS) or "{}")
     return found
 
@@ -86,7 +86,7 @@ class Work:
 
     @classmethod
     def of(cls, topology: Topology, number: int, config: StreamsConfig, partitions: Mapping[str, int]) -> Work:
-        """The sub-topology of that number in the topology's description."""
+        """Returns the sub-topology of that number in the topology's description."""
         processors, defaults = lower(topology.plan)
         defaults.key, defaults.value = config.key_serde, config.value_serde
         return cls(number, topology.plan, processors, tuple(processors.sub_topologies()[number]), config, partitions)
@@ -192,7 +192,7 @@ class PartitionTask(Task):
             self._chosen = None
 
     def _ask(self, sink: SinkNode, record: Record) -> int | None:
-        """The partition that the program's partitioner chooses for the record; None for the default one."""
+        """Returns the partition that the program's partitioner chooses for the record; None for the default one."""
         topic = sink.topic if sink.topic_extractor is None else sink.topic_extractor.call(record.key, record.value)
         assert topic is not None and sink.partitioner is not None
         topic = self.decorated(topic)
@@ -228,7 +228,7 @@ class PartitionTask(Task):
     # Facts that outlive the micro-batch
 
     def facts(self) -> str:
-        """All facts, as text."""
+        """Returns all facts, as text."""
         operators = {name: one.remembered() for name, one in self.processors.items() if isinstance(one, Operator)}
         facts = {
             "stream_time": self.stream_time_ms,

@@ -108,7 +108,7 @@ def _mixture(durable: bytes, current: bytes, chance: Random) -> bytes:
 
 
 def _common_bytes(one: bytes, other: bytes) -> int:
-    """The length of the common prefix."""
+    """Returns the length of the common prefix."""
     least, most = 0, min(len(one), len(other))
     while least < most:
         middle = (least + most + 1) // 2
@@ -167,7 +167,7 @@ class SimulatedFiles(ForgetfulFiles):
             super().close(descriptor)
 
     def pread_warm(self, descriptor: int, size_bytes: int, position: int) -> bytes | None:
-        """The data; at times None: they are not in memory."""
+        """Reads data. Sometimes returns None, as if the data were not in memory."""
         return None if self._chance.random() < _COLD_SHARE else self.pread(descriptor, size_bytes, position)
 
     def pwrite(self, descriptor: int, data: bytes | bytearray | memoryview, position: int) -> int:
@@ -228,7 +228,7 @@ class SimulatedFiles(ForgetfulFiles):
         self.forget()
 
     def successor(self) -> SimulatedFiles:
-        """The same disk for the next process."""
+        """Returns the same disk for the next process."""
         made = SimulatedFiles(self._chance)
         made.contents, made.names_synced, made.is_full = self.contents, self.names_synced, self.is_full
         made._held, self._held = self._held, []

@@ -157,7 +157,7 @@ class BrokerHost:
         self._come_up_later(target, files, back_after)
 
     def replace_disk(self, fill: Callable[[Path], None] = _nothing_in) -> Disk:
-        """The broker is killed and comes up on another disk: an empty one, or a copy of its disk as changed by `fill`.
+        """Kills the broker and starts it on another disk: an empty one, or a copy of its disk as changed by `fill`.
         Returns its old disk, for `mount`."""
         self.before_end()
         self.program.end()

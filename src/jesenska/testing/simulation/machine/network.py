@@ -227,7 +227,7 @@ class SimulatedNetwork:
         self._world.at(self._arrival(source), arrive)
 
     def _arrival(self, source: SimulatedSocket) -> float:
-        """The arrival time of bytes that are sent now."""
+        """Returns the arrival time of bytes that are sent now."""
         target = source.peer
         assert target is not None
         arrival = max(source.last_arrival, self._world.now + self._delay())
@@ -237,7 +237,7 @@ class SimulatedNetwork:
         return arrival
 
     def _cut_until(self, source: Host, target: Host | None) -> float:
-        """The time until which bytes from one to the other are held; 0.0 if they are not."""
+        """Returns the time until which bytes from one to the other are held; 0.0 if they are not."""
         cuts = self._cut_off
         return (
             max(cuts.get((source, None), 0.0), cuts.get((None, target), 0.0), cuts.get((source, target), 0.0))

@@ -273,7 +273,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         return self._world.now
 
     def next_time(self) -> float:
-        """The time at which the next timer is due that was not cancelled."""
+        """Returns the time at which the next timer is due that was not cancelled."""
         timers = self._timers
         while timers:
             when, _, timer = timers[0]

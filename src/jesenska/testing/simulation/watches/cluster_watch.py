@@ -229,12 +229,12 @@ class ClusterWatch:
 
     @property
     def offsets_partition(self) -> TopicPartition | None:
-        """The partition that keeps the group of the simulation; None before it exists."""
+        """Returns the partition that keeps the group of the simulation; None before it exists."""
         count = sum(1 for topic_partition in self.states if topic_partition.topic == OFFSETS_TOPIC)
         return TopicPartition(OFFSETS_TOPIC, partition_for(GROUP, count)) if count else None
 
     def leader_of(self, topic_partition: TopicPartition | None) -> int:
-        """The leader in the tree; -1 without one."""
+        """Returns the leader in the tree; -1 without one."""
         state = None if topic_partition is None else self.states.get(topic_partition)
         return -1 if state is None else state.leader
 
@@ -252,7 +252,7 @@ class ClusterWatch:
         )
 
     def heir_of(self, topic_partition: TopicPartition) -> int:
-        """The broker that leads a partition next if its leader goes; -1 without a leader, or if not all are in
+        """Returns the broker that leads a partition next if its leader goes; -1 without a leader, or if not all are in
         sync."""
         state = self.states.get(topic_partition)
         if state is None or state.leader < 0 or len(state.isr) < len(self._hosts):
@@ -278,7 +278,7 @@ class ClusterWatch:
         )
 
     def states_of(self, host: BrokerHost) -> list[str]:
-        """The states of a broker now, in the words of `coverage`; empty while it is not there."""
+        """Returns the states of a broker now, in the words of `coverage`; empty while it is not there."""
         if not host.is_up:
             return [] if host.program.process.is_dead else ["starting"]
         number = host.number
@@ -566,7 +566,7 @@ class ClusterWatch:
 
 
 def _running(host: BrokerHost) -> Broker | None:
-    """The broker of a process that is not dead, once its logs are loaded."""
+    """Returns the broker of a process that is not dead, once its logs are loaded."""
     program = getattr(host, "program", None)
     if program is None or program.process.is_dead:
         return None

@@ -135,7 +135,7 @@ class KeyedWriter:
 
 
 def records_of(log: PartitionLog) -> dict[bytes, list[Found]]:
-    """The records of a log, by key; ViolationError if it is damaged, or offsets do not go up."""
+    """Returns the records of a log, by key; ViolationError if it is damaged, or offsets do not go up."""
     found: dict[bytes, list[Found]] = {}
     last = -1
     for segment in log.segments:
@@ -158,5 +158,5 @@ def records_of(log: PartitionLog) -> dict[bytes, list[Found]]:
 
 
 def newest_of(log: PartitionLog) -> dict[bytes, Found]:
-    """The newest record of each key that is not deleted."""
+    """Returns the newest record of each key that is not deleted."""
     return {key: places[-1] for key, places in records_of(log).items() if places[-1].value is not None}

@@ -41,12 +41,12 @@ class Coverage:
 
 
 def as_json(counts: Mapping[Cell, int]) -> dict[str, dict[str, int]]:
-    """The counts by state, then by fault; every cell is there."""
+    """Returns the counts by state, then by fault; every cell is there."""
     return {state: {fault: counts.get((state, fault), 0) for fault in FAULTS} for state in STATES}
 
 
 def as_table(counts: Mapping[Cell, int]) -> str:
-    """A line for each state, a column for each fault."""
+    """Returns a line for each state, a column for each fault."""
     first = max(map(len, STATES))
     lines = [" " * first + "".join(f"  {fault}" for fault in FAULTS)]
     for state in STATES:

@@ -111,7 +111,8 @@ class History:
             raise ViolationError(f"group {group} has committed offset {before} of {partition}, and is told {offset}")
 
     def start_of(self, group: str, partition: TopicPartition) -> int | None:
-        """The offset at which a member must begin a partition; None if commits were lost, so that it is not known."""
+        """Returns the offset at which a member must begin a partition; None if commits were lost, so that it is not
+        known."""
         return None if self.power_losses else self._committed.get((group, partition), 0)
 
     def next_of_all(self, partition: TopicPartition, value: bytes) -> None:

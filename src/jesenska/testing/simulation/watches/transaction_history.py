@@ -112,7 +112,7 @@ class TransactionHistory:
             self._newest[transactional_id] = producer
 
     def successor_of(self, transactional_id: str, producer: ProducerName) -> ProducerName | None:
-        """The known successor of a producer; None without one. For `accepted`."""
+        """Returns the known successor of a producer; None without one. For `accepted`."""
         newest = self._newest.get(transactional_id)
         if newest is None or (producer.producer_id == newest.producer_id and producer.epoch >= newest.epoch):
             return None
@@ -198,13 +198,15 @@ class TransactionHistory:
     # --- offsets of groups -------------------------------------------------------------------------------------------
 
     def sends_offset(self, group: str, transaction: KnownTransaction, offset: int) -> None:
-        """An offset of a group, larger than those before, is about to be committed in a transaction. Its producer asks
-        for the commit only after an answer that the offset is in it."""
+        """Records that a producer is about to commit an offset of a group, larger than the group's earlier offsets, in
+        a transaction. The producer asks for the commit of the transaction only after the answer that the offset is
+        part of it."""
         transaction.offset = offset
         self._groups.setdefault(group, []).append(transaction)
 
     def offset_answered(self, group: str, offset: int, *, is_stable: bool) -> None:
-        """A client got a group's committed offset; `is_stable`: no pending transaction would change it."""
+        """Checks a committed offset of a group that a client has received. `is_stable` is True if no pending
+        transaction would change that offset."""
         for transaction in self._groups.get(group, ()):
             if transaction.offset == offset and (transaction.is_aborted or not transaction.commits):
                 raise ViolationError(f"group {group} is told offset {offset}, and {transaction} is not committed")
@@ -217,7 +219,8 @@ class TransactionHistory:
     # --- the end -----------------------------------------------------------------------------------------------------
 
     def judge_all(self) -> None:
-        """Everything was read from its beginning by a reader of committed records, to the end."""
+        """Call this once a read_committed reader has read every partition from beginning to end. Raises ViolationError
+        if a committed transaction is missing, or if one was read only in part."""
         for transaction in self.transactions:
             there = [place for place in transaction.places if place in self.committed]
             if there and len(there) < len(transaction.places):
@@ -232,7 +235,7 @@ class TransactionHistory:
                 )
 
     def judge_offset(self, group: str, offset: int) -> None:
-        """Judges a group's offset at the very end, after `judge_all`."""
+        """Checks the offset of a group at the very end, after `judge_all`."""
         self.offset_answered(group, offset, is_stable=True)
         for transaction in self._groups.get(group, ()):
             if not transaction.places:
@@ -255,8 +258,9 @@ class TransactionHistory:
 def judge_results(
     inputs: Iterable[RecordPlace], results: Iterable[RecordPlace], offsets: Mapping[TopicPartition, int]
 ) -> None:
-    """`inputs` are the committed records, `results` the input of each record of the topic of results, and `offsets`
-    the group's committed offsets."""
+    """Checks that each committed input below the group's committed offset has one result, and that there are no other
+    results. `inputs` are the committed records, `results` names the input of each record in the topic of results, and
+    `offsets` are the group's committed offsets."""
     made: set[RecordPlace] = set()
     known = set(inputs)
     for place in results:

@@ -51,7 +51,7 @@ class CogroupedKStream(SaysOurName, Generic[TableT]):
     def windowed_by(
         self, windows: TimeWindows | SlidingWindows | SessionWindows
     ) -> TimeWindowedCogroupedKStream[TableT] | SessionWindowedCogroupedKStream[TableT]:
-        """The cogrouped stream grouped by windows as well."""
+        """Returns the cogrouped stream grouped by windows as well."""
         if isinstance(windows, SessionWindows):
             return SessionWindowedCogroupedKStream(self, windows)
         if isinstance(windows, TimeWindows | SlidingWindows):
@@ -81,7 +81,7 @@ class CogroupedKStream(SaysOurName, Generic[TableT]):
     def _build(
         self, kind: Any, initializer: Any, kept_in: Store, key: Serde | None, name: str | None, **more: Any
     ) -> TableT:
-        """An aggregation for each group, which share the store, and the merge of their changes."""
+        """Adds an aggregation for each group, all with the same store, and a node that merges their changes."""
         beginning = function(Role.INITIALIZER, initializer, "aggregate")
         construction, made_at = self._construction, here()
         for group in self._groups:

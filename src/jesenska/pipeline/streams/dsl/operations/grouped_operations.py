@@ -58,7 +58,7 @@ class GroupedStreamOperations(SaysOurName, Generic[TableT]):
         logging: bool = True,
         name: str | None = None,
     ) -> TableT:
-        """The number of records of each key."""
+        """Returns the number of records of each key."""
         materialized = Materialized(store, key, value, None, logging)
         self._count_again(materialized)
         return self._aggregate("count", "KSTREAM-AGGREGATE-", materialized, name, Serdes.long())
@@ -73,7 +73,7 @@ class GroupedStreamOperations(SaysOurName, Generic[TableT]):
         logging: bool = True,
         name: str | None = None,
     ) -> TableT:
-        """The values of each key combined by `reducer(aggregate, value)`, beginning with the first value."""
+        """Returns the values of each key combined by `reducer(aggregate, value)`, beginning with the first value."""
         reducing = function(Role.REDUCER, reducer, "reduce")
         return self._aggregate(
             "reduce",
@@ -95,7 +95,8 @@ class GroupedStreamOperations(SaysOurName, Generic[TableT]):
         logging: bool = True,
         name: str | None = None,
     ) -> TableT:
-        """The records of each key put together by `aggregator(key, value, aggregate)`, from `initializer()` on."""
+        """Returns the records of each key put together by `aggregator(key, value, aggregate)`, from `initializer()`
+        on."""
         beginning = function(Role.INITIALIZER, initializer, "aggregate")
         adding = function(Role.AGGREGATOR, aggregator, "aggregate")
         materialized = Materialized(store, key, value, None, logging)
@@ -104,8 +105,8 @@ class GroupedStreamOperations(SaysOurName, Generic[TableT]):
         )
 
     def cogroup(self, aggregator: Any) -> CogroupedKStream[TableT]:
-        """A cogrouped stream, to be joined by other grouped streams: `aggregator(key, value, aggregate)` adds this
-        one's records."""
+        """Returns a cogrouped stream, to which other grouped streams can be added: `aggregator(key, value, aggregate)`
+        adds this one's records."""
         return CogroupedKStream(self, aggregator)
 
     @overload
@@ -156,8 +157,8 @@ class GroupedStreamOperations(SaysOurName, Generic[TableT]):
         return table
 
     def _parent(self, store_name: str) -> tuple[str, frozenset[str]]:
-        """The input of the aggregation: the stream, or a repartition of it. A repartition that the program has named
-        serves all aggregations of the group."""
+        """Returns the input of the aggregation: the stream, or a repartition of it. A repartition that the program has
+        named serves all aggregations of the group."""
         stream = self._stream
         if not stream.repartition_required:
             return stream.name, stream.sources
@@ -203,7 +204,7 @@ class _Windowed(SaysOurName, Generic[TableT]):
         logging: bool = True,
         name: str | None = None,
     ) -> TableT:
-        """The number of records of each key in each window or session."""
+        """Returns the number of records of each key in each window or session."""
         materialized = Materialized(store, key, value, retention, logging)
         if not isinstance(self._windows, SlidingWindows):
             self._group._count_again(materialized)
@@ -220,8 +221,8 @@ class _Windowed(SaysOurName, Generic[TableT]):
         logging: bool = True,
         name: str | None = None,
     ) -> TableT:
-        """The values of each key in each window or session combined by `reducer(aggregate, value)`; sessions that
-        become one are combined by it, too."""
+        """Returns the values of each key in each window or session combined by `reducer(aggregate, value)`; sessions
+        that become one are combined by it, too."""
         reducing = function(Role.REDUCER, reducer, "reduce")
         materialized = Materialized(store, key, value, retention, logging)
         return self._aggregate(
@@ -275,7 +276,7 @@ class TimeWindowedKStream(_Windowed[TableT]):
         logging: bool = True,
         name: str | None = None,
     ) -> TableT:
-        """The records of each key and window put together by `aggregator(key, value, aggregate)`."""
+        """Returns the records of each key and window put together by `aggregator(key, value, aggregate)`."""
         beginning = function(Role.INITIALIZER, initializer, "aggregate")
         adding = function(Role.AGGREGATOR, aggregator, "aggregate")
         materialized = Materialized(store, key, value, retention, logging)
@@ -302,8 +303,8 @@ class SessionWindowedKStream(_Windowed[TableT]):
         logging: bool = True,
         name: str | None = None,
     ) -> TableT:
-        """The records of each session put together by `aggregator(key, value, aggregate)`; two sessions that a record
-        joins become one by `merger(key, left, right)`."""
+        """Returns the records of each session put together by `aggregator(key, value, aggregate)`; two sessions that a
+        record joins become one by `merger(key, left, right)`."""
         beginning = function(Role.INITIALIZER, initializer, "aggregate")
         adding = function(Role.AGGREGATOR, aggregator, "aggregate")
         merging = function(Role.MERGER, merger, "aggregate")
@@ -341,7 +342,7 @@ class GroupedTableOperations(SaysOurName, Generic[TableT]):
         logging: bool = True,
         name: str | None = None,
     ) -> TableT:
-        """The number of the table's keys in each group."""
+        """Returns the number of the table's keys in each group."""
         return self._aggregate(
             "count", "KTABLE-AGGREGATE-", Materialized(store, key, value, None, logging), name, Serdes.long()
         )
@@ -357,7 +358,8 @@ class GroupedTableOperations(SaysOurName, Generic[TableT]):
         logging: bool = True,
         name: str | None = None,
     ) -> TableT:
-        """Values put in by `adder(aggregate, value)` and taken out by `subtractor(aggregate, value)`."""
+        """Combines the values of each group: `adder(aggregate, value)` puts a value in, `subtractor(aggregate, value)`
+        takes it out."""
         adding = function(Role.REDUCER, adder, "reduce")
         taking_out = function(Role.REDUCER, subtractor, "reduce")
         materialized = Materialized(store, key, value, None, logging)
@@ -377,7 +379,8 @@ class GroupedTableOperations(SaysOurName, Generic[TableT]):
         logging: bool = True,
         name: str | None = None,
     ) -> TableT:
-        """Values put in by `adder(key, value, aggregate)` and taken out by `subtractor(key, value, aggregate)`."""
+        """Combines the values of each group: `adder(key, value, aggregate)` puts a value in, `subtractor(key, value,
+        aggregate)` takes it out."""
         beginning = function(Role.INITIALIZER, initializer, "aggregate")
         adding = function(Role.AGGREGATOR, adder, "aggregate")
         taking_out = function(Role.AGGREGATOR, subtractor, "aggregate")

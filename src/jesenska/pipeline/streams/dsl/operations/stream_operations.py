@@ -100,7 +100,7 @@ class StreamOperations(SaysOurName, Generic[TableT, GroupedT]):
         return shown.table_of("KStream", self._construction, self.name, self.key_serde, self.value_serde)
 
     def _then(self, node: Node, *, keys_change: bool = False) -> Self:
-        """The stream that leaves the new node."""
+        """Returns the stream that leaves the new node."""
         self._construction.add(node)
         return type(self)(
             self._construction,
@@ -114,11 +114,11 @@ class StreamOperations(SaysOurName, Generic[TableT, GroupedT]):
     # Record by record
 
     def filter(self, predicate: Any, *, name: str | None = None) -> Self:
-        """The records for which `predicate(key, value)` is true."""
+        """Returns the records for which `predicate(key, value)` is true."""
         return self._filter(predicate, False, name)
 
     def filter_not(self, predicate: Any, *, name: str | None = None) -> Self:
-        """The records for which `predicate(key, value)` is not true."""
+        """Returns the records for which `predicate(key, value)` is not true."""
         return self._filter(predicate, True, name)
 
     def _filter(self, predicate: Any, negated: bool, name: str | None) -> Self:
@@ -180,7 +180,7 @@ class StreamOperations(SaysOurName, Generic[TableT, GroupedT]):
         )
 
     def select_key(self, mapper: Any, *, key: Serde | None = None, name: str | None = None) -> Self:
-        """The same values under the keys that `mapper(key, value)` gives."""
+        """Returns the same values under the keys that `mapper(key, value)` gives."""
         return self._select_key(mapper, "select_key", key, name)
 
     def _select_key(self, mapper: Any, operation: str, key: Serde | None, name: str | None) -> Self:
@@ -193,7 +193,7 @@ class StreamOperations(SaysOurName, Generic[TableT, GroupedT]):
         )
 
     def peek(self, action: Any, *, name: str | None = None) -> Self:
-        """The same records; `action(key, value)` sees each."""
+        """Returns the same records, and calls `action(key, value)` for each."""
         seen = function(Role.ACTION, action, "peek")
         name = self._names.named(name, "KSTREAM-PEEK-")
         return self._then(
@@ -262,7 +262,8 @@ class StreamOperations(SaysOurName, Generic[TableT, GroupedT]):
         return BranchedKStream(self, name)
 
     def merge(self, other: StreamOperations[Any, Any], *, name: str | None = None) -> Self:
-        """The records of both streams. The serdes are not kept, as in Kafka Streams, unless both have the same."""
+        """Returns the records of both streams. The serdes are not kept, as in Kafka Streams, unless both have the
+        same."""
         _check_stream("merge", other)
         self._construction.must_have("merge", other)
         name = self._names.named(name, "KSTREAM-MERGE-")
@@ -402,7 +403,7 @@ class StreamOperations(SaysOurName, Generic[TableT, GroupedT]):
         logging: bool = True,
         name: str | None = None,
     ) -> TableT:
-        """The stream as a table: the latest record of a key counts, a null value deletes the key."""
+        """Returns the stream as a table: the latest record of a key counts, a null value deletes the key."""
         materialized = Materialized(store, key, value, None, logging)
         made_at = here()
         name = self._names.named(name, "KSTREAM-TOTABLE-")
@@ -656,13 +657,15 @@ class StreamOperations(SaysOurName, Generic[TableT, GroupedT]):
         value: Serde | None = None,
         name: str | None = None,
     ) -> Self:
-        """A Processor of yours, connected to the named stores; the records that it forwards are the new stream."""
+        """Adds a Processor of yours, connected to the named stores. Returns the stream of the records that it
+        forwards."""
         return self._process(supplier, (Processor,), "process", "KSTREAM-PROCESSOR-", stores, key, value, name)
 
     def process_values(
         self, supplier: Callable[[], Any], *stores: str, value: Serde | None = None, name: str | None = None
     ) -> Self:
-        """The same for a Processor that leaves the keys as they are, so that no repartition is needed after it."""
+        """Does the same as `process` for a Processor that leaves the keys unchanged, so that no repartition is needed
+        after it."""
         return self._process(
             supplier, (Processor,), "process-values", "KSTREAM-PROCESSVALUES-", stores, self.key_serde, value, name
         )
@@ -675,7 +678,7 @@ class StreamOperations(SaysOurName, Generic[TableT, GroupedT]):
         value: Serde | None = None,
         name: str | None = None,
     ) -> Self:
-        """A Transformer of yours: a pair, or nothing, for each record."""
+        """Adds a Transformer of yours, which gives a pair, or nothing, for each record."""
         return self._process(supplier, (Transformer,), "transform", "KSTREAM-TRANSFORM-", stores, key, value, name)
 
     def flat_transform(
@@ -686,13 +689,13 @@ class StreamOperations(SaysOurName, Generic[TableT, GroupedT]):
         value: Serde | None = None,
         name: str | None = None,
     ) -> Self:
-        """A Transformer of yours: any number of pairs for each record."""
+        """Adds a Transformer of yours, which gives any number of pairs for each record."""
         return self._process(supplier, (Transformer,), "flat-transform", "KSTREAM-TRANSFORM-", stores, key, value, name)
 
     def transform_values(
         self, supplier: Callable[[], Any], *stores: str, value: Serde | None = None, name: str | None = None
     ) -> Self:
-        """A ValueTransformer or a ValueTransformerWithKey of yours: a new value for each record."""
+        """Adds a ValueTransformer or a ValueTransformerWithKey of yours, which gives a new value for each record."""
         return self._process(
             supplier,
             (ValueTransformer, ValueTransformerWithKey),
@@ -707,7 +710,8 @@ class StreamOperations(SaysOurName, Generic[TableT, GroupedT]):
     def flat_transform_values(
         self, supplier: Callable[[], Any], *stores: str, value: Serde | None = None, name: str | None = None
     ) -> Self:
-        """A ValueTransformer or a ValueTransformerWithKey of yours: any number of values for each record."""
+        """Adds a ValueTransformer or a ValueTransformerWithKey of yours, which gives any number of values for each
+        record."""
         return self._process(
             supplier,
             (ValueTransformer, ValueTransformerWithKey),
@@ -763,8 +767,9 @@ class BranchedKStream(SaysOurName, Generic[StreamT]):
     def branch(
         self, predicate: Any, *, name: str | None = None, chain: Callable[[StreamT], StreamT | None] | None = None
     ) -> BranchedKStream[StreamT]:
-        """A branch for the records that `predicate(key, value)` takes and no earlier branch took. `chain` is called
-        with its stream; its result is the branch's stream in the result, None leaves it out."""
+        """Adds a branch for the records for which `predicate(key, value)` is true and that no earlier branch has
+        taken. `chain` is called with its stream; its result is the branch's stream in the result, None leaves it
+        out."""
         self._predicates.append(function(Role.PREDICATE, predicate, "branch"))
         self._add(name, len(self._predicates), chain)
         return self
@@ -772,7 +777,7 @@ class BranchedKStream(SaysOurName, Generic[StreamT]):
     def default_branch(
         self, *, name: str | None = None, chain: Callable[[StreamT], StreamT | None] | None = None
     ) -> dict[str, StreamT]:
-        """A branch for all other records; gives the branches by their names."""
+        """Adds a branch for all other records. Returns the branches by their names."""
         self._add(name, 0, chain)
         return self._branches
 

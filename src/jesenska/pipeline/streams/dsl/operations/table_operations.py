@@ -75,7 +75,7 @@ class TableOperations(SaysOurName, Generic[StreamT, GroupedT]):
 
     @property
     def queryable_store_name(self) -> str | None:
-        """The name of the table's store, if the program has named it."""
+        """Returns the name of the table's store, if the program has named it."""
         store = getattr(self._construction.node(self.name), "store", None)
         return store.name if store is not None and store.given_name else None
 
@@ -93,7 +93,7 @@ class TableOperations(SaysOurName, Generic[StreamT, GroupedT]):
         logging: bool = True,
         name: str | None = None,
     ) -> Self:
-        """The keys for which `predicate(key, value)` is true."""
+        """Returns the keys for which `predicate(key, value)` is true."""
         return self._filter(predicate, False, Materialized(store, key, value, None, logging), name)
 
     def filter_not(
@@ -106,7 +106,7 @@ class TableOperations(SaysOurName, Generic[StreamT, GroupedT]):
         logging: bool = True,
         name: str | None = None,
     ) -> Self:
-        """The keys for which `predicate(key, value)` is not true."""
+        """Returns the keys for which `predicate(key, value)` is not true."""
         return self._filter(predicate, True, Materialized(store, key, value, None, logging), name)
 
     def _filter(self, predicate: Any, negated: bool, materialized: Materialized, name: str | None) -> Self:
@@ -165,7 +165,7 @@ class TableOperations(SaysOurName, Generic[StreamT, GroupedT]):
         logging: bool = True,
         name: str | None = None,
     ) -> Self:
-        """A ValueTransformerWithKey of yours, with the stores that are named."""
+        """Adds a ValueTransformerWithKey of yours, connected to the named stores."""
         check_supplier("transform_values", supplier, ValueTransformerWithKey)
         materialized = Materialized(store, key, value, None, logging)
         kept_in = None if store is None else materialized.key_value_store(store, self.key_serde, None)
@@ -184,7 +184,7 @@ class TableOperations(SaysOurName, Generic[StreamT, GroupedT]):
         return self._then(node, facts)
 
     def _kept_in(self, materialized: Materialized, prefix: str, value: Serde | None) -> Store | None:
-        """The store of a filter or of map_values, which is kept only if it is named."""
+        """Returns the store of a filter or of map_values, which is kept only if it is named."""
         if materialized.store is None:
             if materialized.is_given:
                 self._names.store(prefix)
@@ -192,7 +192,7 @@ class TableOperations(SaysOurName, Generic[StreamT, GroupedT]):
         return materialized.key_value_store(materialized.store, self.key_serde, value)
 
     def to_stream(self, mapper: Any = None, *, key: Serde | None = None, name: str | None = None) -> StreamT:
-        """The changes as a stream of records; with a mapper under the keys that `mapper(key, value)` gives."""
+        """Returns the changes as a stream of records; with a mapper under the keys that `mapper(key, value)` gives."""
         name = self._names.named(name, "KTABLE-TOSTREAM-")
         self._construction.add(
             ToStream(name=name, inputs=(self.name,), made_at=here(), key=self.key_serde, value=self.value_serde)
@@ -242,7 +242,8 @@ class TableOperations(SaysOurName, Generic[StreamT, GroupedT]):
         )
 
     def _grace_ms(self) -> int:
-        """The time from a window's end to its closing: the longest grace of the windows that feed this table."""
+        """Returns the time from a window's end to its closing: the longest grace of the windows that feed this
+        table."""
 
         def grace_of(name: str, path: tuple[str, ...]) -> int:
             node = self._construction.node(name)
@@ -297,8 +298,8 @@ class TableOperations(SaysOurName, Generic[StreamT, GroupedT]):
         logging: bool = True,
         name: str | None = None,
     ) -> Self:
-        """The keys that both tables have, with `joiner(left, right)`. With `foreign_key`, a function of this table's
-        value: each key with the other table's value under its foreign key."""
+        """Returns the keys that both tables have, with the value `joiner(left, right)`. With `foreign_key`, a function
+        of this table's value, returns each key joined with the other table's value under its foreign key."""
         return self._join("inner", other, joiner, foreign_key, Materialized(store, key, value, None, logging), name)
 
     def left_join(
@@ -313,7 +314,7 @@ class TableOperations(SaysOurName, Generic[StreamT, GroupedT]):
         logging: bool = True,
         name: str | None = None,
     ) -> Self:
-        """All keys of this table; the right value is None where the other table has no value."""
+        """Returns all keys of this table; the right value is None where the other table has no value."""
         return self._join("left", other, joiner, foreign_key, Materialized(store, key, value, None, logging), name)
 
     def outer_join(
@@ -327,7 +328,7 @@ class TableOperations(SaysOurName, Generic[StreamT, GroupedT]):
         logging: bool = True,
         name: str | None = None,
     ) -> Self:
-        """All keys of either table."""
+        """Returns all keys of either table."""
         return self._join("outer", other, joiner, None, Materialized(store, key, value, None, logging), name)
 
     def _join(
@@ -425,7 +426,7 @@ class _ForeignKeyNames:
 
     @classmethod
     def of(cls, names: NameCounter, name: str | None) -> Self:
-        """Names in the order in which Kafka Streams counts."""
+        """Returns the names, in the order in which Kafka Streams counts."""
 
         def named(prefix: str, suffix: str) -> str:
             return names.named(name, prefix, suffix)
@@ -466,7 +467,7 @@ class GlobalKTable:
 
     @property
     def queryable_store_name(self) -> str:
-        """The name of its store."""
+        """Returns the name of the table's store."""
         return self.store
 
     def __repr__(self) -> str:
