@@ -8,7 +8,7 @@ Changes that a running broker makes do not count as damage:
     the end of a partition's last segment          is being written; after a crash the next start cuts it off
 
 A broker checks unsynced records when it starts, and other records when they are first read. This check is for records
-that nobody reads, for example the old segments of a follower, before it becomes leader."""
+that no client reads, for example the old segments of a follower, before it becomes leader."""
 
 from __future__ import annotations
 
