@@ -146,7 +146,8 @@ class _PartitionQueue:
 
 
 def _check_acks(acks: int, is_idempotent: bool, transactions: Transactions | None) -> None:
-    """Raises InvalidRequestError if `acks` is too low for idempotence or transactions."""
+    """Raises InvalidRequestError if an idempotent producer has other `acks` than -1 (all), or if transactions are used
+    without idempotence."""
     if transactions is not None and not is_idempotent:
         raise InvalidRequestError("Transactions need idempotence and acks=all: leave enable.idempotence and acks out.")
     if is_idempotent and acks != -1:

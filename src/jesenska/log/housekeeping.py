@@ -35,8 +35,8 @@ _LOGS_RETAINED_AT_ONCE = 20
 
 
 class Housekeeping:
-    """Runs the jobs on the logs in `directories`; `logs` always has all present logs. Intervals and delays are not
-    measured by the wall clock: `elapsed_ms` gets the `now_ms` of a call and returns the time that measures them."""
+    """Runs the jobs on the logs in `directories`; `logs` always has all present logs. `elapsed_ms` gets the
+    `now_ms` of a call, and returns the time by which intervals and delays are measured."""
 
     def __init__(
         self,

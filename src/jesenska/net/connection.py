@@ -58,8 +58,8 @@ class ReadBuffer:
         self.lent_bytes = 0
 
     def take(self, wanted_bytes: int, arrived_bytes: int) -> memoryview:
-        """Returns a buffer, new or used before, for a frame of which so many bytes have arrived. The buffer is larger
-        than that, and at most as large as the frame needs."""
+        """Returns a buffer for a frame of which so many bytes have arrived. The buffer is larger than that. A new
+        buffer is at most as large as the frame needs; one that was used before may be larger."""
         if self.lent_bytes + min(wanted_bytes, _ONE_PIECE_BYTES) > UNFINISHED_REQUESTS_BYTES:
             buffer = memoryview(bytearray(min(wanted_bytes, max(2 * arrived_bytes, _FRUGAL_FIRST_BYTES))))
         else:

@@ -147,8 +147,8 @@ def _key(settings: TlsSettings) -> KeyAndChain | None:
 
 
 def _show(context: ssl.SSLContext, shown: KeyAndChain) -> None:
-    """Yields a file with the key, since OpenSSL reads keys only from files. The file is in memory, or only this user
-    can read it and it is removed at once."""
+    """Loads the key and the certificates that are shown to peers. OpenSSL reads them only from a file: from one in
+    memory, or from one that only this user can read and that is removed at once."""
     content = (shown.key + shown.chain).encode()
     password = shown.password or (lambda: _refuse_password())
     try:
