@@ -10,6 +10,12 @@ from jesenska.wire.messages.k10_find_coordinator import FindCoordinatorRequest, 
 
 #: Key types of FindCoordinator.
 GROUP, TRANSACTION = 0, 1
+#: The errors after which a coordinator is looked up, or asked, again.
+COORDINATOR_PASSES = (
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+)
 _OF = {GROUP: "Group", TRANSACTION: "The transactional id"}
 _ONE_KEY_PER_REQUEST = 3
 

@@ -36,7 +36,7 @@ from jesenska.base.errors import (
 )
 from jesenska.base.identifiers import TopicPartition, numbers_by_topic
 from jesenska.client.cluster import Cluster
-from jesenska.client.coordinators import TRANSACTION, find_coordinator
+from jesenska.client.coordinators import COORDINATOR_PASSES, TRANSACTION, find_coordinator
 from jesenska.client.positions import Position
 from jesenska.net.channel import Channel
 from jesenska.wire.language import Message
@@ -67,8 +67,7 @@ _PRODUCE_OF_VERSION_2 = 12
 _KEEPS_ID = 3
 _COORDINATOR_MOVED = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 _AGAIN = (
-    *_COORDINATOR_MOVED,
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    *COORDINATOR_PASSES,
     ErrorCode.CONCURRENT_TRANSACTIONS,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
 )

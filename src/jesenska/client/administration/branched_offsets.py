@@ -7,15 +7,15 @@ of Apache Kafka refuse.) While a group is rebalancing, the commit is repeated.""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 
-from jesenska.base.errors import KafkaError, RebalanceInProgressError
+from jesenska.base.errors import ErrorCode, KafkaError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.client.administration.admin import Admin
 from jesenska.client.administration.group_administration import OffsetAndMetadata
 from jesenska.client.cluster import Cluster
 from jesenska.client.offsets import LATEST, list_offsets
+from jesenska.client.retries import persistently
 
 _NO_EPOCH = -1
 
@@ -57,15 +57,11 @@ def within(committed: OffsetAndMetadata, end_offset: int) -> OffsetAndMetadata:
 
 async def _commit(groups: Admin, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
     """Commits the offsets of one group; raises the first error."""
-    cluster = groups.cluster
-    deadline = cluster.clock.monotonic() + cluster.request_timeout_seconds
-    attempts = 0
-    while True:
-        attempts += 1
+
+    async def attempt() -> None:
         results = await groups.alter_group_offsets(group_id, offsets)
         error = next((result for result in results.values() if result is not None), None)
-        if error is None:
-            return
-        if not isinstance(error, RebalanceInProgressError) or cluster.clock.monotonic() > deadline:
+        if error is not None:
             raise error
-        await asyncio.sleep(cluster.retry_pause_seconds(attempts))
+
+    await persistently(groups.cluster, (ErrorCode.REBALANCE_IN_PROGRESS,), attempt)

@@ -24,7 +24,7 @@ from jesenska.base.errors import ErrorCode, GroupIdNotFoundError, KafkaError, Un
 from jesenska.base.identifiers import TopicPartition, numbers_by_topic
 from jesenska.client.administration.administration import Administration
 from jesenska.client.cluster import Node
-from jesenska.client.coordinators import find_coordinator
+from jesenska.client.coordinators import COORDINATOR_PASSES, find_coordinator
 from jesenska.client.retries import persistently
 from jesenska.wire.codec import MalformedMessageError
 from jesenska.wire.consumer_protocol import decode_assignment
@@ -56,7 +56,6 @@ Answer = TypeVar("Answer", bound=Message)
 _ONE_GROUP_PER_REQUEST = 7
 _NAMES_NOT_IDS = 9
 _DEAD = "Dead"
-_LOOK_AGAIN = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 
 
 class GroupListing(NamedTuple):
@@ -202,7 +201,7 @@ class GroupAdministration(Administration):
             """Returns the code for which the coordinator is looked up again; other errors are reported by
             partition."""
             codes = [item.error_code for topic in got.topics for item in topic.partitions]
-            return next((code for code in codes if code in _LOOK_AGAIN), ErrorCode.NONE)
+            return next((code for code in codes if code in COORDINATOR_PASSES), ErrorCode.NONE)
 
         answer, _ = await self._ask_coordinator(
             group_id, request, OffsetCommitResponse, first_error, at_most=_NAMES_NOT_IDS
@@ -258,7 +257,7 @@ class GroupAdministration(Administration):
             if code != ErrorCode.NONE:
                 raise _error(code, f"Group {group_id}, member {member.member_id}")
 
-        await persistently(self.cluster, (*_LOOK_AGAIN, ErrorCode.NETWORK_EXCEPTION), attempt)
+        await persistently(self.cluster, (*COORDINATOR_PASSES, ErrorCode.NETWORK_EXCEPTION), attempt)
 
     # --- asking ------------------------------------------------------------------------------------------------------
 
@@ -282,7 +281,7 @@ class GroupAdministration(Administration):
                 raise _error(code)
             return answer, self.cluster.nodes[coordinator]
 
-        return await persistently(self.cluster, (*_LOOK_AGAIN, ErrorCode.NETWORK_EXCEPTION), attempt)
+        return await persistently(self.cluster, (*COORDINATOR_PASSES, ErrorCode.NETWORK_EXCEPTION), attempt)
 
     async def _list_groups_of(self, broker_id: int) -> ListGroupsResponse:
         async def attempt() -> ListGroupsResponse:
@@ -291,7 +290,7 @@ class GroupAdministration(Administration):
                 raise _error(answer.error_code, f"Broker {broker_id}")
             return answer
 
-        return await persistently(self.cluster, _LOOK_AGAIN, attempt)
+        return await persistently(self.cluster, COORDINATOR_PASSES, attempt)
 
 
 def _commit_of(number: int, offset: int | OffsetAndMetadata) -> OffsetCommitRequestPartition:

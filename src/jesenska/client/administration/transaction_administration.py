@@ -19,7 +19,7 @@ from jesenska.base.errors import (
 from jesenska.base.identifiers import TopicPartition, numbers_by_topic
 from jesenska.base.re2_pattern import PatternError, Re2Pattern
 from jesenska.client.administration.administration import Administration
-from jesenska.client.coordinators import TRANSACTION, find_coordinator
+from jesenska.client.coordinators import COORDINATOR_PASSES, TRANSACTION, find_coordinator
 from jesenska.client.retries import persistently
 from jesenska.wire.messages.k22_init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from jesenska.wire.messages.k27_write_txn_markers import (
@@ -42,13 +42,8 @@ from jesenska.wire.messages.k66_list_transactions import (
 
 #: First versions of ListTransactions that have these filters.
 _HAS_DURATIONS, _HAS_PATTERNS = 1, 2
-_LOOK_AGAIN = (
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-    ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_COORDINATOR,
-    ErrorCode.CONCURRENT_TRANSACTIONS,
-)
-_COORDINATOR_PASSES = (*_LOOK_AGAIN, ErrorCode.NETWORK_EXCEPTION)
+_LOOK_AGAIN = (*COORDINATOR_PASSES, ErrorCode.CONCURRENT_TRANSACTIONS)
+_ASK_AGAIN = (*_LOOK_AGAIN, ErrorCode.NETWORK_EXCEPTION)
 _MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.LEADER_NOT_AVAILABLE)
 
 
@@ -181,7 +176,7 @@ class TransactionAdministration(Administration):
                 ),
             )
 
-        return await persistently(self.cluster, _COORDINATOR_PASSES, attempt)
+        return await persistently(self.cluster, _ASK_AGAIN, attempt)
 
     async def describe_producers(
         self, partitions: Collection[TopicPartition], broker: int | None = None
@@ -276,4 +271,4 @@ class TransactionAdministration(Administration):
                     f"The transaction of {transactional_id} is not terminated: {error_name(answer.error_code)}.",
                 )
 
-        await persistently(self.cluster, _COORDINATOR_PASSES, attempt)
+        await persistently(self.cluster, _ASK_AGAIN, attempt)

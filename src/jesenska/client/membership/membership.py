@@ -24,6 +24,7 @@ from typing import NamedTuple
 from jesenska.base.errors import ErrorCode, KafkaError, UnknownTopicOrPartitionError, error_name
 from jesenska.base.identifiers import TopicPartition
 from jesenska.client.cluster import Cluster
+from jesenska.client.coordinators import COORDINATOR_PASSES
 from jesenska.client.membership.assignors import ASSIGNORS, COOPERATIVE, MemberView
 from jesenska.client.membership.coordinator import GroupCoordinator
 from jesenska.client.membership.options import MembershipOptions
@@ -42,11 +43,6 @@ from jesenska.wire.messages.k14_sync_group import SyncGroupRequest, SyncGroupReq
 
 logger = logging.getLogger(__name__)
 
-_COORDINATOR_MOVED = (
-    ErrorCode.NOT_COORDINATOR,
-    ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-)
 #: Errors after which the member joins again.
 JOIN_AGAIN = (
     ErrorCode.REBALANCE_IN_PROGRESS,
@@ -114,7 +110,7 @@ class Membership:
         error."""
         if code == ErrorCode.NONE:
             return None
-        if code in _COORDINATOR_MOVED:
+        if code in COORDINATOR_PASSES:
             self.coordinator.forget()
         if code in JOIN_AGAIN:
             self.is_join_due = True
