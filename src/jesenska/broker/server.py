@@ -360,7 +360,7 @@ class Broker:
             """Applies connection limits. A dynamic setting that is not valid is logged, and the old value stays."""
             try:
                 dispatcher.limits = limits = ConnectionLimits(config, self._listener_names)
-                quotas.connections.limit(limits.creation_rates())
+                quotas.connections.limit(limits.creation_rates)
             except InvalidConfigError as error:
                 logger.error("a dynamic setting has no effect: %s", error)
 

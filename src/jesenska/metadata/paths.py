@@ -24,6 +24,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 from urllib.parse import quote, unquote
 
@@ -149,6 +150,27 @@ def is_client_entity(entity: str) -> bool:
     """True for `users/<name>/clients/<name>`: the settings of a user's client."""
     parts = entity.split("/")
     return len(parts) == 4 and parts[0] == "users" and parts[2] == "clients"
+
+
+def client_entity(names: Mapping[str, str | None]) -> str:
+    """Returns the part after /config/ of the path that has the settings of a user, a client id, both, or an address.
+    `names` by kind (`CLIENT_KINDS`); the name None stands for the default."""
+
+    def written(kind: str, name: str | None) -> str:
+        if name is None:
+            return DEFAULT_ENTITY
+        return name if kind == "ips" else sanitize(name)
+
+    return "/".join(f"{kind}/{written(kind, names[kind])}" for kind in CLIENT_KINDS if kind in names)
+
+
+def names_of_client_entity(entity: str) -> dict[str, str | None]:
+    """Reverses `client_entity`."""
+    pieces = entity.split("/")
+    return {
+        kind: None if name == DEFAULT_ENTITY else name if kind == "ips" else desanitize(name)
+        for kind, name in zip(pieces[::2], pieces[1::2], strict=True)
+    }
 
 
 def sanitize(name: str) -> str:

@@ -254,3 +254,18 @@ def test_bytes_that_are_not_of_the_format_are_named_so_and_nothing_else(data: by
         except NodeFormatError:
             continue
         assert value is not None
+
+
+_NAMES = st.none() | st.text(min_size=1, max_size=8)
+
+
+@given(
+    st.one_of(
+        st.dictionaries(st.sampled_from(["users", "clients"]), _NAMES, min_size=1),
+        st.fixed_dictionaries({"ips": st.none() | st.sampled_from(["10.0.0.1", "::1"])}),
+    )
+)
+def test_the_entity_of_clients_is_read_back(names: dict[str, str | None]) -> None:
+    entity = paths.client_entity(names)
+    assert paths.is_entity(entity)
+    assert paths.names_of_client_entity(entity) == names

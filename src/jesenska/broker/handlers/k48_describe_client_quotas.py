@@ -10,10 +10,10 @@ from jesenska.base.errors import InvalidRequestError, KafkaError, UnsupportedVer
 from jesenska.broker.requests.connection import Context, Outcome
 from jesenska.broker.requests.families import SecurityFamily
 from jesenska.broker.requests.gate import handles
-from jesenska.broker.requests.quota_entities import KINDS, TREE_KINDS
-from jesenska.broker.settings.quotas_runtime import named, quota_values
+from jesenska.broker.requests.quota_entities import KINDS
+from jesenska.broker.settings.quotas_runtime import quota_values
 from jesenska.metadata import paths
-from jesenska.quotas.entities import CLIENT_QUOTAS, CONNECTION_CREATION_RATE
+from jesenska.quotas.entities import CLIENT_QUOTAS, CONNECTION_CREATION_RATE, IP, TREE_KINDS
 from jesenska.wire.messages.k48_describe_client_quotas import (
     DescribeClientQuotasRequest,
     DescribeClientQuotasRequestComponent,
@@ -23,7 +23,6 @@ from jesenska.wire.messages.k48_describe_client_quotas import (
     DescribeClientQuotasResponseValue,
 )
 
-_USER, _CLIENT_ID, _IP = "user", "client-id", "ip"
 _EXACT, _DEFAULT, _SPECIFIED = 0, 1, 2
 _WITHOUT_NAME = {_DEFAULT: "MATCH_TYPE_DEFAULT", _SPECIFIED: "MATCH_TYPE_SPECIFIED"}
 
@@ -36,15 +35,12 @@ def handle(uses: SecurityFamily, request: DescribeClientQuotasRequest, context: 
         return DescribeClientQuotasResponse(error_code=error.code, error_message=error.message, entries=None)
     entries = []
     for entity, settings in sorted(uses.settings.client_settings().items()):
-        names = {TREE_KINDS[kind]: _name(name) for kind, name in named(entity).items()}
-        values = quota_values(settings, (CONNECTION_CREATION_RATE,) if _IP in names else CLIENT_QUOTAS)
+        in_tree = paths.names_of_client_entity(entity)
+        names = {kind: in_tree[TREE_KINDS[kind]] for kind in KINDS if TREE_KINDS[kind] in in_tree}
+        values = quota_values(settings, (CONNECTION_CREATION_RATE,) if IP in names else CLIENT_QUOTAS)
         if values and _matches(request.components, names, request.strict):
             entries.append(_entry(names, values))
     return DescribeClientQuotasResponse(error_message="", entries=entries)
-
-
-def _name(name: str) -> str | None:
-    return None if name == paths.DEFAULT_ENTITY else paths.desanitize(name)
 
 
 def _matches(
@@ -63,11 +59,7 @@ def _matches(
 
 def _entry(names: dict[str, str | None], values: dict[str, float]) -> DescribeClientQuotasResponseEntry:
     return DescribeClientQuotasResponseEntry(
-        entity=[
-            DescribeClientQuotasResponseEntity(entity_type=kind, entity_name=names[kind])
-            for kind in KINDS
-            if kind in names
-        ],
+        entity=[DescribeClientQuotasResponseEntity(entity_type=kind, entity_name=name) for kind, name in names.items()],
         values=[DescribeClientQuotasResponseValue(key=key, value=value) for key, value in values.items()],
     )
 
@@ -80,7 +72,7 @@ def _check(components: list[DescribeClientQuotasRequestComponent]) -> None:
             raise InvalidRequestError("Invalid empty entity type.")
         if kind in seen:
             raise InvalidRequestError(f"Entity type {kind} cannot appear more than once in the filter.")
-        if kind not in (_USER, _CLIENT_ID, _IP):
+        if kind not in KINDS:
             raise UnsupportedVersionError(f"Unsupported entity type {kind}")
         if component.match_type == _EXACT:
             if component.match is None:
@@ -92,7 +84,7 @@ def _check(components: list[DescribeClientQuotasRequestComponent]) -> None:
                 f"Request specified {_WITHOUT_NAME[component.match_type]}, but also specified a match string."
             )
         seen.add(kind)
-    if _IP in seen and len(seen) > 1:
+    if IP in seen and len(seen) > 1:
         raise InvalidRequestError(
             "Invalid entity filter component combination. IP filter component should not be used with user or "
             "clientId filter component."

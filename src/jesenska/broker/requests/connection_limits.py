@@ -12,7 +12,7 @@ pieces that the client takes at once (0.6 M x 1000 B in lz4 read in a group: 0.4
 from __future__ import annotations
 
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from ipaddress import ip_address
 
@@ -31,8 +31,13 @@ class ConnectionLimits:
     """The limits that a configuration sets. Raises InvalidConfigError for overrides that cannot be read."""
 
     def __init__(self, config: BrokerConfig, listeners: Sequence[str]) -> None:
-        self._config = config
-        self._listeners = tuple(listeners)
+        prefixes = {name: f"{LISTENER_PREFIX}{name.lower()}." for name in listeners}
+        #: The limits of listeners that have their own.
+        self._of_listeners = _own(config, prefixes, "max.connections")
+        rates: dict[str | None, int] = {None: config.integer("max.connection.creation.rate")}
+        rates.update(_own(config, prefixes, "max.connection.creation.rate"))
+        #: The quotas for new connections by listener; the key None holds the broker's.
+        self.creation_rates = {name: float(rate) for name, rate in rates.items() if rate < _UNLIMITED_RATE}
         idle_ms = config.integer("connections.max.idle.ms")
         self._idle_seconds = idle_ms / 1000 if idle_ms >= 0 else _UNLIMITED_SECONDS
         self._all = config.integer("max.connections")
@@ -41,28 +46,12 @@ class ConnectionLimits:
         self._send_bytes = _explicit(config, "socket.send.buffer.bytes")
         self._receive_bytes = _explicit(config, "socket.receive.buffer.bytes")
 
-    def creation_rates(self) -> dict[str | None, float]:
-        """Returns the quotas for new connections by listener; the key None holds the broker's quota
-        (max.connection.creation.rate)."""
-        rates: dict[str | None, float] = {}
-        for name in (None, *self._listeners):
-            rate = self._own(name, "max.connection.creation.rate")
-            if rate is not None and rate < _UNLIMITED_RATE:
-                rates[name] = float(rate)
-        return rates
-
-    def _own(self, listener: str | None, setting: str) -> int | None:
-        """Returns a setting of the broker (`listener` None) or a listener's own value; None if the listener has
-        none."""
-        name = setting if listener is None else f"{LISTENER_PREFIX}{listener.lower()}.{setting}"
-        return self._config.integer(name) if listener is None or self._config.is_set(name) else None
-
     def refuse(self, host: str, connections: int, from_host: int, listener: str, from_listener: int) -> str | None:
         """Returns the reason why another connection from the host is refused; None if it is accepted. A listener may
         have its own limit, below the broker's."""
         if connections >= self._all:
             return f"max.connections={self._all} is reached"
-        own = self._own(listener, "max.connections")
+        own = self._of_listeners.get(listener)
         if own is not None and from_listener >= own:
             return f"max.connections={own} of listener {listener} is reached"
         limit = self._overrides.get(host, self._per_host)
@@ -88,6 +77,13 @@ class ConnectionLimits:
             if size is not None and size > 0:
                 with suppress(OSError):
                     sock.setsockopt(socket.SOL_SOCKET, option, size)
+
+
+def _own(config: BrokerConfig, prefixes: Mapping[str, str], setting: str) -> dict[str, int]:
+    """Returns the values of a setting that listeners have of their own. `prefixes`: of their settings, by listener."""
+    return {
+        name: config.integer(prefix + setting) for name, prefix in prefixes.items() if config.is_set(prefix + setting)
+    }
 
 
 def _explicit(config: BrokerConfig, name: str) -> int | None:

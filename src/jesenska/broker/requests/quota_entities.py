@@ -11,17 +11,18 @@ from typing import Final
 from jesenska.base.errors import InvalidRequestError
 from jesenska.metadata import paths
 from jesenska.quotas.entities import (
+    CLIENT_ID,
     CLIENT_QUOTAS,
     CONNECTION_CREATION_RATE,
     CONSUMER_BYTE_RATE,
+    IP,
     PRODUCER_BYTE_RATE,
+    TREE_KINDS,
+    USER,
 )
 
-USER, CLIENT_ID, IP = "user", "client-id", "ip"
 #: The kinds of entities, in the order of answers.
 KINDS: Final = (CLIENT_ID, USER, IP)
-#: The kinds as the tree names them, and their names in requests.
-TREE_KINDS: Final = {"users": USER, "clients": CLIENT_ID, "ips": IP}
 #: The quotas that are whole numbers, with their limits and Kafka's names of the limits.
 _WHOLE: Final = {
     PRODUCER_BYTE_RATE: (2**63 - 1, "a LONG"),
@@ -48,17 +49,10 @@ def require_kinds(entity: Mapping[str, str | None]) -> None:
 def entity_path(entity: Mapping[str, str | None]) -> str:
     """Returns the entity's path below /config. The name None stands for the default. Raises InvalidRequestError if an
     address is not valid."""
-    if IP in entity:
-        name = entity[IP]
-        if name is not None and not _is_address(name):
-            raise InvalidRequestError(f"{name} is not a valid IP address.")
-        return f"ips/{paths.DEFAULT_ENTITY if name is None else name}"
-    pieces = []
-    for kind, in_tree in ((USER, "users"), (CLIENT_ID, "clients")):
-        if kind in entity:
-            name = entity[kind]
-            pieces += [in_tree, paths.DEFAULT_ENTITY if name is None else paths.sanitize(name)]
-    return "/".join(pieces)
+    address = entity.get(IP)
+    if address is not None and not _is_address(address):
+        raise InvalidRequestError(f"{address} is not a valid IP address.")
+    return paths.client_entity({TREE_KINDS[kind]: name for kind, name in entity.items()})
 
 
 def _is_address(text: str) -> bool:

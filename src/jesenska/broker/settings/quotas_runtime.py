@@ -19,7 +19,6 @@ from jesenska.quotas.entities import (
     CLIENT_QUOTAS,
     CONNECTION_CREATION_RATE,
     CONSUMER_BYTE_RATE,
-    DEFAULT,
     PRODUCER_BYTE_RATE,
     Part,
     QuotaEntity,
@@ -58,38 +57,28 @@ class QuotasRuntime:
         settings.on_change(self._changed)
 
     def _changed(self, entity: str) -> None:
-        if entity.partition("/")[0] in ("users", "clients", "ips"):
+        if entity.partition("/")[0] in paths.CLIENT_KINDS:
             self._apply()
 
     def _apply(self) -> None:
         clients: dict[QuotaEntity, dict[str, float]] = {}
         addresses: dict[str | None, float] = {}
         for entity, settings in self._settings.client_settings().items():
-            if entity.startswith("ips/"):
+            names = paths.names_of_client_entity(entity)
+            if "ips" in names:
                 rates = _in_force(entity, settings, (CONNECTION_CREATION_RATE,))
                 if rates:
-                    name = entity.removeprefix("ips/")
-                    addresses[None if name == paths.DEFAULT_ENTITY else name] = rates[CONNECTION_CREATION_RATE]
+                    addresses[names["ips"]] = rates[CONNECTION_CREATION_RATE]
             else:
-                clients[entity_of(entity)] = _in_force(entity, settings, CLIENT_QUOTAS)
+                clients[QuotaEntity(_part(names, "users"), _part(names, "clients"))] = _in_force(
+                    entity, settings, CLIENT_QUOTAS
+                )
         self.clients.replace(clients)
         self.connections.replace(addresses)
 
 
-def entity_of(entity: str) -> QuotaEntity:
-    """Returns the quota entity for a path such as `users/<name>/clients/<name>`."""
-    parts = {kind: _part(name) for kind, name in named(entity).items()}
-    return QuotaEntity(parts.get("users", ABSENT), parts.get("clients", ABSENT))
-
-
-def named(entity: str) -> dict[str, str]:
-    """Returns the names in a path such as `users/<name>/clients/<name>`, by kind, as they are written there."""
-    pieces = entity.split("/")
-    return dict(zip(pieces[::2], pieces[1::2], strict=True))
-
-
-def _part(name: str) -> Part:
-    return DEFAULT if name == paths.DEFAULT_ENTITY else Part(True, paths.desanitize(name))
+def _part(names: Mapping[str, str | None], kind: str) -> Part:
+    return Part(True, names[kind]) if kind in names else ABSENT
 
 
 def quota_values(settings: Mapping[str, str], names: Collection[str]) -> dict[str, float]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from jesenska.client.administration.administration import Administration, require
 from jesenska.wire.messages.k48_describe_client_quotas import (
@@ -22,10 +21,6 @@ from jesenska.wire.messages.k49_alter_client_quotas import (
 
 #: How a component of a filter matches: one exact name, the default, or any name.
 EXACT, DEFAULT, ANY = 0, 1, 2
-#: The kinds of entities, as the protocol names them.
-USER: Final = "user"
-CLIENT_ID: Final = "client-id"
-IP: Final = "ip"
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,6 +48,7 @@ from jesenska.metadata.nodes import (
 )
 from jesenska.metadata.tree import check_path
 from jesenska.metadata.tree_operations import BadArgumentsError
+from jesenska.quotas.entities import IP, TREE_KINDS
 
 _NO_LEADER_CHANGE = -2
 _TOPIC, _BROKER = 2, 4
@@ -55,7 +56,6 @@ _PRODUCER_IDS_OF_A_BLOCK = 1000
 _SCRAM = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 #: Quotas that have a fraction; the others are integers.
 _FRACTIONS = ("request_percentage", "controller_mutation_rate")
-_ENTITIES = {"user": "users", "client-id": "clients", "ip": "ips"}
 _RESOURCES = {2: "Topic", 3: "Group", 4: "Cluster", 5: "TransactionalId", 6: "DelegationToken", 7: "User"}
 _PERMISSIONS = {2: "Deny", 3: "Allow"}
 _OPERATIONS = {
@@ -331,20 +331,10 @@ def _credential(record: UserScramCredentialRecord) -> str:
 
 def _entity_path(entity: tuple[tuple[str, str | None], ...]) -> str | None:
     """Returns the path of an entity's quotas; None if there is no path for it."""
-    parts = {kind: _entity_name(kind, name) for kind, name in entity}
-    if not parts or any(kind not in _ENTITIES for kind in parts) or ("ip" in parts and len(parts) > 1):
+    names = dict(entity)
+    if not names or any(kind not in TREE_KINDS for kind in names) or (IP in names and len(names) > 1):
         return None
-    if "user" not in parts:
-        ((kind, name),) = parts.items()
-        return paths.config(_ENTITIES[kind], name)
-    below = f"/clients/{parts['client-id']}" if "client-id" in parts else ""
-    return paths.config("users", parts["user"]) + below
-
-
-def _entity_name(kind: str, name: str | None) -> str:
-    if name is None:
-        return paths.DEFAULT_ENTITY
-    return name if kind == "ip" else paths.sanitize(name)
+    return f"{paths.CONFIG}/{paths.client_entity({TREE_KINDS[kind]: name for kind, name in names.items()})}"
 
 
 def _number(key: str, value: float) -> str:

@@ -14,17 +14,18 @@ from jesenska.base.errors import ErrorCode, JesenskaError, KafkaError
 from jesenska.cli.kafka.topics.config_entities import Entity
 from jesenska.client.administration.admin import Admin
 from jesenska.client.administration.config_administration import DELETE, ConfigChange
-from jesenska.client.administration.quota_administration import ANY, CLIENT_ID, DEFAULT, EXACT, IP, USER
+from jesenska.client.administration.quota_administration import ANY, DEFAULT, EXACT
 from jesenska.client.cluster import Cluster
 from jesenska.config.table import value_text
+from jesenska.quotas.entities import CLIENT_ID, IP, TREE_KINDS, USER
 from jesenska.wire.messages.k50_describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsRequestUser,
     DescribeUserScramCredentialsResponse,
 )
 
-_TYPES = {"users": USER, "clients": CLIENT_ID, "ips": IP}
-_SHOWN = {"user": "user-principal", "client-id": "client-id", "ip": "ip"}
+_TYPES = {in_tree: kind for kind, in_tree in TREE_KINDS.items()}
+_SHOWN = {USER: "user-principal", CLIENT_ID: "client-id", IP: "ip"}
 _MECHANISMS = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 
 
