@@ -21,21 +21,16 @@ from jesenska.base.errors import (
     KafkaError,
     NetworkException,
     RequestTimedOutError,
-    SaslAuthenticationFailedError,
-    UnsupportedSaslMechanismError,
     UnsupportedVersionError,
 )
 from jesenska.base.system_errors import is_out_of_descriptors, remedy_of
 from jesenska.net.connection import FramedConnection, ReadBuffer
 from jesenska.net.network import Network, SystemNetwork
 from jesenska.net.transport import TransportFor
-from jesenska.security.sasl import SaslError
 from jesenska.wire.codec import MalformedMessageError, decode, encode_parts
 from jesenska.wire.headers import read_response_head, request_head
 from jesenska.wire.language import Message
-from jesenska.wire.messages.k17_sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from jesenska.wire.messages.k18_api_versions import ApiVersionsRequest, ApiVersionsResponse
-from jesenska.wire.messages.k36_sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from jesenska.wire.registry import API_VERSIONS, APIS
 
 if TYPE_CHECKING:
@@ -238,40 +233,9 @@ class Channel:
                 raise KafkaError.of(answer.error_code, f"The broker at {self.host}:{self.port} refuses ApiVersions.")
             version = min(offered, version - 1)
 
-    async def authenticate(self, security: ClientSecurity) -> None:
-        """Authenticates the client; SaslAuthenticationFailedError with one sentence if the broker or this client
-        refuses the other."""
-        mechanism = security.mechanism
-        assert mechanism is not None
-        where = f"{self.host}:{self.port}"
-        greeting: SaslHandshakeResponse = await self.send(
-            SaslHandshakeRequest(mechanism=mechanism), self.version_for(SaslHandshakeRequest)
-        )
-        if greeting.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
-            raise UnsupportedSaslMechanismError(
-                f"The broker at {where} does not have the SASL mechanism {mechanism}: set sasl.mechanism to one of "
-                f"{', '.join(greeting.mechanisms) or 'none'}."
-            )
-        if greeting.error_code:
-            raise KafkaError.of(greeting.error_code, f"The broker at {where} does not take SASL on this listener.")
-        exchange, message = security.exchange(), None
-        version = self.version_for(SaslAuthenticateRequest)
-        begun_at = self._loop.time()
-        lifetime_ms = 0
-        try:
-            message = exchange.step(None)
-            while message is not None:
-                answer: SaslAuthenticateResponse = await self.send(
-                    SaslAuthenticateRequest(auth_bytes=memoryview(message)), version
-                )
-                if answer.error_code:
-                    raise KafkaError.of(answer.error_code, answer.error_message or f"{where} refuses the login.")
-                lifetime_ms = answer.session_lifetime_ms
-                message = exchange.step(bytes(answer.auth_bytes))
-        except SaslError as error:
-            raise SaslAuthenticationFailedError(f"The broker at {where} is not to be trusted: {error}.") from error
-        if lifetime_ms > 0:
-            self._session_ends_at = begun_at + lifetime_ms / 1000 * _SESSION_SHARE
+    def end_session_after(self, begun_at: float, lifetime_ms: int) -> None:
+        """Sets the end of the session that an authentication has begun, by the loop's clock in seconds."""
+        self._session_ends_at = begun_at + lifetime_ms / 1000 * _SESSION_SHARE
 
     @property
     def is_session_ending(self) -> bool:
@@ -327,7 +291,9 @@ async def open_channel(
             try:
                 await channel.agree_on_versions("jesenska", software_version)
                 if security is not None and security.mechanism is not None:
-                    await channel.authenticate(security)
+                    from jesenska.net.sasl_login import log_in
+
+                    await log_in(channel, security)
             except BaseException:
                 channel.close()
                 raise
