@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 #: Classes that decide which old segments of a log go (`log.retention.RetentionPolicy`).
 RETENTION_POLICIES: Final = "jesenska.retention_policies"
+#: Objects that check passwords or tokens of a listener's clients (`broker.stages.listener_mechanisms`).
+SASL_SERVER_CALLBACKS: Final = "jesenska.sasl_server_callbacks"
 #: Kafka's policy, which needs no installed package.
 DEFAULT_RETENTION_POLICY: Final = "time-and-size"
 

@@ -118,7 +118,7 @@ class Broker:
         self._limits = ConnectionLimits(config, self._listener_names)
         self._super_users = super_users_of(config)
         self._security = security = security_of(
-            config, self._listeners_config, os.environ, self._credential_of, self.machine.secret_bytes
+            config, self._listeners_config, os.environ, self._credential_of, self.machine
         )
         if security.reconfigure is not None:
             self.in_force.on_change(security.reconfigure)

@@ -1,8 +1,9 @@
 """The security of a client's connections, from `security.protocol`, `ssl.*` and `sasl.*`.
 
     PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL
-    sasl.mechanism      PLAIN, SCRAM-SHA-256, SCRAM-SHA-512
-    sasl.jaas.config    the login: PlainLoginModule or ScramLoginModule with username and password
+    sasl.mechanism      PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER
+    sasl.jaas.config    the login: PlainLoginModule or ScramLoginModule with username and password, or
+                        OAuthBearerLoginModule with the options of `security.oauthbearer.logins`
 
 One context of TLS serves all connections of a client."""
 
@@ -12,9 +13,10 @@ import ssl
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from jesenska.base.clock import SystemClock
 from jesenska.base.errors import InvalidConfigError
 from jesenska.security.jaas import Login, parse_login
-from jesenska.security.mechanisms import SERVED
+from jesenska.security.mechanisms import OAUTHBEARER, SERVED
 from jesenska.security.sasl import plain_message
 from jesenska.security.scram import ScramClient
 from jesenska.security.tls import TlsSettings, client_context, tls_settings
@@ -58,46 +60,65 @@ class ScramSteps:
         return None
 
 
+class SaslLogin(Protocol):
+    """The login of a client by one mechanism."""
+
+    def exchange(self) -> SaslClient:
+        """Returns a new exchange. SaslError if the client has no valid credential."""
+
+
+class PasswordLogin:
+    """The login with a user and a password: PLAIN, and SCRAM with nonces from `secret_bytes`."""
+
+    def __init__(self, mechanism: str, login: Login, secret_bytes: Callable[[int], bytes]) -> None:
+        self._mechanism = mechanism
+        self._secret_bytes = secret_bytes
+        self._user, self._password = login.required("username"), login.required("password")
+        self._is_token = login.options.get("tokenauth", "").lower() == "true"
+
+    def exchange(self) -> SaslClient:
+        if self._mechanism == "PLAIN":
+            return PlainClient(self._user, self._password)
+        nonce = self._secret_bytes(18).hex()
+        return ScramSteps(ScramClient(self._mechanism, self._user, self._password, nonce, is_token=self._is_token))
+
+
 class ClientSecurity:
-    """How a client secures its connections. `mechanism` None: without SASL."""
+    """How a client secures its connections. `mechanism` and `login` are None without SASL. `may_block` is True if the
+    exchange waits for another server, so that it belongs on another thread."""
 
     def __init__(
         self,
         protocol: str,
         tls: TlsSettings | None = None,
         mechanism: str | None = None,
-        login: Login | None = None,
-        secret_bytes: Callable[[int], bytes] | None = None,
+        login: SaslLogin | None = None,
+        *,
+        may_block: bool = False,
     ) -> None:
         self.protocol = protocol
         self.mechanism = mechanism
+        self.may_block = may_block
         self.context: ssl.SSLContext | None = None
-        self._secret_bytes = secret_bytes
+        self._login = login
         if protocol in ("SSL", "SASL_SSL"):
             self.context = client_context(tls or TlsSettings())
-        self._user, self._password, self._is_token = "", "", False
-        if mechanism is not None:
-            if login is None:
-                raise InvalidConfigError(
-                    f"sasl.mechanism={mechanism} needs a login: set sasl.jaas.config to one with username and password."
-                )
-            self._user, self._password = login.required("username"), login.required("password")
-            self._is_token = login.options.get("tokenauth", "").lower() == "true"
 
     def __repr__(self) -> str:
         return f"ClientSecurity({self.protocol}, {self.mechanism})"
 
     def exchange(self) -> SaslClient:
-        """Returns a new exchange of the mechanism."""
-        assert self.mechanism is not None and self._secret_bytes is not None
-        if self.mechanism == "PLAIN":
-            return PlainClient(self._user, self._password)
-        nonce = self._secret_bytes(18).hex()
-        return ScramSteps(ScramClient(self.mechanism, self._user, self._password, nonce, is_token=self._is_token))
+        """Returns a new exchange of the mechanism. SaslError if the client has no valid credential."""
+        assert self._login is not None
+        return self._login.exchange()
 
 
 def client_security(
-    get: Callable[[str], object], secret_bytes: Callable[[int], bytes], *, login: Login | None = None
+    get: Callable[[str], object],
+    secret_bytes: Callable[[int], bytes],
+    *,
+    login: Login | None = None,
+    now_ms: Callable[[], int] | None = None,
 ) -> ClientSecurity | None:
     """Returns the security that settings ask for; None for PLAINTEXT. `get` gives a setting's value by its name.
     InvalidConfigError with one sentence if they cannot be used."""
@@ -113,4 +134,14 @@ def client_security(
     if mechanism not in SERVED:
         raise InvalidConfigError(f"sasl.mechanism={mechanism} cannot be used: set it to one of {', '.join(SERVED)}.")
     text = get("sasl.jaas.config")
-    return ClientSecurity(protocol, tls, mechanism, login if text is None else parse_login(str(text)), secret_bytes)
+    found = login if text is None else parse_login(str(text))
+    if found is None:
+        raise InvalidConfigError(f"sasl.mechanism={mechanism} needs a login: set sasl.jaas.config to one.")
+    if mechanism == OAUTHBEARER:
+        # Imported here and not at the top, because few clients use it.
+        from jesenska.security.oauthbearer.logins import token_login
+
+        return ClientSecurity(
+            protocol, tls, mechanism, token_login(found, get, now_ms or SystemClock().now_ms), may_block=True
+        )
+    return ClientSecurity(protocol, tls, mechanism, PasswordLogin(mechanism, found, secret_bytes))

@@ -4,6 +4,7 @@
 
     PLAIN                        one message; passwords are the JAAS login's options user_NAME
     SCRAM-SHA-256, -512          two messages; credentials are looked up
+    OAUTHBEARER                  one message; the token is checked (`security.oauthbearer`)
 
 For an unknown user the exchange goes on as for a known one, so that SCRAM does not reveal which users exist."""
 
@@ -15,7 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
 from jesenska.security.principal import USER, Principal
-from jesenska.security.sasl import SaslError, is_password_of, parse_plain
+from jesenska.security.sasl import SaslError, parse_plain
 from jesenska.security.scram import MECHANISMS as SCRAM_MECHANISMS
 from jesenska.security.scram import MIN_ITERATIONS, ScramCredential, ScramServer, credential_of
 
@@ -24,6 +25,12 @@ class MechanismServer(Protocol):
     """One exchange. `principal` is None until the exchange has ended successfully."""
 
     principal: Principal | None
+    #: True if the client has authenticated with a delegation token.
+    is_token: bool
+    #: Milliseconds until the credential expires; None if it does not, or the exchange has not ended.
+    lifetime_ms: int | None
+    #: The text that the client gets when the exchange has failed; None for the general one.
+    failure: str | None
 
     def step(self, message: bytes) -> bytes:
         """Returns the answer to the client's next message; SaslError if it is refused."""
@@ -35,16 +42,26 @@ ServerOf = Callable[[], MechanismServer]
 CredentialOf = Callable[[str, str], ScramCredential | None]
 
 
-class PlainServer:
-    """PLAIN with these passwords by user."""
+def is_one_of(passwords: Mapping[str, str], user: str, password: str) -> bool:
+    """Returns True if the password is that of the user. The check takes as long for an unknown user."""
+    known = passwords.get(user)
+    same = hmac.compare_digest((password if known is None else known).encode(), password.encode())
+    return same and known is not None
 
-    def __init__(self, passwords: Mapping[str, str]) -> None:
-        self._passwords = passwords
+
+class PlainServer:
+    """PLAIN. `check` returns True for the right password of a user."""
+
+    def __init__(self, check: Callable[[str, str], bool]) -> None:
+        self._check = check
         self.principal: Principal | None = None
+        self.is_token = False
+        self.lifetime_ms: int | None = None
+        self.failure: str | None = None
 
     def step(self, message: bytes) -> bytes:
         login = parse_plain(message)
-        if not is_password_of(login, self._passwords):
+        if not self._check(login.user, login.password):
             raise SaslError("a wrong user or password")
         self.principal = Principal(USER, login.user)
         return b""
@@ -61,6 +78,9 @@ class ScramExchange:
         self._is_asked = False
         self._is_known = False
         self.principal: Principal | None = None
+        self.is_token = False
+        self.lifetime_ms: int | None = None
+        self.failure: str | None = None
 
     def step(self, message: bytes) -> bytes:
         if not self._is_asked:
@@ -83,4 +103,5 @@ class ScramExchange:
         return credential_of(self._mechanism, salted, salt[:20], MIN_ITERATIONS)
 
 
-SERVED: Final = ("PLAIN", *SCRAM_MECHANISMS)
+OAUTHBEARER: Final = "OAUTHBEARER"
+SERVED: Final = ("PLAIN", *SCRAM_MECHANISMS, OAUTHBEARER)

@@ -6,7 +6,6 @@ An authorization id that is not the user is refused, as Kafka does."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import NamedTuple
 
 
@@ -40,13 +39,3 @@ def parse_plain(message: bytes) -> PlainLogin:
     if authorization_id not in ("", user):
         raise SaslError("another authorization id than the user")
     return PlainLogin(user, password)
-
-
-def is_password_of(login: PlainLogin, passwords: Mapping[str, str]) -> bool:
-    """True if the password is that of the user. The check takes as long for an unknown user."""
-    # Imported here and not at the top, because a broker without logins imports this module for its error.
-    import hmac
-
-    known = passwords.get(login.user)
-    same = hmac.compare_digest((login.password if known is None else known).encode(), login.password.encode())
-    return same and known is not None

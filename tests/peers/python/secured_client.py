@@ -2,7 +2,8 @@
 
     python -m tests.peers.python.secured_client CLIENT ADDRESS PROTOCOL CA_FILE MECHANISM USER PASSWORD TOPIC
 
-It prints "written", or the client's error. MECHANISM, USER and PASSWORD are empty without SASL."""
+It prints "written", or the client's error. MECHANISM, USER and PASSWORD are empty without SASL. For OAUTHBEARER the
+password is the token."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ import asyncio
 import logging
 import ssl
 import sys
+import time
 from typing import NamedTuple
 
 
@@ -47,7 +49,11 @@ def confluent_kafka(case: Case) -> bool:
         "error_cb": lambda error: refused.append(str(error)),
     }
     if case.mechanism:
-        settings |= {"sasl.mechanism": case.mechanism, "sasl.username": case.user, "sasl.password": case.password}
+        settings |= {"sasl.mechanism": case.mechanism}
+        if case.mechanism == "OAUTHBEARER":
+            settings["oauth_cb"] = lambda _: (case.password, time.time() + 3000)
+        else:
+            settings |= {"sasl.username": case.user, "sasl.password": case.password}
     producer = Producer(settings)
     written: list[bool] = []
     producer.produce(case.topic, b"x", on_delivery=lambda error, _: written.append(error is None))
@@ -64,13 +70,22 @@ def confluent_kafka(case: Case) -> bool:
 def kafka(case: Case) -> bool:
     from kafka import KafkaProducer
 
+    login: dict[str, object] = dict(case.plain_login())
+    if case.mechanism == "OAUTHBEARER":
+        from kafka.net.sasl.oauth import AbstractTokenProvider
+
+        class Tokens(AbstractTokenProvider):  # type: ignore[misc]
+            def token(self) -> str:
+                return case.password
+
+        login = {"sasl_mechanism": case.mechanism, "sasl_oauth_token_provider": Tokens()}
     producer = KafkaProducer(
         bootstrap_servers=case.address,
         security_protocol=case.protocol,
         ssl_cafile=case.trusted,
         bootstrap_timeout_ms=5000,
         max_block_ms=5000,
-        **case.plain_login(),
+        **login,
     )
     producer.send(case.topic, b"x").get(timeout=20)
     return True
@@ -78,6 +93,15 @@ def kafka(case: Case) -> bool:
 
 def aiokafka(case: Case) -> bool:
     from aiokafka import AIOKafkaProducer
+    from aiokafka.abc import AbstractTokenProvider
+
+    class Tokens(AbstractTokenProvider):  # type: ignore[misc]
+        async def token(self) -> str:
+            return case.password
+
+    login: dict[str, object] = dict(case.plain_login())
+    if case.mechanism == "OAUTHBEARER":
+        login = {"sasl_mechanism": case.mechanism, "sasl_oauth_token_provider": Tokens()}
 
     async def main() -> None:
         context = ssl.create_default_context(cafile=case.trusted) if "SSL" in case.protocol else None
@@ -85,7 +109,7 @@ def aiokafka(case: Case) -> bool:
             bootstrap_servers=case.address,
             security_protocol=case.protocol,
             ssl_context=context,
-            **case.plain_login(),
+            **login,
         )
         try:
             await asyncio.wait_for(producer.start(), 20)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
+from jesenska.base.clock import ManualClock
 from jesenska.base.errors import InvalidConfigError
-from jesenska.broker.stages.secured_listeners import JaasFile, secured_listeners
+from jesenska.broker.stages.listener_mechanisms import JaasFile, Sources
+from jesenska.broker.stages.secured_listeners import secured_listeners
 from jesenska.client.client_config import client_config
 from jesenska.config.layers import BrokerConfig
 from jesenska.config.listeners import listeners_of
@@ -133,7 +136,7 @@ def test_a_listener_takes_its_own_settings_first_and_then_the_login_file(tmp_pat
                     **texts,
                 }
             )
-            made = secured_listeners(config, listeners_of(config).opened, JaasFile(environment), lambda *_: None, bytes)
+            made = secured_listeners(config, listeners_of(config).opened, sources(environment))
             security = made["SASL_SSL"]
             assert security.token_max_bytes == 1000
             assert security.mechanisms is not None
@@ -147,11 +150,15 @@ def test_a_listener_takes_its_own_settings_first_and_then_the_login_file(tmp_pat
     asyncio.run(main())
 
 
+def sources(environment: Mapping[str, str]) -> Sources:
+    return Sources(JaasFile(environment), lambda *_: None, bytes, b"secret", ManualClock())
+
+
 def test_a_listener_with_plain_and_without_users_says_where_they_are_set() -> None:
     async def main() -> None:
         config = listener()
         with pytest.raises(InvalidConfigError, match=r"listener\.name\.sasl_ssl\.plain\.sasl\.jaas\.config"):
-            secured_listeners(config, listeners_of(config).opened, JaasFile({}), lambda *_: None, bytes)
+            secured_listeners(config, listeners_of(config).opened, sources({}))
 
     asyncio.run(main())
 

@@ -57,18 +57,21 @@ class ListenerSecurity:
         turns: HandshakeTurns | None = None,
         rules: tuple[MappingRule, ...] = (),
         mechanisms: Mapping[str, ServerOf] | None = None,
-        reauthenticate_ms: int = 0,
+        reauthenticate_ms: Mapping[str, int] | None = None,
         token_max_bytes: int = 524_288,
         failure_delay_ms: int = 100,
+        looks: tuple[Callable[[], None], ...] = (),
     ) -> None:
         self.protocol = protocol
         self.contexts = contexts
         self._turns = turns
         self._rules = rules
         self.mechanisms = mechanisms
-        self.reauthenticate_ms = reauthenticate_ms
+        #: connections.max.reauth.ms by mechanism; 0 without a limit.
+        self.reauthenticate_ms = reauthenticate_ms or {}
         self.token_max_bytes = token_max_bytes
         self.failure_delay_ms = failure_delay_ms
+        self._looks = looks
 
     def transport_for(self, on_secured: Callable[[bytes | None], None]) -> TransportFor | None:
         """Returns the function that makes the transport of a connection; None without TLS."""
@@ -79,7 +82,9 @@ class ListenerSecurity:
         return tls_server(self.contexts.current, self._turns, on_secured)
 
     def look(self) -> None:
-        """Loads certificates again if their files have changed; new connections get them."""
+        """Loads certificates, and keys that verify tokens, again if they have changed; new connections get them."""
+        for look in self._looks:
+            look()
         if self.contexts is not None and self.contexts.look():
             logger.info("the certificate of %s was changed: new connections get it", self.contexts.settings)
 
@@ -134,6 +139,11 @@ class Authentication:
         self.principal: Principal | None = None
         self._server: MechanismServer | None = None
         self._ends_at: float | None = None
+        #: How long the session lasts after its authentication, in ms; 0 without a limit, and before it.
+        self.session_lifetime_ms = 0
+        #: True if the client has authenticated with a delegation token.
+        self.is_token = False
+        self._failure: str | None = None
 
     @property
     def is_done(self) -> bool:
@@ -158,6 +168,7 @@ class Authentication:
             return ErrorCode.SASL_AUTHENTICATION_FAILED
         self._server = make()
         self.mechanism = mechanism
+        self.session_lifetime_ms = 0
         if self.state is State.DONE:
             self.state = State.AGAIN
         else:
@@ -169,6 +180,7 @@ class Authentication:
         try:
             return self._next(message)
         except SaslError:
+            self._failure = self._server.failure if self._server is not None else None
             self.state, self._server = State.FAILED, None
             raise
 
@@ -180,23 +192,25 @@ class Authentication:
         if server.principal is not None:
             if self.principal is not None and server.principal != self.principal:
                 raise SaslError("another user than before")
-            self.principal = server.principal
+            self.principal, self.is_token = server.principal, server.is_token
             self._server = None
             self.state = State.DONE
-            lifetime_ms = self.listener.reauthenticate_ms
-            self._ends_at = self._now() + lifetime_ms / 1000 if lifetime_ms > 0 else None
+            self._begin_session(server.lifetime_ms)
         return answer
 
-    @property
-    def session_lifetime_ms(self) -> int:
-        """Returns how long the session lasts after its authentication, in ms; 0 without a limit, and before the
-        authentication."""
-        return self.listener.reauthenticate_ms if self.state is State.DONE else 0
+    def _begin_session(self, credential_ms: int | None) -> None:
+        """Sets the end of the session: after connections.max.reauth.ms, or when the credential expires, if that is
+        earlier."""
+        listeners_ms = self.listener.reauthenticate_ms.get(self.mechanism) or None
+        limits = [limit for limit in (listeners_ms, credential_ms) if limit is not None]
+        self.session_lifetime_ms = min(limits, default=0)
+        self._ends_at = self._now() + self.session_lifetime_ms / 1000 if limits else None
 
     @property
     def failure(self) -> str:
-        """Returns the sentence that the client gets for every kind of failure."""
-        return (
+        """Returns the sentence that the client gets: the same for every kind of failure, but for the mechanisms that
+        have an answer of their own."""
+        return self._failure or (
             "Authentication failed during authentication due to invalid credentials with SASL mechanism "
             f"{self.mechanism}"
         )

@@ -1,110 +1,33 @@
 """Creates the security of each listener (TLS and SASL) from the settings. This is done before a listener is bound, so
-that a missing certificate is reported first.
-
-A listener's own settings (`listener.name.NAME.…`) take precedence over the general ones. A mechanism's JAAS login
-(`listener.name.NAME.plain.sasl.jaas.config`) takes precedence over both, and over the file that
-java.security.auth.login.config names (in the variable KAFKA_OPTS, as with Kafka's scripts)."""
+that a missing certificate is reported first."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import re
 from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Final
 
 from jesenska.base.errors import InvalidConfigError
 from jesenska.broker.requests.authentication import PLAINTEXT, ListenerSecurity
+from jesenska.broker.stages.listener_mechanisms import JaasFile, ListenerMechanisms, ListenerSettings, Sources
 from jesenska.config.layers import BrokerConfig
 from jesenska.config.listeners import Endpoint, Listeners
 from jesenska.net.tls_transport import HandshakeTurns
 from jesenska.security.client_security import ClientSecurity, client_security
-from jesenska.security.jaas import Login, parse_login, parse_login_file
-from jesenska.security.mechanisms import SERVED, CredentialOf, PlainServer, ScramExchange, ServerOf
+from jesenska.security.mechanisms import ServerOf
 from jesenska.security.principal import parse_mapping_rules
-from jesenska.security.tls import TlsContexts, TlsSettings, tls_settings
+from jesenska.security.tls import TlsContexts
 
 logger = logging.getLogger(__name__)
 
-#: The entries of a JAAS file that a broker's listener reads: NAME.KafkaServer first.
-_SERVER_ENTRY: Final = "KafkaServer"
-_LOGIN_FILE = re.compile(r"-Djava\.security\.auth\.login\.config=(\S+)")
-
-
-class JaasFile:
-    """The logins in the JAAS file that KAFKA_OPTS names; empty if it names none."""
-
-    def __init__(self, environment: Mapping[str, str]) -> None:
-        found = _LOGIN_FILE.search(environment.get("KAFKA_OPTS", ""))
-        self._entries: dict[str, list[Login]] = {}
-        if found is not None:
-            try:
-                self._entries = parse_login_file(Path(found[1]).read_text())
-            except OSError as error:
-                raise InvalidConfigError(f"The JAAS file {found[1]} cannot be read: {error.strerror}.") from error
-
-    def login(self, listener: str, mechanism: str) -> Login | None:
-        """Returns the login of a listener for a mechanism; None if the file has none."""
-        for name in (f"{listener.lower()}.{_SERVER_ENTRY}", _SERVER_ENTRY):
-            for login in self._entries.get(name, ()):
-                if login.mechanism and mechanism.startswith(login.mechanism):
-                    return login
-        return None
-
-
-class ListenerSettings:
-    """The settings of one listener."""
-
-    def __init__(self, config: BrokerConfig, endpoint: Endpoint) -> None:
-        self._config = config
-        self.endpoint = endpoint
-        self._prefix = f"listener.name.{endpoint.name.lower()}."
-
-    def value(self, name: str) -> object:
-        """Returns the listener's own value of a setting, else the general value."""
-        return self._config.value(self._prefix + name)
-
-    def is_own(self, name: str) -> bool:
-        """Returns True if the listener has a value of its own."""
-        return self._config.is_set(self._prefix + name)
-
-    def login(self, mechanism: str, jaas: JaasFile) -> Login | None:
-        """Returns the JAAS login of a mechanism, from the settings or the file; None if there is none. Raises
-        InvalidConfigError if it is malformed."""
-        own = f"{self._prefix}{mechanism.lower()}.sasl.jaas.config"
-        text = self._config.value(own) if self._config.is_set(own) else self.value("sasl.jaas.config")
-        if text is None:
-            return jaas.login(self.endpoint.name, mechanism)
-        try:
-            login = parse_login(str(text))
-        except InvalidConfigError as error:
-            raise InvalidConfigError(f"sasl.jaas.config of listener {self.endpoint.name}: {error}") from error
-        return login if login.mechanism and mechanism.startswith(login.mechanism) else None
-
-    def tls(self) -> TlsSettings:
-        """Returns the TLS settings. For a SASL listener only its own ssl.client.auth counts, as in Kafka."""
-        settings = tls_settings(self.value)
-        if self.endpoint.protocol == "SASL_SSL" and not self.is_own("ssl.client.auth"):
-            return settings._replace(client_auth="none")
-        return settings
-
 
 def secured_listeners(
-    config: BrokerConfig,
-    endpoints: tuple[Endpoint, ...],
-    jaas: JaasFile,
-    credential_of: CredentialOf,
-    random_bytes: Callable[[int], bytes],
+    config: BrokerConfig, endpoints: tuple[Endpoint, ...], sources: Sources
 ) -> dict[str, ListenerSecurity]:
     """Returns the security of each listener by name. Raises InvalidConfigError with one sentence if a setting cannot
     be used."""
-    secret = random_bytes(32)
     turns = HandshakeTurns(asyncio.get_running_loop())
-    return {
-        endpoint.name: _secured(ListenerSettings(config, endpoint), jaas, turns, credential_of, random_bytes, secret)
-        for endpoint in endpoints
-    }
+    return {endpoint.name: _secured(ListenerSettings(config, endpoint), turns, sources) for endpoint in endpoints}
 
 
 def reconfigure(
@@ -135,14 +58,7 @@ def peer_security(
     return client_security(lambda name: own[name] if name in own else settings.value(name), secret_bytes, login=login)
 
 
-def _secured(
-    settings: ListenerSettings,
-    jaas: JaasFile,
-    turns: HandshakeTurns,
-    credential_of: CredentialOf,
-    random_bytes: Callable[[int], bytes],
-    secret: bytes,
-) -> ListenerSecurity:
+def _secured(settings: ListenerSettings, turns: HandshakeTurns, sources: Sources) -> ListenerSecurity:
     protocol, name = settings.endpoint.protocol, settings.endpoint.name
     if protocol == "PLAINTEXT":
         return PLAINTEXT
@@ -152,9 +68,11 @@ def _secured(
             contexts = TlsContexts(settings.tls(), lambda sentence: logger.error("listener %s: %s", name, sentence))
         except InvalidConfigError as error:
             raise InvalidConfigError(f"Listener {name} ({protocol}) cannot be opened: {error}") from error
-    mechanisms = None
+    mechanisms: Mapping[str, ServerOf] | None = None
+    looks: tuple[Callable[[], None], ...] = ()
     if protocol.startswith("SASL_"):
-        mechanisms = _mechanisms(settings, jaas, credential_of, random_bytes, secret)
+        found = ListenerMechanisms(settings, sources)
+        mechanisms, looks = found.servers, tuple(found.looks)
     rules = parse_mapping_rules(str(settings.value("ssl.principal.mapping.rules") or "DEFAULT"))
     return ListenerSecurity(
         protocol,
@@ -162,9 +80,10 @@ def _secured(
         turns,
         rules,
         mechanisms,
-        _number(settings, "connections.max.reauth.ms"),
+        {item: int(str(settings.of_mechanism(item, "connections.max.reauth.ms"))) for item in mechanisms or ()},
         _number(settings, "sasl.server.max.receive.size"),
         _number(settings, "connection.failed.authentication.delay.ms"),
+        looks,
     )
 
 
@@ -172,44 +91,3 @@ def _number(settings: ListenerSettings, name: str) -> int:
     value = settings.value(name)
     assert isinstance(value, int)
     return value
-
-
-def _mechanisms(
-    settings: ListenerSettings,
-    jaas: JaasFile,
-    credential_of: CredentialOf,
-    random_bytes: Callable[[int], bytes],
-    secret: bytes,
-) -> dict[str, ServerOf]:
-    enabled = settings.value("sasl.enabled.mechanisms")
-    assert isinstance(enabled, tuple)
-    found: dict[str, ServerOf] = {}
-    for name in (str(item).strip() for item in enabled):
-        if name == "PLAIN":
-            found[name] = _plain(settings, jaas)
-        elif name in SERVED:
-            found[name] = _scram(name, credential_of, random_bytes, secret)
-        else:
-            raise InvalidConfigError(
-                f"Listener {settings.endpoint.name} asks for the SASL mechanism {name}, which is not served: set "
-                f"sasl.enabled.mechanisms to some of {', '.join(SERVED)}."
-            )
-    return found
-
-
-def _plain(settings: ListenerSettings, jaas: JaasFile) -> ServerOf:
-    login = settings.login("PLAIN", jaas)
-    if login is None:
-        raise InvalidConfigError(
-            f"Listener {settings.endpoint.name} serves PLAIN and has no users: set listener.name."
-            f"{settings.endpoint.name.lower()}.plain.sasl.jaas.config to a login of PlainLoginModule with user_NAME "
-            "options."
-        )
-    passwords = login.users()
-    return lambda: PlainServer(passwords)
-
-
-def _scram(
-    mechanism: str, credential_of: CredentialOf, random_bytes: Callable[[int], bytes], secret: bytes
-) -> ServerOf:
-    return lambda: ScramExchange(mechanism, random_bytes(18).hex(), credential_of, secret)

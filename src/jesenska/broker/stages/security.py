@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
+from jesenska.broker.machine import Machine
 from jesenska.broker.requests.authentication import PLAINTEXT, ListenerSecurity
 from jesenska.config.layers import BrokerConfig
 from jesenska.config.listeners import Listeners
@@ -42,7 +43,7 @@ def security_of(
     listeners: Listeners,
     environment: Mapping[str, str],
     credential_of: CredentialOf,
-    secret_bytes: Callable[[int], bytes],
+    machine: Machine,
 ) -> Security:
     """Returns the security that the settings ask for. Raises InvalidConfigError with one sentence if a setting cannot
     be used."""
@@ -50,10 +51,14 @@ def security_of(
         return Security(
             {item.name: PLAINTEXT for item in listeners.opened}, PeerListener(listeners.inter_broker, None), None
         )
-    from jesenska.broker.stages.secured_listeners import JaasFile, peer_security, reconfigure, secured_listeners
+    from jesenska.broker.stages.listener_mechanisms import JaasFile, Sources
+    from jesenska.broker.stages.secured_listeners import peer_security, reconfigure, secured_listeners
 
     jaas = JaasFile(environment)
-    found = secured_listeners(config, listeners.opened, jaas, credential_of, secret_bytes)
+    secret_bytes = machine.secret_bytes
+    found = secured_listeners(
+        config, listeners.opened, Sources(jaas, credential_of, secret_bytes, secret_bytes(32), machine.clock)
+    )
     return Security(
         found,
         PeerListener(listeners.inter_broker, peer_security(config, listeners, jaas, secret_bytes)),

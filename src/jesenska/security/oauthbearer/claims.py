@@ -1,0 +1,131 @@
+"""The claims of a JSON Web Token (RFC 7519), and the checks of a broker on them.
+
+    HEADER.CLAIMS.SIGNATURE     each in base64url; the signature is empty in an unsecured token (alg none)
+
+A broker requires exp, and iat of signed tokens. It compares exp and nbf with its clock, with a tolerance for the
+difference of clocks. If an issuer or audiences are expected, the token must name the issuer and one of the audiences;
+a token that names an audience is refused when none is expected, as by Kafka."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+#: A token is a few KB; the limit of the message around it is sasl.server.max.receive.size.
+MAX_TOKEN_CHARACTERS: Final = 524_288
+
+
+class TokenError(Exception):
+    """A token is not valid. The text is for the log; `answer` is the content of the broker's answer."""
+
+    def __init__(self, text: str, status: str = "invalid_token", scope: str | None = None) -> None:
+        super().__init__(text)
+        self._status = status
+        self._scope = scope
+
+    def answer(self) -> dict[str, str]:
+        """Returns the fields of the JSON that the client gets."""
+        return {"status": self._status} | ({} if self._scope is None else {"scope": self._scope})
+
+
+class Token(NamedTuple):
+    """A valid token. `expires_at_ms` is the claim exp, in ms since the Unix epoch."""
+
+    user: str
+    scope: frozenset[str]
+    expires_at_ms: int
+
+
+class Expected(NamedTuple):
+    """The claims that a broker expects of a token."""
+
+    issuer: str | None = None
+    audiences: tuple[str, ...] = ()
+    clock_skew_seconds: int = 30
+    user_claim: str = "sub"
+    scope_claim: str = "scope"
+    needs_issue_time: bool = True
+    checks_audience: bool = True
+
+
+def parts_of(token: str) -> tuple[dict[str, Any], dict[str, Any], str]:
+    """Returns the header, the claims and the signature of a token, none of them verified; TokenError if the token is
+    malformed."""
+    pieces = token.split(".")
+    if len(pieces) != 3 or len(token) > MAX_TOKEN_CHARACTERS:
+        raise TokenError("a token without three parts")
+    return _json(pieces[0]), _json(pieces[1]), pieces[2]
+
+
+def check(claims: Mapping[str, Any], expected: Expected, now_ms: int) -> Token:
+    """Returns the token of these claims; TokenError if a claim is missing, malformed, or not what is expected."""
+    skew_ms = expected.clock_skew_seconds * 1000
+    expires_at_ms = _time_ms(claims, "exp")
+    if expires_at_ms is None:
+        raise TokenError("a token without exp")
+    if now_ms - skew_ms >= expires_at_ms:
+        raise TokenError("an expired token")
+    issued_at_ms, valid_from_ms = _time_ms(claims, "iat"), _time_ms(claims, "nbf")
+    if issued_at_ms is None and expected.needs_issue_time:
+        raise TokenError("a token without iat")
+    if valid_from_ms is not None and now_ms + skew_ms < valid_from_ms:
+        raise TokenError("a token that is not valid yet")
+    if expected.issuer is not None and claims.get("iss") != expected.issuer:
+        raise TokenError("a token of another issuer")
+    if expected.checks_audience:
+        _check_audience(claims, expected.audiences)
+    user = claims.get(expected.user_claim)
+    if not isinstance(user, str) or not user.strip():
+        raise TokenError(f"a token without the claim {expected.user_claim}")
+    return Token(user.strip(), _scope(claims.get(expected.scope_claim)), expires_at_ms)
+
+
+def expiry_ms(token: str) -> int:
+    """Returns the time at which a token expires, in ms since the Unix epoch, without a check of its signature.
+    TokenError if the token names no such time."""
+    found = _time_ms(parts_of(token)[1], "exp")
+    if found is None:
+        raise TokenError("a token without exp")
+    return found
+
+
+def _check_audience(claims: Mapping[str, Any], expected: tuple[str, ...]) -> None:
+    named = claims.get("aud")
+    audiences = [named] if isinstance(named, str) else named if isinstance(named, list) else []
+    if named is not None and not any(audience in expected for audience in audiences):
+        raise TokenError("a token for another audience")
+    if named is None and expected:
+        raise TokenError("a token without aud")
+
+
+def _scope(value: object) -> frozenset[str]:
+    """Returns the scope of a claim: names with spaces between them, or a list of names."""
+    if isinstance(value, str):
+        value = value.split() or [""]
+    names = value if isinstance(value, list) else []
+    if not all(isinstance(name, str) and name.strip() for name in names):
+        raise TokenError("a token with a malformed scope")
+    return frozenset(name.strip() for name in names)
+
+
+def _time_ms(claims: Mapping[str, Any], name: str) -> int | None:
+    """Returns a time that a claim gives in seconds, in ms; None without the claim."""
+    value = claims.get(name)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e15:
+        raise TokenError(f"a token whose {name} is not a time")
+    return int(value * 1000)
+
+
+def _json(piece: str) -> dict[str, Any]:
+    try:
+        found = json.loads(base64.b64decode(piece + "=" * (-len(piece) % 4), altchars=b"-_", validate=True))
+    except (binascii.Error, ValueError, RecursionError) as error:
+        raise TokenError("a token that is not JSON in base64url") from error
+    if not isinstance(found, dict):
+        raise TokenError("a token whose part is not a JSON object")
+    return found
