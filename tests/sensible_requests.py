@@ -78,6 +78,13 @@ from jesenska.wire.messages.k34_alter_replica_log_dirs import AlterReplicaLogDir
 from jesenska.wire.messages.k35_describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsRequestTopic
 from jesenska.wire.messages.k36_sasl_authenticate import SaslAuthenticateRequest
 from jesenska.wire.messages.k37_create_partitions import CreatePartitionsRequest, CreatePartitionsRequestTopic
+from jesenska.wire.messages.k38_create_delegation_token import (
+    CreateDelegationTokenRequest,
+    CreateDelegationTokenRequestRenewer,
+)
+from jesenska.wire.messages.k39_renew_delegation_token import RenewDelegationTokenRequest
+from jesenska.wire.messages.k40_expire_delegation_token import ExpireDelegationTokenRequest
+from jesenska.wire.messages.k41_describe_delegation_token import DescribeDelegationTokenRequest
 from jesenska.wire.messages.k42_delete_groups import DeleteGroupsRequest
 from jesenska.wire.messages.k43_elect_leaders import ElectLeadersRequest, ElectLeadersRequestTopic
 from jesenska.wire.messages.k44_incremental_alter_configs import (
@@ -526,6 +533,12 @@ SENSIBLE: dict[int, Callable[[Served, int], Message]] = {
             )
         ]
     ),
+    38: lambda served, version: CreateDelegationTokenRequest(
+        renewers=[CreateDelegationTokenRequestRenewer(principal_type="User", principal_name="ben")], max_lifetime_ms=-1
+    ),
+    39: lambda served, version: RenewDelegationTokenRequest(hmac=bytes(64), renew_period_ms=-1),
+    40: lambda served, version: ExpireDelegationTokenRequest(hmac=bytes(64), expiry_time_period_ms=-1),
+    41: lambda served, version: DescribeDelegationTokenRequest(owners=None),
     50: lambda served, version: DescribeUserScramCredentialsRequest(users=None),
     # The level that is in force already.
     57: lambda served, version: UpdateFeaturesRequest(

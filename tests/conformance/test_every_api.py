@@ -36,6 +36,11 @@ REFUSED = {
     **{(17, version): ErrorCode.ILLEGAL_SASL_STATE for version in range(2)},
     **{(36, version): ErrorCode.ILLEGAL_SASL_STATE for version in range(3)},
     **{(key, version): ErrorCode.SECURITY_DISABLED for key in (29, 30, 31) for version in range(4)},
+    **{
+        (key, version): ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
+        for key, newest in ((38, 3), (39, 2), (40, 2), (41, 3))
+        for version in range(newest + 1)
+    },
     **{(43, version): ErrorCode.ELECTION_NOT_NEEDED for version in range(3)},
     **{(42, version): ErrorCode.GROUP_ID_NOT_FOUND for version in range(3)},
 }

@@ -56,8 +56,9 @@ from jesenska.broker.stages.control import Control, control
 from jesenska.broker.stages.coordinators import Coordinators, coordinators
 from jesenska.broker.stages.ports import Port, bind, endpoints_of
 from jesenska.broker.stages.replication import Replication, load
-from jesenska.broker.stages.security import security_of
+from jesenska.broker.stages.security import Credentials, security_of
 from jesenska.broker.stages.storage import Storage, log_dirs_of, open_storage
+from jesenska.broker.stages.tokens import delegation_tokens
 from jesenska.broker.stages.tree import TreePlace, take_place
 from jesenska.broker.waiting import WaitingRoom
 from jesenska.config.layers import BrokerConfig
@@ -76,6 +77,9 @@ from jesenska.replication.leader.isr_syncs import IsrSyncs
 from jesenska.wire.messages.k07_controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
 
 if TYPE_CHECKING:
+    from jesenska.broker.effects_runtime import EffectsRuntime
+    from jesenska.broker.settings.tokens_runtime import TokensRuntime
+    from jesenska.security.delegation_tokens import TokenCredential
     from jesenska.security.scram import ScramCredential
 
 logger = logging.getLogger(__name__)
@@ -103,6 +107,13 @@ class Serving:
     dispatcher: Dispatcher
     listeners: tuple[Listener, ...]
     authorization: Authorization | None = None
+    tokens: TokensRuntime | None = None
+
+    @property
+    def access_runtimes(self) -> list[EffectsRuntime]:
+        """The runtimes that keep the access rules and the delegation tokens of the tree."""
+        runtimes = (None if self.authorization is None else self.authorization.rules, self.tokens)
+        return [runtime for runtime in runtimes if runtime is not None]
 
 
 class Broker:
@@ -118,7 +129,7 @@ class Broker:
         self._limits = ConnectionLimits(config, self._listener_names)
         self._super_users = super_users_of(config)
         self._security = security = security_of(
-            config, self._listeners_config, os.environ, self._credential_of, self.machine
+            config, self._listeners_config, os.environ, Credentials(self._credential_of, self._token_of), self.machine
         )
         if security.reconfigure is not None:
             self.in_force.on_change(security.reconfigure)
@@ -231,6 +242,12 @@ class Broker:
             logger.error("user %s: the credential for %s in the tree cannot be read", user, mechanism)
             return None
 
+    def _token_of(self, mechanism: str, token_id: str) -> TokenCredential | None:
+        """Returns the credential of a delegation token; None if it is unknown, or has expired."""
+        if self._serving is None or self._serving.tokens is None:
+            return None
+        return self._serving.tokens.tokens.credential(mechanism, token_id, self.clock.now_ms())
+
     # --- starting ----------------------------------------------------------------------------------------------------
 
     async def start(self, on_progress: Callable[[str], None] | None = None) -> None:
@@ -266,12 +283,18 @@ class Broker:
         )
         replication = await load(core, place, storage, self._security.peers, on_progress)
         rules = await authorization(core, place, self._super_users)
+        tokens = await delegation_tokens(core, place, config)
         controlling = control(core, place, replication, config)
         coordinating = coordinators(core, place, replication, controlling)
-        families = self._families(core, place, replication, controlling, coordinating, rules)
+        security = SecurityFamily(
+            controlling.controller, replication.settings, None if rules is None else rules.rules, tokens
+        )
+        families = self._families(core, place, replication, controlling, coordinating, security)
         dispatcher = self._dispatcher(core, families, rules, QuotasRuntime(replication.settings, config, self.clock))
         listeners = tuple(self._listener(dispatcher, port) for port in ports)
-        self._serving = Serving(place, core, replication, controlling, coordinating, dispatcher, listeners, rules)
+        self._serving = Serving(
+            place, core, replication, controlling, coordinating, dispatcher, listeners, rules, tokens
+        )
         storage.bell.listen(replication.failures.look)
         await self._join(self._serving, on_progress)
 
@@ -293,8 +316,8 @@ class Broker:
         if home.is_shared:
             await home.serve()
             settings.look(EVERYTHING)
-            if serving.authorization is not None:
-                serving.authorization.rules.look(EVERYTHING)
+            for runtime in serving.access_runtimes:
+                runtime.look(EVERYTHING)
         else:
             # The controller writes settings, too: those of a topic that is a branch.
             settings.look(tree_paths.CONFIG_CHANGES)
@@ -315,7 +338,7 @@ class Broker:
         replication: Replication,
         controlling: Control,
         coordinating: Coordinators,
-        access: Authorization | None,
+        security: SecurityFamily,
     ) -> Families:
         """Returns the parts of the broker that handlers use, one value for each family of handlers."""
         clock, pool, view, waiting, in_force = core.clock, core.pool, core.view, core.waiting, core.in_force
@@ -335,7 +358,7 @@ class Broker:
             PeerFamily(
                 clock, coordinating.marker_writer, place.home.is_shared, controlling.orders, producer_ids, controller
             ),
-            SecurityFamily(controller, replication.settings, None if access is None else access.rules),
+            security,
         )
         return {type(value): value for value in values}
 
@@ -421,8 +444,8 @@ class Broker:
         if state is SessionState.CONNECTED and self._serving is not None:
             self._serving.replication.settings.look(EVERYTHING)
             self._serving.control.controllership.look(EVERYTHING)
-            if self._serving.authorization is not None:
-                self._serving.authorization.rules.look(EVERYTHING)
+            for runtime in self._serving.access_runtimes:
+                runtime.look(EVERYTHING)
 
     # --- running and stopping ----------------------------------------------------------------------------------------
 
@@ -441,6 +464,8 @@ class Broker:
                 replication.links.look()
                 serving.dispatcher.close_idle()
                 self._security.look()
+                if serving.tokens is not None and serving.control.controllership.is_controller:
+                    serving.tokens.remove_expired()
             except Exception:
                 logger.exception("housekeeping of the log directories failed; it is tried again in %g s", _TICK_SECONDS)
 
@@ -467,8 +492,8 @@ class Broker:
             serving.replication.links.close()
             serving.control.controllership.stop_watching()
             serving.replication.settings.stop_watching()
-            if serving.authorization is not None:
-                serving.authorization.rules.stop_watching()
+            for runtime in serving.access_runtimes:
+                runtime.stop_watching()
         self.waiting.close()
         if serving is not None:
             await self._stop_rooms(serving)
@@ -496,8 +521,8 @@ class Broker:
         await serving.dispatcher.close(_STOP_GRACE_SECONDS)
         await controlling.controllership.close()
         ending = serving.replication.settings.close()
-        if serving.authorization is not None:
-            ending += serving.authorization.rules.close()
+        for runtime in serving.access_runtimes:
+            ending += runtime.close()
         await asyncio.gather(*ending, return_exceptions=True)
         await controlling.orders.close()
 

@@ -445,3 +445,8 @@ def _read_only(name: str) -> bool:
 def _shown(name: str, text: str) -> str | None:
     setting = broker_setting(name)
     return None if setting is None or setting.sensitive else text
+
+
+def token_secret_of(config: BrokerConfig) -> str | None:
+    """Returns the secret of delegation tokens, by its newer or its older name; None if the broker serves no tokens."""
+    return config.string("delegation.token.secret.key") or config.string("delegation.token.master.key") or None

@@ -15,6 +15,7 @@ from jesenska.metadata.nodes import BrokerRegistration
 
 if TYPE_CHECKING:
     from jesenska.security.acls import AclBinding, AclFilter
+    from jesenska.security.delegation_tokens import DelegationToken
 
 #: The object of a look: a path, a topic's node, or everything.
 TOPIC, EVERYTHING = "topic ", "everything"
@@ -93,6 +94,33 @@ class DeleteAcls(NamedTuple):
 
     token: int
     filters: tuple[AclFilter, ...]
+
+
+class ReadTokens(NamedTuple):
+    """A broker starts. Answered when it knows all delegation tokens of the tree."""
+
+    token: int
+
+
+class CreateToken(NamedTuple):
+    """A client creates a delegation token."""
+
+    token: int
+    new: DelegationToken
+
+
+class ChangeToken(NamedTuple):
+    """A client changes when a delegation token expires, in ms since the Unix epoch; None removes it."""
+
+    token: int
+    token_id: str
+    expires_at_ms: int | None
+
+
+class ExpireTokens(NamedTuple):
+    """Expired delegation tokens are removed. `now_ms` is the wall clock."""
+
+    now_ms: int
 
 
 class TopicsNew(NamedTuple):
@@ -215,6 +243,10 @@ Change = (
     | ReadAcls
     | CreateAcls
     | DeleteAcls
+    | ReadTokens
+    | CreateToken
+    | ChangeToken
+    | ExpireTokens
     | ElectUncleanly
     | ElectPreferred
     | BalanceLeaders

@@ -53,6 +53,8 @@ ACLS = "/kafka-acl"
 ACL_CHANGES = "/kafka-acl-changes"
 PREFIXED_ACLS = "/kafka-acl-extended/prefixed"
 PREFIXED_ACL_CHANGES = "/kafka-acl-extended-changes"
+TOKENS = "/delegation_token/tokens"
+TOKEN_CHANGES = "/delegation_token/token_changes"  # noqa: S105
 
 DEFAULT_ENTITY = "<default>"
 
@@ -90,6 +92,10 @@ ACL_PATHS = (
     PREFIXED_ACL_CHANGES,
     *(f"{PREFIXED_ACLS}/{kind}" for kind in ACL_TYPES),
 )
+
+
+#: Nodes that a broker with delegation tokens makes beside the others.
+TOKEN_PATHS = ("/delegation_token", TOKEN_CHANGES, TOKENS)
 
 
 def broker(broker_id: int) -> str:

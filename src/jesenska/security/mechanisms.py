@@ -15,6 +15,7 @@ import hmac
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
+from jesenska.security.delegation_tokens import TokenCredential
 from jesenska.security.principal import USER, Principal
 from jesenska.security.sasl import SaslError, parse_plain
 from jesenska.security.scram import MECHANISMS as SCRAM_MECHANISMS
@@ -49,6 +50,10 @@ def is_one_of(passwords: Mapping[str, str], user: str, password: str) -> bool:
     return same and known is not None
 
 
+#: The credential of a delegation token for a mechanism; None if the token is unknown or has expired.
+TokenCredentialOf = Callable[[str, str], TokenCredential | None]
+
+
 class PlainServer:
     """PLAIN. `check` returns True for the right password of a user."""
 
@@ -68,12 +73,24 @@ class PlainServer:
 
 
 class ScramExchange:
-    """One of the SCRAM mechanisms. `secret` is the source of made-up credentials for unknown users."""
+    """One of the SCRAM mechanisms. `secret` is the source of made-up credentials for unknown users and tokens,
+    `now_ms` the wall clock."""
 
-    def __init__(self, mechanism: str, nonce: str, credential_of_user: CredentialOf, secret: bytes) -> None:
+    def __init__(
+        self,
+        mechanism: str,
+        nonce: str,
+        credential_of_user: CredentialOf,
+        credential_of_token: TokenCredentialOf,
+        secret: bytes,
+        now_ms: Callable[[], int],
+    ) -> None:
         self._mechanism = mechanism
         self._server = ScramServer(mechanism, nonce)
         self._credential_of_user = credential_of_user
+        self._credential_of_token = credential_of_token
+        self._now_ms = now_ms
+        self._token: TokenCredential | None = None
         self._secret = secret
         self._is_asked = False
         self._is_known = False
@@ -86,14 +103,25 @@ class ScramExchange:
         if not self._is_asked:
             user = self._server.first(message)
             self._is_asked = True
-            credential = None if self._server.is_token else self._credential_of_user(self._mechanism, user)
+            credential = self._credential(user)
             self._is_known = credential is not None
             return self._server.challenge(credential or self._made_up(user))
         answer = self._server.final(message)
         if not self._is_known or self.principal is not None:
             raise SaslError("a wrong user or password")
-        self.principal = Principal(USER, self._server.user)
+        if self._token is None:
+            self.principal = Principal(USER, self._server.user)
+        else:
+            self.principal, self.is_token = self._token.owner, True
+            self.lifetime_ms = max(0, self._token.expires_at_ms - self._now_ms())
         return answer
+
+    def _credential(self, user: str) -> ScramCredential | None:
+        """Returns the credential of a user, or of the token that is named in place of a user."""
+        if not self._server.is_token:
+            return self._credential_of_user(self._mechanism, user)
+        self._token = self._credential_of_token(self._mechanism, user)
+        return None if self._token is None else self._token.credential
 
     def _made_up(self, user: str) -> ScramCredential:
         """Returns a credential that is the same each time, and that no password has."""

@@ -137,9 +137,20 @@ _BROKER: Final = 4
 _CLIENT_METRICS: Final = 16
 _HALF_OF_INT32: Final = 2**30
 
+
+def _with_an_owner_without_a_type(request: Any) -> bool:
+    return request.owner_principal_type is None and bool(request.owner_principal_name)
+
+
 # --- meant so --------------------------------------------------------------------------------------------------------
 
 _MEANT: Final = (
+    Known(
+        (38,),
+        r"\.(error_code|principal_type|principal_name)",
+        "Kafka fails at an owner without a type (UNKNOWN_SERVER_ERROR); here it is a principal like any other",
+        when=_with_an_owner_without_a_type,
+    ),
     Known(
         (33, 44),
         r".*error_(code|message)",

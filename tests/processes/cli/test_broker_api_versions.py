@@ -19,7 +19,7 @@ def test_each_api_has_its_line(at: Tool) -> None:
     assert "\tOffsetDelete(47): 0 [usable: 0]," in found.lines
     assert "\tSaslHandshake(17): 0 to 1 [usable: 1]," in found.lines
     assert "\tSaslAuthenticate(36): 0 to 2 [usable: 2]," in found.lines
-    assert "\tCreateDelegationToken(38): UNSUPPORTED," in found.lines
+    assert "\tGetTelemetrySubscriptions(71): UNSUPPORTED," in found.lines
     assert found.lines[-2] == ")"
 
 

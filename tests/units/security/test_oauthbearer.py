@@ -492,7 +492,7 @@ def _listener(directory: Path, **settings: str) -> Callable[[str], Token]:
         }
     )
     endpoint = listeners_of(config).opened[0]
-    sources = Sources(JaasFile({}), lambda *_: None, bytes, b"", ManualClock(NOW_MS))
+    sources = Sources(JaasFile({}), lambda *_: None, lambda *_: None, bytes, b"", ManualClock(NOW_MS))
     made = ListenerMechanisms(ListenerSettings(config, endpoint), sources)
 
     def log_in(token: str) -> Token:

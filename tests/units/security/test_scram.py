@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from jesenska.base.clock import ManualClock
 from jesenska.security.mechanisms import PlainServer, ScramExchange, is_one_of
 from jesenska.security.principal import Principal
 from jesenska.security.sasl import SaslError, plain_message
@@ -38,7 +39,9 @@ def test_the_exchange_of_rfc_7677() -> None:
 
 
 def exchange(mechanism: str, users: dict[str, ScramCredential]) -> ScramExchange:
-    return ScramExchange(mechanism, "server", lambda _, user: users.get(user), b"secret")
+    return ScramExchange(
+        mechanism, "server", lambda _, user: users.get(user), lambda *_: None, b"secret", ManualClock().now_ms
+    )
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)

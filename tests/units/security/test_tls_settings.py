@@ -151,7 +151,7 @@ def test_a_listener_takes_its_own_settings_first_and_then_the_login_file(tmp_pat
 
 
 def sources(environment: Mapping[str, str]) -> Sources:
-    return Sources(JaasFile(environment), lambda *_: None, bytes, b"secret", ManualClock())
+    return Sources(JaasFile(environment), lambda *_: None, lambda *_: None, bytes, b"secret", ManualClock())
 
 
 def test_a_listener_with_plain_and_without_users_says_where_they_are_set() -> None:

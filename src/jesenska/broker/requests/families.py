@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from jesenska.broker.replicas.order_receiver import OrderReceiver
     from jesenska.broker.settings.acls_runtime import AclsRuntime
     from jesenska.broker.settings.settings_runtime import SettingsRuntime
+    from jesenska.broker.settings.tokens_runtime import TokensRuntime
     from jesenska.broker.waiting import WaitingRoom
     from jesenska.log.log_directories import LogDirectories
     from jesenska.metadata.producer_ids import ProducerIds
@@ -144,11 +145,13 @@ class PeerFamily(NamedTuple):
 
 
 class SecurityFamily(NamedTuple):
-    """Users, their credentials and rights. `acls`: None without an authorizer."""
+    """Users, their credentials and rights. `acls` is None without an authorizer, `tokens` without delegation
+    tokens."""
 
     controller: ControllerClient
     settings: SettingsRuntime
     acls: AclsRuntime | None = None
+    tokens: TokensRuntime | None = None
 
     async def alter_client(self, entity: str, changes: Mapping[str, str | None]) -> None:
         """Changes settings of a user, a client id or an address in the tree; None removes one. `entity`: see

@@ -45,6 +45,10 @@ VERSIONS: Final[Mapping[int, tuple[int, int]]] = {
     35: (0, 5),  # DescribeLogDirs
     36: (0, 2),  # SaslAuthenticate
     37: (0, 3),  # CreatePartitions
+    38: (0, 3),  # CreateDelegationToken
+    39: (0, 2),  # RenewDelegationToken
+    40: (0, 2),  # ExpireDelegationToken
+    41: (0, 3),  # DescribeDelegationToken
     42: (0, 2),  # DeleteGroups
     43: (0, 2),  # ElectLeaders
     44: (0, 1),  # IncrementalAlterConfigs

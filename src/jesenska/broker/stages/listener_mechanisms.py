@@ -33,6 +33,7 @@ from jesenska.security.mechanisms import (
     PlainServer,
     ScramExchange,
     ServerOf,
+    TokenCredentialOf,
     is_one_of,
 )
 from jesenska.security.tls import TlsSettings, tls_settings
@@ -119,6 +120,7 @@ class Sources(NamedTuple):
 
     jaas: JaasFile
     credential_of: CredentialOf
+    token_of: TokenCredentialOf
     random_bytes: Callable[[int], bytes]
     secret: bytes
     clock: Clock
@@ -177,7 +179,14 @@ class ListenerMechanisms:
 
     def _scram(self, mechanism: str) -> ServerOf:
         sources = self._sources
-        return lambda: ScramExchange(mechanism, sources.random_bytes(18).hex(), sources.credential_of, sources.secret)
+        return lambda: ScramExchange(
+            mechanism,
+            sources.random_bytes(18).hex(),
+            sources.credential_of,
+            sources.token_of,
+            sources.secret,
+            sources.clock.now_ms,
+        )
 
     def _oauthbearer(self) -> ServerOf:
         # Imported here and not at the top, because few brokers serve it.

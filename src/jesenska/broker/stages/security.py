@@ -13,7 +13,7 @@ from jesenska.config.listeners import Listeners
 
 if TYPE_CHECKING:
     from jesenska.security.client_security import ClientSecurity
-    from jesenska.security.mechanisms import CredentialOf
+    from jesenska.security.mechanisms import CredentialOf, TokenCredentialOf
 
 
 class PeerListener(NamedTuple):
@@ -38,11 +38,18 @@ class Security(NamedTuple):
                 listener.look()
 
 
+class Credentials(NamedTuple):
+    """The credentials that SCRAM looks up by mechanism and name: those of users, and those of delegation tokens."""
+
+    of_user: CredentialOf
+    of_token: TokenCredentialOf
+
+
 def security_of(
     config: BrokerConfig,
     listeners: Listeners,
     environment: Mapping[str, str],
-    credential_of: CredentialOf,
+    credentials: Credentials,
     machine: Machine,
 ) -> Security:
     """Returns the security that the settings ask for. Raises InvalidConfigError with one sentence if a setting cannot
@@ -57,7 +64,7 @@ def security_of(
     jaas = JaasFile(environment)
     secret_bytes = machine.secret_bytes
     found = secured_listeners(
-        config, listeners.opened, Sources(jaas, credential_of, secret_bytes, secret_bytes(32), machine.clock)
+        config, listeners.opened, Sources(jaas, *credentials, secret_bytes, secret_bytes(32), machine.clock)
     )
     return Security(
         found,

@@ -16,7 +16,7 @@ from jesenska.broker.controlling.registration import Progress, require_free
 from jesenska.broker.machine import Machine
 from jesenska.broker.stages.storage import Storage
 from jesenska.broker.tree.tree_home import EmbeddedHome, TreeHome, open_home
-from jesenska.config.layers import BrokerConfig
+from jesenska.config.layers import BrokerConfig, token_secret_of
 from jesenska.config.listeners import Endpoint
 from jesenska.controller.context import ControllerContext
 from jesenska.log.disk.meta_properties import refuse_empty_tree
@@ -88,7 +88,9 @@ async def _settle(
     if found_id is not None and is_first:
         refuse_empty_tree(zip(paths, found, strict=True), home.name, is_own=isinstance(home, EmbeddedHome))
     await again(home.prepare)
-    await again(partial(ensure_paths, store, with_acls=bool(config.string("authorizer.class.name"))))
+    has_tokens = token_secret_of(config) is not None
+    has_acls = bool(config.string("authorizer.class.name"))
+    await again(partial(ensure_paths, store, with_acls=has_acls, with_tokens=has_tokens))
     cluster_id = await again(partial(ensure_cluster_id, store, found_id or uuid_to_text(machine.new_uuid())))
     if is_first and home.is_shared:
         logger.info("%s knew no cluster: cluster %s begins there", home.name, cluster_id)

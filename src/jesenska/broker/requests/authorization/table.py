@@ -29,6 +29,10 @@
     34, 43, 45, 51, 57      ALTER C
     35, 46, 50              DESCRIBE C
     37 CreatePartitions     ALTER T
+    38 CreateDelegationToken         for another owner: CREATE_TOKENS on that user (checked by the handler)
+    39, 40                  none: the owner of a token and its renewers may change it (checked by the handlers)
+    41 DescribeDelegationToken       for tokens of others: DESCRIBE of the token | DESCRIBE_TOKENS on its owner
+                                     (checked by the handler)
     42 DeleteGroups         DELETE G
     47 OffsetDelete         DELETE G, READ T
     48, 74                  DESCRIBE_CONFIGS C
@@ -58,6 +62,8 @@ def _free(access: Access, request: Any, version: int) -> Verdict:
 
 RULES: Final[Mapping[int, Rule]] = {
     **dict.fromkeys((17, 18, 36), _free),
+    # Requests of delegation tokens are checked by their handlers, which know how the client has logged in.
+    **dict.fromkeys((38, 39, 40, 41), _free),
     **TOPIC_RULES,
     **GROUP_RULES,
     **TRANSACTION_RULES,

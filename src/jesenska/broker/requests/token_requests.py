@@ -1,0 +1,39 @@
+"""The checks that the requests of delegation tokens (38 to 41) share."""
+
+from __future__ import annotations
+
+from jesenska.base.errors import ErrorCode
+from jesenska.broker.requests.connection import Context
+from jesenska.broker.settings.tokens_runtime import TokensRuntime
+from jesenska.security.delegation_tokens import DelegationToken
+from jesenska.security.principal import ANONYMOUS
+
+#: The time in answers that have none.
+NO_TIME_MS = -1
+
+
+def may_ask(context: Context) -> bool:
+    """Returns True if the client has logged in, and not with a delegation token: else it may neither get nor see
+    tokens."""
+    authentication = context.connection.authentication
+    if authentication is not None and authentication.is_token:
+        return False
+    return context.principal != ANONYMOUS
+
+
+def token_to_change(
+    tokens: TokensRuntime | None, mac: bytes, context: Context, now_ms: int
+) -> DelegationToken | ErrorCode:
+    """Returns the token with this HMAC, or the error if the client may not renew or expire it."""
+    if not may_ask(context):
+        return ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
+    if tokens is None:
+        return ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED
+    token = tokens.tokens.of_hmac(mac)
+    if token is None:
+        return ErrorCode.DELEGATION_TOKEN_NOT_FOUND
+    if not token.may_be_renewed_by(context.principal):
+        return ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH
+    if token.has_expired(now_ms):
+        return ErrorCode.DELEGATION_TOKEN_EXPIRED
+    return token

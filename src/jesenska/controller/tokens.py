@@ -1,0 +1,171 @@
+"""Keeps the delegation tokens that one broker knows. A token is written to the tree by the broker that a client asks,
+and announced to every broker by a node under /delegation_token/token_changes.
+
+Every broker keeps all tokens (`security.delegation_tokens`), so that a client may log in at any of them. A token that
+cannot be read is left out and logged. The controller removes expired tokens. A decider: events in, effects out
+(`work`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from jesenska.base.errors import DelegationTokenNotFoundError
+from jesenska.config.layers import BrokerConfig
+from jesenska.controller.changes.change_machine import ChangeMachine, Work
+from jesenska.controller.changes.change_nodes import delete_old, node_number
+from jesenska.controller.changes.change_state import Asking, ChangeState, Steps, write, write_plan
+from jesenska.controller.context import ControllerContext
+from jesenska.controller.effects import Children, Get, Read
+from jesenska.controller.events import EVERYTHING, ChangeToken, CreateToken, ExpireTokens, Look, ReadTokens
+from jesenska.controller.plans.config_changes import ChangeNodes
+from jesenska.metadata import paths
+from jesenska.metadata.nodes import NodeFormatError
+from jesenska.metadata.token_nodes import CHANGE_PREFIX, decode_token, encode_token, token_path
+from jesenska.metadata.tree_operations import Create, Delete, NoNodeError, Operation, Result, SetData
+from jesenska.security.delegation_tokens import DelegationToken, DelegationTokens
+
+#: How often a change is planned before it is given up.
+_ATTEMPTS_MAX: Final = 10
+
+
+class TokenChanges(ChangeMachine):
+    """The delegation tokens that one broker keeps in `tokens`."""
+
+    def __init__(self, broker_id: int, tokens: DelegationTokens, config: BrokerConfig) -> None:
+        self._shared = shared = ChangeState(broker_id, ControllerContext(), config)
+        self._tokens = tokens
+        self._last_change = -1
+        self._change_nodes = ChangeNodes()
+        super().__init__(
+            shared,
+            {
+                ReadTokens: self._start,
+                CreateToken: self._create,
+                ChangeToken: self._change,
+                ExpireTokens: self._expire,
+                Look: self._look,
+            },
+        )
+
+    def _error_for_client(self, event: Work, error: Exception) -> Exception:
+        """Returns the error that the requester gets. A start gets the tree's own error, because it tries again while
+        the tree is out of reach."""
+        return error if isinstance(event, ReadTokens) else super()._error_for_client(event, error)
+
+    # --- the content of the tree -------------------------------------------------------------------------------------
+
+    def _start(self, event: ReadTokens) -> Steps:
+        yield from self._everything()
+        self._shared.answer(event.token)
+
+    def _look(self, event: Look) -> Steps:
+        if event.at == EVERYTHING:
+            yield from self._everything()
+            return
+        token_ids, last = yield from self._changed()
+        yield from self._read(token_ids)
+        self._last_change = last
+
+    def _everything(self) -> Steps:
+        """Reads all tokens. The change nodes come first: what changes after that leads to another look."""
+        _, last = yield from self._changed()
+        (names,) = yield Read((Children(paths.TOKENS),))
+        known = {token.token_id for token in self._tokens.tokens()}
+        yield from self._read([*(names or ()), *known.difference(names or ())])
+        self._last_change = last
+
+    def _changed(self) -> Asking:
+        """Returns the ids of tokens that new change nodes name, and the number of the last node. Watches the directory
+        of change nodes from now on."""
+        (names,) = yield Read((Children(paths.TOKEN_CHANGES, paths.TOKEN_CHANGES),))
+        if names is None:
+            raise NoNodeError(paths.TOKEN_CHANGES)
+        new = sorted((number, name) for name in names if (number := node_number(name)) > self._last_change)
+        at = [f"{paths.TOKEN_CHANGES}/{name}" for _, name in new]
+        token_ids: dict[str, None] = {}
+        for path, node in zip(at, (yield Read(tuple(map(Get, at)))), strict=True):
+            self._change_nodes.add(path, self._shared.now_ms)
+            if node is not None:
+                token_ids[node[0].decode(errors="replace")] = None
+        return list(token_ids), new[-1][0] if new else self._last_change
+
+    def _read(self, token_ids: Sequence[str]) -> Steps:
+        """Reads the nodes of these tokens. A token without a node is removed."""
+        usable = [token_id for token_id in token_ids if token_id and "/" not in token_id and "\0" not in token_id]
+        nodes = yield Read(tuple(Get(token_path(token_id)) for token_id in usable))
+        for token_id, node in zip(usable, nodes, strict=True):
+            if node is None:
+                self._tokens.remove(token_id)
+                continue
+            try:
+                token = decode_token(node[0])
+                if token.token_id != token_id:
+                    raise NodeFormatError(f"the node is that of the token {token.token_id!a}")
+            except NodeFormatError as error:
+                self._shared.say("error", f"{token_path(token_id)} cannot be read: {error}; the token is not usable")
+                self._tokens.remove(token_id)
+            else:
+                self._tokens.put(token)
+
+    # --- what clients ask --------------------------------------------------------------------------------------------
+
+    def _create(self, event: CreateToken) -> Steps:
+        token = event.new
+        node = Create(token_path(token.token_id), encode_token(token))
+        self._written((yield from write((node, _announcement(token.token_id)))))
+        self._tokens.put(token)
+        self._shared.answer(event.token)
+        yield from delete_old(self._shared, self._change_nodes, paths.TOKEN_CHANGES)
+
+    def _change(self, event: ChangeToken) -> Steps:
+        yield from self._set_expiry(event.token_id, event.expires_at_ms)
+        self._shared.answer(event.token)
+        yield from delete_old(self._shared, self._change_nodes, paths.TOKEN_CHANGES)
+
+    def _expire(self, event: ExpireTokens) -> Steps:
+        for token in [token for token in self._tokens.tokens() if token.has_expired(event.now_ms)]:
+            try:
+                yield from self._set_expiry(token.token_id, None)
+            except DelegationTokenNotFoundError:
+                continue  # another broker has removed the token
+        yield from delete_old(self._shared, self._change_nodes, paths.TOKEN_CHANGES)
+
+    def _set_expiry(self, token_id: str, expires_at_ms: int | None) -> Steps:
+        """Writes when a token expires; None removes the token. Raises DelegationTokenNotFoundError if it has no
+        node."""
+        plan, results = yield from write_plan(
+            (yield from _planned(token_id, expires_at_ms)), lambda _: _planned(token_id, expires_at_ms), _ATTEMPTS_MAX
+        )
+        self._written(results)
+        if plan.after is None:
+            self._tokens.remove(token_id)
+        else:
+            self._tokens.put(plan.after)
+
+    def _written(self, results: Sequence[Result]) -> None:
+        """Remembers the change node that was written last, so that it is deleted when it is old."""
+        self._change_nodes.add(results[-1].path, self._shared.now_ms)
+
+
+class _TokenPlan(NamedTuple):
+    """The operations that change a token, and the token after them; None if it is removed."""
+
+    operations: tuple[Operation, ...]
+    after: DelegationToken | None
+
+
+def _planned(token_id: str, expires_at_ms: int | None) -> Asking:
+    """Reads the node of a token, and plans the change of its expiry."""
+    path = token_path(token_id)
+    (node,) = yield Read((Get(path),))
+    if node is None:
+        raise DelegationTokenNotFoundError("Delegation Token is not found on server.")
+    if expires_at_ms is None:
+        return _TokenPlan((Delete(path, node[1]), _announcement(token_id)), None)
+    after = decode_token(node[0])._replace(expires_at_ms=expires_at_ms)
+    return _TokenPlan((SetData(path, encode_token(after), node[1]), _announcement(token_id)), after)
+
+
+def _announcement(token_id: str) -> Operation:
+    return Create(CHANGE_PREFIX, token_id.encode(), sequential=True)
