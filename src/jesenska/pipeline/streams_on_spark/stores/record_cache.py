@@ -25,7 +25,7 @@ from jesenska.pipeline.streams_on_spark.stores.state_file import StateTable
 
 
 def cached_tables(plan: Plan, config: StreamsConfig) -> dict[str, str]:
-    """Returns the processors whose updates are held back, with their stores."""
+    """Returns the names of the processors whose updates are held back, with the names of their stores."""
     if not config.caches:
         return {}
     found = {}
@@ -52,7 +52,7 @@ class _Held:
 
 
 class RecordCache:
-    """The updates of one store that the engine holds back."""
+    """The updates of one store that are held back until the end of the micro-batch."""
 
     def __init__(self, store: Any, table: StateTable) -> None:
         self._store = store
@@ -67,7 +67,7 @@ class RecordCache:
     def flush(
         self, sends_old: Callable[[str], bool], forward: Callable[[str, Record, RecordMetadata | None], None]
     ) -> None:
-        """Hands the updates on, and is empty then."""
+        """Forwards the held updates. The cache is empty afterwards."""
         held, self._held = self._held, {}
         for where, one in held.items():
             new, record = one.record.value.new, one.record
@@ -81,7 +81,7 @@ class RecordCache:
             forward(one.node, Record(record.key, Change(new, old), record.timestamp, record.headers), one.metadata)
 
     def _where(self, key: Any) -> tuple[bytes, int, int]:
-        """Returns the key's row in the store (state_stores.py)."""
+        """Returns the position of the key's row in the store's table: its columns a, n and m (state_stores.py)."""
         match self._store.spec.kind:
             case "window":
                 return self._store._key_bytes(key.key), key.window.start, 0
