@@ -68,7 +68,7 @@ class MicroBatch:
 
     @classmethod
     def from_bytes(cls, value: bytes) -> MicroBatch:
-        """Parses a record's value. JesenskaError if it is not a micro-batch record."""
+        """Returns the micro-batch in a record's value. Raises JesenskaError if it is not a micro-batch record."""
         try:
             if value.isdigit():
                 return cls(int(value))

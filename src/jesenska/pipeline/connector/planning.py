@@ -177,8 +177,8 @@ async def resolve(
     cluster: Cluster, position: Position, partitions: Sequence[TopicPartition], bounds: Bounds, options: SourceOptions
 ) -> Resolved:
     """Returns the offset that a position means in each partition. If no record has a time at or after the wanted one,
-    the log's end is returned for an end position; for a start position this is an error, or the log's end if the
-    options say so."""
+    the log's end is returned for an end position. For a start position this is an error, or with the strategy
+    latest the log's end."""
     if position.everywhere is not None:
         wanted = dict.fromkeys(partitions, position.everywhere)
     else:

@@ -2,9 +2,9 @@
 the remedy.
 
 A failing worker writes its traceback for Spark, and Spark prints it before the message. The traceback does not help
-with an error that jesenska explains in a sentence, so it is hidden. The worker process ends with this error, so no
-later error is affected. Error messages of the client name the flags of Kafka's tools; here they are replaced by the
-matching options of Spark."""
+with an error that jesenska explains in a sentence, so it is hidden. The switch that hides it stays set, but the worker
+process ends with this error anyway. Error messages of the client name the flags of Kafka's tools; here they are
+replaced by the matching options of Spark."""
 
 from __future__ import annotations
 

@@ -65,7 +65,8 @@ class WorkerCache:
         )
 
     def give_back(self, producer: Producer, options: SinkOptions, idempotent: bool | None) -> None:
-        """Takes back a producer whose records are all acknowledged; any other must be closed."""
+        """Makes a producer available to later tasks. All its records must be acknowledged; any other producer must be
+        closed instead."""
         self._producers.setdefault(_kind(options, idempotent), []).append(producer)
 
     async def settings_of(self, topic: str) -> TopicSettings:

@@ -1,6 +1,6 @@
-"""The errors of the Streams API: one sentence with the cause and the remedy.
+"""The errors of the Streams API. Each message is one sentence with the cause and the remedy.
 
-TopologyError          the program describes something that cannot be built; names the line of the program
+TopologyError          the program describes a topology that cannot be built; the message names the line
 StreamsError           something failed while records were processed
   SerializationError   a key or a value cannot be written, or bytes cannot be read, with the serde that is in use
   ProcessorFailedError a function of the program raised; its own exception is the cause (`__cause__`)

@@ -42,7 +42,7 @@ def make_internal_topics(
             raise StreamsError(
                 f"the internal topic {topic} has {there[topic]} partitions and needs {count}, since another topic "
                 f"has changed: "
-                "delete the internal topics and the state of the application, and begin anew."
+                "delete the internal topics and the state of the application, and start it again."
             )
     missing = [
         NewTopic(topic, count, replication_factor, {**_CONFIGS, **configs})

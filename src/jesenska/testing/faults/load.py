@@ -140,7 +140,7 @@ class RecordedLoad:
             until = self._acknowledged + more
             if not self._changed.wait_for(lambda: self._acknowledged >= until or self._failures, seconds):
                 raise LoadFailedError(
-                    f"The load stands still: {until - self._acknowledged} of {more} records are missing after "
+                    f"The load makes no progress: {until - self._acknowledged} of {more} records are missing after "
                     f"{seconds:g} s."
                 )
         self.steps()

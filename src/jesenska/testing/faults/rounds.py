@@ -297,6 +297,6 @@ def _get_on(load: Load, each: Round, number: int, still_seconds: float, wait: Ca
         elif time.monotonic() > deadline:
             done = ", ".join(f"{fault.kind} of {fault.target} for {fault.seconds:g} s" for fault in each.faults)
             raise StandsStillError(
-                f"The load stands still for {still_seconds:g} s behind round {number} ({done}): {now - before} of "
+                f"The load makes no progress for {still_seconds:g} s after round {number} ({done}): {now - before} of "
                 f"{each.steps} steps."
             )

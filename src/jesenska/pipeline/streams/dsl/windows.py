@@ -1,7 +1,7 @@
-"""Kinds of windows, and rules for holding back the results of a table.
+"""The kinds of windows, and the rules by which updates of a table are held back.
 
-    TimeWindows     windows of one size that begin every `advance` ms, counted from 1970: tumbling where advance is the
-                    size, hopping where it is less. A record falls into size / advance windows. [start, end)
+    TimeWindows     windows of one size that begin every `advance` ms, counted from 1970: tumbling if advance equals
+                    the size, hopping if it is less. A record is in size / advance windows. [start, end)
     SlidingWindows  a window for each distinct set of records that are at most `time_difference` ms apart. [start, end]
     SessionWindows  records of a key that follow each other within `inactivity_gap` ms. [start, end]
     JoinWindows     two records join if the other one is at most `before` ms older or `after` ms younger

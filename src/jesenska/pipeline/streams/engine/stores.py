@@ -123,15 +123,15 @@ class KeyValueStore(StateStore):
         return had
 
     def all(self) -> Iterator[KeyValue]:
-        """Yields all keys with their values, sorted by the keys' bytes."""
+        """Returns an iterator over all keys with their values, sorted by the keys' bytes."""
         return self._pairs(None, None)
 
     def reverse_all(self) -> Iterator[KeyValue]:
         return iter(list(self.all())[::-1])
 
     def range(self, first: Any = None, last: Any = None) -> Iterator[KeyValue]:
-        """Yields the keys from `first` to `last`, both included, with their values. None means no limit on that
-        side."""
+        """Returns an iterator over the keys from `first` to `last`, both included, with their values. None means no
+        limit on that side."""
         return self._pairs(
             None if first is None else self._key_bytes(first), None if last is None else self._key_bytes(last) + b"\x00"
         )

@@ -53,7 +53,7 @@ def _of_two(first: Indices, second: Indices) -> list[Indices]:
 
 
 class _Waiting:
-    """The records of a topic that do not have a turn yet."""
+    """The records of one topic that wait for their turn in the order of processing."""
 
     def __init__(self, times: list[int]) -> None:
         self._times = iter(times)

@@ -52,8 +52,8 @@ class _Coming:
 
 
 class _Waiting:
-    """The waiting records, in the order of the store. `_order` also contains positions of records that no longer wait;
-    all before `_first` are such."""
+    """The waiting records, in the order of the store. `_order` also contains positions of records that no longer wait,
+    among them all positions before `_first`."""
 
     def __init__(self, table: StateTable) -> None:
         self._table = table
@@ -209,7 +209,8 @@ class _OuterJoin:
 
     def _leaving(self, is_left: bool, one: _Coming) -> Records | None:
         """Returns the output of one side: records that have waited, and new records with their partners or with None.
-        They are sorted by the new record at which they leave."""
+        They are sorted by the new record that makes them
+        leave the join."""
         parts, places = [], []
         if one.late:
             parts.append(self._late(one))

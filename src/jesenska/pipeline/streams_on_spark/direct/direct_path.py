@@ -174,7 +174,8 @@ class _Run:
         return self._held.setdefault(self._cached[name], {}) if name in self._cached else None
 
     def flush_caches(self) -> None:
-        """Forwards the held updates. The stores still have their contents from before the micro-batch."""
+        """Forwards the updates that record caches have held back. At this moment the stores still have their contents
+        from before the micro-batch."""
         for name, store in self._cached.items():
             if name not in self._steps or store not in self._held:
                 continue

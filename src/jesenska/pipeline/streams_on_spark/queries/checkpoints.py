@@ -130,14 +130,14 @@ def _check_id(application: Application, part: SubTopology, file: Path, has_run: 
 
 def _remedy(application: Application) -> str:
     if application.stores_without_changelog:
-        return "put it back, or begin anew with kafka-streams-application-reset"
+        return "put it back, or start again with kafka-streams-application-reset"
     return f"put it back, or remove {application.directory}, so that it is restored"
 
 
 def gone_on(application: Application) -> str:
     """Returns the error message for an old state: the application has continued with another state since."""
     if application.stores_without_changelog:
-        remedy = "set state.dir to where the newer state is, or begin anew with kafka-streams-application-reset"
+        remedy = "set state.dir to where the newer state is, or start again with kafka-streams-application-reset"
     else:
         remedy = f"set state.dir to where the newer state is, or remove {application.directory}, which is restored then"
     return (

@@ -117,7 +117,7 @@ class SubTopologyQuery:
         commits, stores = self._directory / "checkpoint" / "commits", self._directory / "stores"
         if self.part.stores and not stores.exists() and commits.exists() and any(commits.iterdir()):
             raise StreamsError(
-                f"the state in {stores} is gone, but the checkpoint beside it stands: put it back, or remove "
+                f"the state in {stores} is gone, but the checkpoint beside it exists: put it back, or remove "
                 f"{self._directory.parent}, so that it is restored."
             )
         stores.mkdir(parents=True, exist_ok=True)  # a micro-batch without records leaves none

@@ -95,13 +95,13 @@ def restore(
         raise StreamsError(
             f"the state in {directory} is in changelog topics as well, and they would fall behind: leave "
             f"with_logging=False out, "
-            "or begin anew with kafka-streams-application-reset."
+            "or start again with kafka-streams-application-reset."
         )
     if application.has_changelogs and was_begun_without_changelogs(directory):
         raise StreamsError(
             f"the state in {directory} was made without changelog topics, so they would lack what it has: leave "
             f"with_logging out, "
-            "or begin anew with kafka-streams-application-reset."
+            "or start again with kafka-streams-application-reset."
         )
     offsets = group_offsets.committed(connection, application)
     text = group_offsets.application_text(application)
@@ -109,7 +109,7 @@ def restore(
         raise StreamsError(
             f"the application.id {application.id} belongs to another topology, which has run with another state than "
             f"the one in {directory}: give this one "
-            "another application.id, or begin anew with kafka-streams-application-reset."
+            "another application.id, or start again with kafka-streams-application-reset."
         )
     others = group_offsets.belongs_to_others(offsets, text)
     starts = from_tree(json.loads(begin.read_text())).offsets if begin.exists() else {}
@@ -151,7 +151,7 @@ def is_gone(application: Application, offsets: GroupOffsets, there: Mapping[str,
         raise StreamsError(
             f"the application {application.id} has run before, but its state is not in {application.directory} and "
             f"cannot be restored, since {reason}: "
-            "set state.dir to where the state is, or begin anew with kafka-streams-application-reset."
+            "set state.dir to where the state is, or start again with kafka-streams-application-reset."
         )
     return True
 
@@ -172,7 +172,7 @@ def _refuse_what_is_left(application: Application, connection: ClusterThread, th
             raise StreamsError(
                 f"the topic {topic} has records of an earlier run of the application {application.id}, but the group "
                 f"has no offsets that would say how far it "
-                "was: begin anew with kafka-streams-application-reset, which deletes the topic."
+                "was: start again with kafka-streams-application-reset, which deletes the topic."
             )
 
 
@@ -241,7 +241,7 @@ def _row(store: Store, record: RawRecord) -> tuple[bytes, int, int]:
         raise StreamsError(
             f"{record.topic}-{record.partition} has a record at offset {record.offset} that no application of "
             f"streams has written there: "
-            "begin anew with kafka-streams-application-reset, or put the state back."
+            "start again with kafka-streams-application-reset, or put the state back."
         ) from error
 
 

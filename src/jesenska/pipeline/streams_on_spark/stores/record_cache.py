@@ -1,14 +1,16 @@
-"""Kafka Streams' record cache: tables that send on only the last update of each key.
+"""Kafka Streams' record cache: a table forwards only the last update of each key in a micro-batch.
 
 With `statestore.cache.max.bytes` above 0, the updates of a table with a store are held back until the end of the
-micro-batch, which is Kafka Streams' commit. Then each key's last update goes on, with its time and its headers:
+micro-batch, which corresponds to a commit in Kafka Streams. Then each key's last update is forwarded, with its
+timestamp and its headers:
 
-    order        by the last update of each key; tables whose updates come from other tables after these
+    order        by the last update of each key; a table that is computed from other tables comes after these
     old value    the store's value before the micro-batch
     left out     a key that has no value and had none before the micro-batch
 
-The store itself has every update at once, so a join finds it. The size of the cache does not matter: it holds one
-micro-batch. Tables without a store hold nothing back, nor do `suppress` and windows that give their results on close.
+The store itself has every update immediately, so a join finds it. The size of the cache does not matter: the cache
+always contains the updates of one micro-batch. Nothing is held back by tables without a store, by `suppress`, and by
+windows that forward their results when they close.
 """
 
 from __future__ import annotations

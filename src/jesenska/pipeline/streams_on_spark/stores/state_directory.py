@@ -83,7 +83,7 @@ class StateDirectory:
             raise StreamsError(
                 f"the topology is not the one that made the state in {self.path}: give the changed one another "
                 f"application.id, "
-                "or begin anew with kafka-streams-application-reset --state-dir."
+                "or start again with kafka-streams-application-reset --state-dir."
             )
 
     def remove(self) -> bool:

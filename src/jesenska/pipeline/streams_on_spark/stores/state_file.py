@@ -83,7 +83,7 @@ class Binding:
 def _refuse_a_later_one(path: Path, last: int, version: int) -> None:
     if last > version:
         raise StreamsError(
-            f"the state in {path} is of micro-batch {last}, but the checkpoint stands at {version}: "
+            f"the state in {path} is of micro-batch {last}, but the checkpoint is at {version}: "
             "put back the checkpoint that belongs to it, or remove the application's directory below state.dir, so "
             "that it is restored."
         )
@@ -237,7 +237,7 @@ class StateFile:
         return self.meta(f"{name}/mark")
 
     def segments(self, name: str) -> StateSegments:
-        """Returns the rows of a store that are stored many at once (state_segments.py)."""
+        """Returns the segments of a store: Arrow tables with many rows each (state_segments.py)."""
         if name not in self._segments:
             self._segments[name] = StateSegments(self.connection, name, self.version)
         return self._segments[name]
@@ -332,7 +332,7 @@ class ReadOnlyStateFile:
             yield (*key, *(found or (None, -1)))
 
     def segments(self, name: str) -> StateSegments | None:
-        """Returns the rows that are stored many at once, or None if the store has no such rows."""
+        """Returns the store's segments, each with many rows (state_segments.py), or None if the store has none."""
         return StateSegments(self.connection, name, None) if f"{name}/segments" in self._names else None
 
     def close(self) -> None:

@@ -134,8 +134,8 @@ class KeyValueStoreInFile(KeyValueStore):
 
 
 class WindowStoreInFile(WindowStore):
-    """A window store in a state file. `segments` contain rows that the columns path has written; they are read
-    together with the rows of the table."""
+    """A window store in a state file. `segments` contain rows that the columns path (columns_path.py) has
+    stored many at once; they are read together with the rows of the table."""
 
     def __init__(self, table: StateTable, segments: StateSegments | None, *arguments: Any) -> None:
         super().__init__(*arguments)

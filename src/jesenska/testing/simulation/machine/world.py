@@ -98,7 +98,7 @@ class World:
             if moved:
                 rounds += 1
                 if rounds > _ROUNDS_AT_ONE_TIME_MAX:
-                    raise StuckError(f"time stands still at {self.now:.6f} s")
+                    raise StuckError(f"the clock does not move from {self.now:.6f} s")
                 continue
             rounds = 0
             if following > limit:

@@ -1,20 +1,20 @@
-"""The answers to the clients of transactions in a simulation, and invariants of them under any fault.
+"""Records the responses that the clients of transactions get in a simulation, and checks invariants that must hold
+under any fault. A reader is a read_committed consumer.
 
-decided first     a reader of committed records gets none of a transaction whose commit was not requested
-whole or not      it gets all acknowledged records of a transaction, or none
-committed         it gets all records of a transaction whose commit was answered
-aborted           it gets no record of a transaction whose abort was answered, or whose commit was refused
+decided first     a reader gets no record of a transaction whose commit was not requested
+whole or not      a reader gets all acknowledged records of a transaction, or none
+committed         a reader gets all records of a transaction whose commit was acknowledged
+aborted           a reader gets no record of a transaction whose abort was acknowledged, or whose commit was refused
 one producer      no two programs get the same producer id and epoch
-let in            the writes of a producer that leaves adding partitions to the leaders are in its transaction: they
-                  are not refused as part of none, unless its time may be over, or another program has asked for
-                  its id
-fenced            a producer whose successor is known at the time of a request gets no success for it
+let in            if leaders add partitions to a producer's transaction, its writes are not refused as outside of a
+                  transaction; except if the transaction may have timed out, or another program uses its id
+fenced            a producer gets no success for a request if its successor was known when the request was sent
 offsets           a group's offset in a transaction is not reported before the commit is requested; at the end the
                   group has the newest offset of a committed transaction
-once              a record that is made of another one is in the topic of results at most once, and it is there if the
-                  group's offset is above the other record
+once              a result record is there at most once for each input record, and it is there if the group's offset is
+                  above the input record
 
-A transaction of a producer that is gone or got no answer may have ended either way."""
+A transaction may have been committed or aborted if its producer was killed or got no response."""
 
 from __future__ import annotations
 
@@ -238,7 +238,8 @@ class TransactionHistory:
                 )
 
     def judge_offset(self, group: str, offset: int) -> None:
-        """Checks the committed offset of a group at the end, after `judge_all`."""
+        """Checks at the end that the group has the newest offset of a committed transaction. Call it after
+        `judge_all`."""
         self.offset_answered(group, offset, is_stable=True)
         for transaction in self._groups.get(group, ()):
             if not transaction.places:
