@@ -294,7 +294,7 @@ class _Place(NamedTuple):
 
 def judge_query(checkpoint: Checkpoint, committed: Mapping[RecordPlace, bytes]) -> None:
     """Checks the rows of one query. `committed` are all records that a read_committed consumer has got. Raises
-    ViolationError if the invariant is violated."""
+    ViolationError if a micro-batch is incomplete, is there twice, or is out of order."""
     found: dict[TopicPartition, list[_Place]] = defaultdict(list)
     attempts: dict[int, str] = {}
     for place in sorted(committed):
