@@ -1,5 +1,6 @@
-"""Spark pipelines: `session()` starts Spark, `format("jesenska")` reads and writes topics, `lag(query.lastProgress)`
-says how far a stream is behind. Needs `pip install "jesenska[spark]"`."""
+"""The Spark pipeline. `session()` starts Spark, `format("jesenska")` reads and writes topics, and
+`lag(query.lastProgress)` returns the lag of a streaming query for each partition. Needs `pip install
+"jesenska[spark]"`."""
 
 from jesenska.pipeline.lag import PartitionLag, lag, offsets_behind_latest
 from jesenska.pipeline.spark.session import session

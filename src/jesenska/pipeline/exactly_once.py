@@ -1,50 +1,52 @@
-"""Each micro-batch of a stream in one transaction, once and no more:
+"""Writes each micro-batch of a Spark stream to Kafka in one transaction, exactly once:
 
     write = ExactlyOnce("invoices", {"kafka.bootstrap.servers": "…", "topic": "invoices"})
     rows.writeStream.foreachBatch(write).option("checkpointLocation", "…").start()
 
-    driver    0  looks, at a start, which micro-batch is the last committed one: a query that is refused by it
-                 ends here, and the query that has the name goes on
-              1  takes the transactional id of the query's name: its earlier user is fenced, its transaction aborted
+    driver    0  reads, at the start of a query, the last committed micro-batch. If it belongs to another query, this
+                 query fails here, and the other query goes on undisturbed
+              1  initializes the transactional id of the query's name: this fences the id's earlier producer and aborts
+                 the open transaction of that producer
               2  writes the number of this micro-batch in the transaction, with the query's id in Spark and the offsets
                  at which its sources end, acknowledged by all in-sync replicas
-              3  reads the last committed micro-batch, up to the record with its own number. If it is this one, the
-                 transaction is aborted, and nothing else is written. If it is of another checkpoint, is a
-                 later one, or ended at other offsets than the checkpoint has, the query fails with a
-                 sentence that says so
-    tasks     4  write their rows with the driver's producer id and epoch, each partition from one task, numbers from 0
-    driver    5  commits. From then on all of it counts
+              3  reads the last committed micro-batch, up to the record that it wrote in 2. If the last committed
+                 micro-batch is this one, the transaction is aborted, and nothing else is written. If it is of another
+                 checkpoint, is a later one, or ended at other offsets than the checkpoint has, the query fails with
+                 an error that names the reason
+    tasks     4  write their rows with the driver's producer id and epoch. One task writes each partition, with
+                 sequence numbers from 0
+    driver    5  commits the transaction: the rows and the number become visible together
 
-The state after a crash, by the point at which it happens:
+The result of each failure, by the step at which it happens:
 
-    before 5, wherever it is  the transaction is open. The next attempt fences its producer and aborts it (1): readers
-                              of committed records see nothing of it. Its number does not count: it is written again
-    in 5, answered or not     the coordinator has the decision, or has not. 1 waits until the decision is carried out,
-                              so 3 reads a committed number or none
-    after 5                   the number is committed: the micro-batch is skipped (3)
-    a task is run again       its second attempt cannot know what the first wrote, and refuses. The driver
-                              begins at 1 again: later batches of the first attempt have an older epoch and are refused
-                              by the brokers
-    a worker is lost, or      Spark fails the job (on one machine it runs no task again). The driver begins at 1 again
-    what was shuffled
-    two tasks at once         of one partition (speculation): the second is refused in the same way
+    crash before 5            the transaction is open. The next attempt aborts it (1), so read_committed consumers see
+                              none of its records. Its number is not committed: the micro-batch is written again
+    crash in 5                the transaction coordinator has received the commit, or has not. Step 1 of the next
+                              attempt waits until the transaction has ended, so 3 reads a committed number or none
+    crash after 5             the number is committed: the micro-batch is skipped (3)
+    a task is run again       its second attempt cannot know what the first wrote, and raises RepeatedTaskError. The
+                              driver begins at 1 again: the brokers refuse later batches of the first attempt, whose
+                              epoch is older
+    a worker or shuffle       Spark fails the job (on one machine it runs no task again). The driver begins at 1 again
+    files are lost
+    two tasks at once         of one partition (speculation): the second raises RepeatedTaskError, too
 
-So a reader of committed records sees each micro-batch as a whole, once, in the order of the micro-batches, as long as
-Spark gives the same rows under the same number, as it does by its checkpoint. A query that is started on another
-checkpoint needs another name: under this one it is refused. So is a query whose checkpoint was restored from a copy.
-Outside of a stream there is no checkpoint: only numbers are compared, and a number that is not above the last one is
-left out.
+So a read_committed consumer sees each micro-batch as a whole, once, in the order of the micro-batches. This needs the
+same rows under the same number, which Spark ensures by its checkpoint. A query that is started on another checkpoint
+needs another name: under the old name it fails. A query whose checkpoint was restored from a copy fails, too. Outside
+of a stream there is no checkpoint: only numbers are compared, and a micro-batch whose number is not above the last
+committed one is skipped.
 
-The number is a record of the topic `jesenska-spark-batches` (compacted; the option `batches.topic` names another), and
-its key is the query's name. The next marker of its own producer says if it is committed. The driver reads up to its
-own record, for two reasons. Open transactions of other queries would hide the records after them from a reader of
-committed records. And a broker that has just lost its leadership, without knowing it, would return an older end of the
-partition; but it cannot acknowledge a record.
+The number is a record of the topic `jesenska-spark-batches` (compacted; the option `batches.topic` names another). Its
+key is the query's name. It is committed if the next transaction marker of its producer is a commit. The driver reads
+up to its own record, not with read_committed, for two reasons. With read_committed, open transactions of other queries
+would hide the records after them. And a broker that has just lost its leadership, without knowing it, would return an
+older end of the partition; but such a broker cannot acknowledge a record.
 
-A micro-batch must be committed within `transaction.timeout.ms` (option `kafka.transaction.timeout.ms`, 15 minutes if
-it is not given, the most that brokers allow by default), or the coordinator aborts it, and the query fails with a
-sentence that says so. A warning is logged if a micro-batch takes more than half of that.
-"""
+A micro-batch must be committed within `transaction.timeout.ms` (option `kafka.transaction.timeout.ms`, by default 15
+minutes, the most that brokers allow by default). If it takes longer, the coordinator aborts the transaction, and the
+query fails with an error that names the remedy. A warning is logged if a micro-batch takes more than half of that
+time."""
 
 from __future__ import annotations
 
@@ -79,27 +81,30 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: The default topic of the numbers of committed micro-batches.
+#: The default topic in which the numbers of committed micro-batches are recorded.
 BATCHES_TOPIC = "jesenska-spark-batches"
 _DEFAULT_TIMEOUT_MS = 900_000
 _TIMEOUT_OPTION, _TOPIC_OPTION = "kafka.transaction.timeout.ms", "batches.topic"
-#: Attempts at a micro-batch before the query fails.
+#: The number of times that a micro-batch is tried before the query fails.
 _ATTEMPTS = 3
-#: The shuffled columns. `size`: bytes of a batch that was compressed for the shuffle; 0 for one that was not.
+#: The shuffled columns. `size` is the uncompressed size in bytes of a batch that was compressed for the shuffle, or 0
+#: for an uncompressed batch.
 _PACKED = "place int, topic string, partition int, size int, batch binary"
-#: The codec for the shuffle: copying uncompressed batches between Python, Java and the disk would cost more.
+#: The codec for the shuffle. Compression costs less than copying uncompressed batches between Python, Java and the
+#: disk.
 _SHUFFLED_CODEC = "lz4_raw"
 _WRITTEN = "topic string, partition int, records long"
 _NOT_ALIGNED = "leave aligned out, so that the rows are shuffled by their partitions."
 _LOOK_SECONDS = 0.005
-#: The property by which the jobs of a stream get the query id in its checkpoint.
+#: The local property of Spark in which the jobs of a stream find the query id of its checkpoint.
 _QUERY_ID = "sql.streaming.queryId"
 _PLACES = 2**31
 
 
 @dataclass(frozen=True, slots=True)
 class Offsets:
-    """Offsets of a group, to be committed with a micro-batch. `metadata` is kept with each."""
+    """Offsets of a consumer group, to be committed in the transaction of a micro-batch. `metadata` is stored with each
+    offset."""
 
     group_id: str
     offsets: Mapping[TopicPartition, int]
@@ -107,11 +112,12 @@ class Offsets:
 
 
 class RepeatedTaskError(JesenskaError):
-    """A task was run a second time: the transaction cannot be completed."""
+    """The error of a task that Spark has run a second time. The transaction cannot be completed, so the micro-batch is
+    tried again."""
 
 
-#: Texts in the error of a failed job that may succeed the next time, and their meaning. On one machine Spark runs no
-#: task again.
+#: Texts in the error of a failed job after which a new attempt may succeed, with the reason to report. On one machine
+#: Spark does not run a task again by itself.
 _MAY_SUCCEED = {
     RepeatedTaskError.__name__: "Spark has run a task a second time",
     "indeterminate output": "Spark has lost what was shuffled",
@@ -120,12 +126,15 @@ _MAY_SUCCEED = {
 
 
 class ExactlyOnce:
-    """A function for `foreachBatch`. `query` is the query's own name, the same at every start. `options` are those of
-    the sink. `aligned`: the rows of one target partition are in one partition of the data frame already, so nothing is
-    shuffled; if they are not, the micro-batch fails. `offsets` are committed in each transaction. `counted_as` is the
-    name under which micro-batches are counted, if that is not `query`; a process with the same `query` is fenced all
-    the same. `is_allowed` is called after the fencing, before anything is written, and raises if the query is to
-    end."""
+    """The function for Spark's `foreachBatch` that writes each micro-batch exactly once.
+
+    `query` is the query's own name, the same at every start. `options` are those of the sink. `aligned` says that all
+    rows of a target partition are in one partition of the data frame, so nothing is shuffled; if they are not, the
+    micro-batch fails. `offsets` are committed in each transaction.
+
+    `counted_as` is the key under which micro-batch numbers are recorded; empty means `query`. The transactional id is
+    always made from `query`. `is_allowed` is called after fencing and before the first write. It raises if the query
+    is to end."""
 
     def __init__(
         self,
@@ -159,7 +168,7 @@ class ExactlyOnce:
         self._written: MicroBatch | None = None  # the last one that was written here
 
     def __call__(self, rows: DataFrame, batch_id: int) -> None:
-        """Writes a micro-batch, if it is not written yet. JesenskaError with one sentence if that fails."""
+        """Writes a micro-batch, if it is not written yet. Raises JesenskaError when that fails."""
         check_columns(rows.schema, self.options.topic)
         with plainly("topic"):
             for attempt in range(1, _ATTEMPTS + 1):
@@ -172,7 +181,7 @@ class ExactlyOnce:
                             f"Micro-batch {batch_id} of the query {self.query} could not be written in {attempt} "
                             f"attempts: {error}"
                         ) from error
-                    logger.warning("Micro-batch %d of the query %s is begun anew: %s", batch_id, self.query, error)
+                    logger.warning("Micro-batch %d of the query %s is tried again: %s", batch_id, self.query, error)
 
     def _write_once(self, rows: DataFrame, batch_id: int) -> None:
         connection = connect(self.options.client)
@@ -236,18 +245,20 @@ class ExactlyOnce:
         return await connection.persistently(lambda: first_look(cluster, query))
 
     def _is_written(self, batch: MicroBatch, last: MicroBatch | None, checkpoint: _Checkpoint) -> bool:
-        """True if a micro-batch is written already. JesenskaError if the checkpoint is not the one of the last written
-        micro-batch."""
+        """Returns True if the micro-batch is written already. Raises JesenskaError if the checkpoint does not belong
+        to the query that wrote the last committed micro-batch."""
         if batch.is_written(self.query, last):
             return True
-        # A caller with `counted_as` checks its checkpoint by other means, and makes a new object for each micro-batch.
+        # A caller that sets `counted_as` checks its checkpoint by other means, and makes a new object for each
+        # micro-batch.
         if last is not None and last != self._written and not self._counted_as:
             is_before_done = last.number == batch.number - 1 or checkpoint.is_done(batch.number - 1)
             batch.check_past(self.query, last, checkpoint.ends_of(last.number), is_before_done)
         return False
 
     def _run_tasks(self, rows: DataFrame, ticket: Ticket) -> dict[TopicPartition, int]:
-        """Returns records by partition. Each partition must have been written by one task."""
+        """Runs the Spark job that writes the rows in the transaction of `ticket`. Returns the number of records
+        written to each partition. Raises an error if two tasks have written to one partition."""
         options = self.options
 
         write = write_rows if self.aligned else _write_packed
@@ -297,21 +308,21 @@ def write_exactly_once(
     counted_as: str = "",
     is_allowed: Callable[[], None] | None = None,
 ) -> None:
-    """Writes a micro-batch as `ExactlyOnce` does, for a user's function in foreachBatch."""
+    """Writes one micro-batch as `ExactlyOnce` does, for a call from the user's own foreachBatch function."""
     ExactlyOnce(query, options, aligned=aligned, offsets=offsets, counted_as=counted_as, is_allowed=is_allowed)(
         rows, batch_id
     )
 
 
 def _tasks(spark: SparkSession) -> int:
-    """Returns the number of tasks: no more than can run at once, since starting a task takes about as long as its
-    writing."""
+    """Returns the number of writing tasks. It is no more than can run at once, since starting a task takes about as
+    long as its writing."""
     return min(int(spark.conf.get("spark.sql.shuffle.partitions") or 1), spark.sparkContext.defaultParallelism)
 
 
 class _Checkpoint:
-    """The checkpoint of the calling stream. `query_id` is the stream's id in it; empty if no stream has called, as
-    without foreachBatch or in another thread."""
+    """The Spark checkpoint of the stream that calls foreachBatch. `query_id` is the stream's id in the checkpoint. It
+    is empty outside of foreachBatch, and in another thread."""
 
     def __init__(self, rows: DataFrame) -> None:
         from py4j.protocol import Py4JError
@@ -321,7 +332,8 @@ class _Checkpoint:
         self._stream: Any = None
         if self.query_id:
             try:
-                # A stream runs in its own session; the state shared by all sessions has the streams of each.
+                # A stream runs in its own session. Only the state that all sessions share lists the streams of every
+                # session.
                 streams = spark._jsparkSession.sharedState().activeStreamingQueries()
                 self._stream = streams.get(spark._jvm.java.util.UUID.fromString(self.query_id))  # type: ignore[union-attr]
             except (Py4JError, AttributeError, TypeError) as error:
@@ -332,8 +344,8 @@ class _Checkpoint:
                 )
 
     def ends_of(self, number: int) -> str:
-        """Returns the end offsets of the sources in that micro-batch, a line of JSON for each. Empty if the
-        micro-batch is no longer there, or Spark does not say."""
+        """Returns the end offsets of the sources in micro-batch `number`, a line of JSON for each source. Returns an
+        empty text if the checkpoint no longer has the micro-batch, or if Spark's log cannot be read."""
         from py4j.protocol import Py4JError
 
         try:
@@ -353,8 +365,8 @@ class _Checkpoint:
             return ""
 
     def is_done(self, number: int) -> bool:
-        """True if Spark has noted that micro-batch as done, or does not say. Spark keeps the note of the micro-batch
-        before the running one."""
+        """Returns True if Spark's commit log has micro-batch `number`, or if Spark's log cannot be read. The commit
+        log always has the micro-batch before the running one."""
         from py4j.protocol import Py4JError
 
         try:
@@ -369,7 +381,8 @@ class _Checkpoint:
 
 
 class _AgainError(Exception):
-    """The transaction failed, and a new one may succeed."""
+    """The error of a transaction that failed for a reason that may pass. The micro-batch is tried again in a new
+    transaction."""
 
 
 def _timeout_of(text: str | None) -> int:
@@ -383,8 +396,9 @@ def _timeout_of(text: str | None) -> int:
 
 
 class _Jobs:
-    """The jobs that Spark has run since this was made, for the thread's job group. A stage that is run again after the
-    loss of an executor and its shuffle files has new tasks, which look like first attempts to themselves."""
+    """The jobs that Spark has run in the thread's job group since this object was made. When an executor and its
+    shuffle files are lost, Spark repeats a stage with new tasks. These tasks look like first attempts to themselves,
+    so the repetition is found here."""
 
     def __init__(self, rows: DataFrame) -> None:
         context = rows.sparkSession.sparkContext
@@ -396,7 +410,8 @@ class _Jobs:
         return set(self._tracker.getJobIdsForGroup(self._group))
 
     def have_repeated_stages(self) -> bool:
-        """Returns True if a stage was repeated. Waits until Spark has noted the jobs' end, after their stages'."""
+        """Returns True if Spark has repeated a stage. Waits until Spark reports each job as ended, which it does after
+        the end of the job's stages."""
         for job in self._known() - self._before:
             while True:
                 info = self._tracker.getJobInfo(job)
@@ -413,8 +428,8 @@ class _Jobs:
 
 
 def _pack(options: SinkOptions, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The rows as encoded batches, with the target partition of each: few large values are shuffled instead of many
-    rows. Batches without a codec are compressed for the shuffle."""
+    """Yields the rows as encoded record batches, with the target partition of each. So few large values are shuffled
+    instead of many rows. Batches without a codec are compressed for the shuffle."""
     with plainly("topic"):
         packing = Packing(connect(options.client), options, SystemClock())
         for batch in batches:
@@ -441,7 +456,8 @@ def _as_rows(key: TopicPartition, encoded: list[bytearray], compression: str) ->
 
 
 def _for_the_way(batch: bytearray) -> tuple[int, bytes | bytearray]:
-    """Returns a batch's size and the batch compressed; 0 and the batch itself where that gains nothing."""
+    """Returns the size in bytes of a batch, and the compressed batch. Returns 0 and the unchanged batch if compression
+    does not make it smaller."""
     import pyarrow as pa
 
     compressed = pa.compress(batch, codec=_SHUFFLED_CODEC, asbytes=True)
@@ -455,8 +471,8 @@ def _from_the_way(size: int, batch: pa.Buffer) -> bytearray:
 
 
 def _place(key: TopicPartition) -> int:
-    """Returns a number that chooses the task for a partition: the task's number is this one modulo the number of
-    tasks. The partitions of one topic go to the tasks in turn, so that each task has about as many."""
+    """Returns a number that chooses the task for a partition: Spark takes it modulo the number of tasks. The
+    partitions of one topic go to the tasks in turn, so that each task has about as many."""
     return (zlib.crc32(key.topic.encode()) + key.partition) % _PLACES
 
 
@@ -480,7 +496,8 @@ def _task(
     batches: Iterator[pa.RecordBatch],
     write: Callable[[SinkOptions, Iterator[pa.RecordBatch], Producer], dict[TopicPartition, int]],
 ) -> Iterator[pa.RecordBatch]:
-    """Writes its batches into the driver's transaction; yields the records written."""
+    """Writes the batches of one task into the driver's transaction. Yields the number of records written to each
+    partition."""
     import pyarrow as pa
     from pyspark import TaskContext
 
@@ -488,7 +505,7 @@ def _task(
     if context is not None and context.attemptNumber() > 0:
         raise RepeatedTaskError(
             f"{RepeatedTaskError.__name__}: a task that writes exactly once is not run a second time; the "
-            f"micro-batch is begun anew."
+            f"micro-batch is tried again."
         )
 
     async def made() -> Producer:

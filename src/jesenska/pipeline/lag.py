@@ -1,16 +1,16 @@
 """The lag of a streaming query, per partition: `lag(query.lastProgress)`.
 
-Spark gives a source written in Python no way to report metrics of its own. But each progress of a query holds, for
-each source, the end of its micro-batch (endOffset) and the ends of the logs when it was planned (latestOffset); the
-difference is the lag. `offsets_behind_latest` makes the metrics of Spark's own Kafka source of it.
+Spark gives a source written in Python no way to report metrics of its own. But each progress of a query contains, for
+each source, the end of its micro-batch (endOffset) and the log end offsets at the time of planning (latestOffset). The
+difference is the lag. `offsets_behind_latest` computes from it the metrics of Spark's own Kafka source.
 
     query.lastProgress
         {"sources": [{"endOffset": {"flights": {"0": 500}}, "latestOffset": {"flights": {"0": 800}}, ...}]}
     lag(query.lastProgress)
         [PartitionLag(source=0, topic="flights", partition=0, end_offset=500, latest_offset=800)]      .lag == 300
 
-Works on the progress that PySpark gives (`lastProgress`, `recentProgress`, a listener's `event.progress`), on its JSON
-text and on the parsed dict; and on the progress of Spark's own Kafka source, whose offsets have the same form. Sources
+The progress may be the object of PySpark (`lastProgress`, `recentProgress`, a listener's `event.progress`), its JSON
+text, or the parsed dict. The progress of Spark's own Kafka source works, too: its offsets have the same form. Sources
 whose offsets have another form are left out.
 """
 
@@ -27,11 +27,11 @@ from jesenska.pipeline.connector.options import TOPIC_ID
 
 @dataclass(frozen=True, slots=True, order=True)
 class PartitionLag:
-    """One partition of a query's source: the query's position, and the end of the log.
+    """The lag of a query in one partition: the query's position, and the end of the log.
 
     `source` counts the query's sources from 0: a query that joins two streams has two. `end_offset` is None for a
-    partition that the query has seen but not begun: one that was added while minOffsetsPerTrigger made the query
-    wait."""
+    partition that the query has found but not read yet. This happens when a partition is added while
+    minOffsetsPerTrigger makes the query wait."""
 
     source: int
     topic: str
@@ -41,15 +41,16 @@ class PartitionLag:
 
     @property
     def lag(self) -> int:
-        """Offsets that were written and not read; an upper limit for a partition that is not begun."""
+        """Returns the number of offsets that were written and not read. For a partition that was not read yet it is an
+        upper limit, since its earliest records may be deleted."""
         return max(0, self.latest_offset - (self.end_offset or 0))
 
 
 def lag(progress: Mapping[str, Any] | str | None) -> list[PartitionLag]:
-    """Returns the lag of each partition that was there when the progress was made, in order; none for a query without
-    progress (None), or before its first offsets.
+    """Returns the lag of each partition that existed when the progress was made, sorted. Returns an empty list for a
+    query without progress (None), or before its first offsets.
 
-    JesenskaError if this is no progress."""
+    Raises JesenskaError if `progress` is not the progress of a query."""
     if progress is None:
         return []
     tree = _parsed(progress)
@@ -69,9 +70,9 @@ def lag(progress: Mapping[str, Any] | str | None) -> list[PartitionLag]:
 
 
 def offsets_behind_latest(progress: Mapping[str, Any] | str | None) -> list[dict[str, float]]:
-    """For each source of the query that has a lag the metrics of Spark's own Kafka source, by their names there:
-    minOffsetsBehindLatest, maxOffsetsBehindLatest, avgOffsetsBehindLatest, in offsets over its partitions. Errors as
-    in `lag`."""
+    """Returns the metrics minOffsetsBehindLatest, maxOffsetsBehindLatest and avgOffsetsBehindLatest for each source of
+    the query that has a lag. They are in offsets over the partitions of the source, as in Spark's own Kafka source.
+    Raises the errors of `lag`."""
     by_source: dict[int, list[int]] = {}
     for item in lag(progress):
         by_source.setdefault(item.source, []).append(item.lag)
@@ -86,7 +87,8 @@ def offsets_behind_latest(progress: Mapping[str, Any] | str | None) -> list[dict
 
 
 def _parsed(value: Any) -> Any:
-    """PySpark hands offsets over as text, JSON that was parsed whole has them as trees."""
+    """Returns the value parsed from JSON if it is a text, else unchanged. PySpark gives offsets as text, while
+    progress that was parsed from JSON has them as dicts. Returns None for invalid JSON."""
     if not isinstance(value, str):
         return value
     try:

@@ -1,15 +1,16 @@
-"""The transaction of a micro-batch, as the driver of `exactly_once` has it, without Spark: it begins, reads the last
-committed micro-batch, gives tasks what they need to write in it, and is committed with the number of its own
-micro-batch. `exactly_once` says what that guarantees, and why.
+"""The Kafka transaction of a micro-batch, without Spark. The driver begins it, records the number of the micro-batch
+in it, and reads the last committed micro-batch. It gives tasks a ticket with which they write in the transaction, and
+commits. The module `exactly_once` documents the guarantees.
 
-The topic of micro-batches has a record for each, whose key is the query's name and whose value is JSON:
+The topic of micro-batches (`jesenska-spark-batches`) has a record for each micro-batch. The key is the query's name,
+and the value is JSON:
 
     {"number": 7, "query": "<Spark's id of the query>", "ends": "<where the sources ended>", "topic": "<the target>"}
 
-`query` is the id in the checkpoint, so another checkpoint has another one, and a copy has the same. `ends` are the
-offsets of the sources as Spark keeps them, a line for each source; a digest of them where they are long. `topic` is
-missing where each row names its own. `query` and `ends` are missing if no stream has called. A value of digits alone,
-as in the first records, is the number.
+`query` is the id in the checkpoint: another checkpoint has another id, and a copy of the checkpoint has the same id.
+`ends` are the end offsets of the sources as Spark stores them, a line for each source, or a SHA-256 digest of a long
+text. `topic` is missing if each row names its own topic. `query` and `ends` are missing if the micro-batch was written
+outside of a stream. A value of digits only is the number of a micro-batch in an older format.
 """
 
 from __future__ import annotations
@@ -40,18 +41,20 @@ from jesenska.records.header import BatchHeader
 logger = logging.getLogger(__name__)
 
 _BATCHES_PARTITIONS = 8
-#: The active segment is not compacted, so it stays small. Apache Kafka 4 accepts no smaller one.
+#: Compaction leaves out the active segment, so this segment is small. Apache Kafka 4 accepts no smaller size.
 _BATCHES_SETTINGS = {"cleanup.policy": "compact", "segment.bytes": str(1024 * 1024)}
 _ID_PREFIX = "jesenska-spark-"
 _READ_SECONDS = 30.0
-#: Longer `ends` are kept as a digest: a record must not grow with the partitions of the sources.
+#: An `ends` text longer than this many characters is stored as a digest, so that a record does not grow with the
+#: number of source partitions.
 _ENDS_CHARACTERS_MAX = 16_384
 _DIGEST = "sha256:"
 
 
 @dataclass(frozen=True, slots=True)
 class MicroBatch:
-    """A micro-batch as the topic of micro-batches knows it. An empty text means not known."""
+    """A micro-batch as it is recorded in the topic of micro-batches. An empty text means that the field is not
+    known."""
 
     number: int
     query_id: str = ""
@@ -60,12 +63,12 @@ class MicroBatch:
 
     @classmethod
     def of(cls, number: int, query_id: str, ends: str, topic: str) -> MicroBatch:
-        """Returns a micro-batch, with `ends` as they are kept."""
+        """Returns a micro-batch. Replaces `ends` by a digest if the text is too long to be recorded."""
         return cls(number, query_id, _kept(ends), topic)
 
     @classmethod
     def from_bytes(cls, value: bytes) -> MicroBatch:
-        """Parses a record's value. JesenskaError if it is not a micro-batch record."""
+        """Returns the micro-batch in a record's value. Raises JesenskaError if it is not a micro-batch record."""
         try:
             if value.isdigit():
                 return cls(int(value))
@@ -82,12 +85,12 @@ class MicroBatch:
         return json.dumps({name: value for name, value in known.items() if value != ""}, separators=(",", ":")).encode()
 
     def is_written(self, name: str, last: MicroBatch | None) -> bool:
-        """True if the query of this name has written it already; `last` is the last micro-batch committed under the
-        name. JesenskaError if `last` is of another query, or covers other offsets: then it is neither written nor to
-        be left out.
+        """Returns True if the query `name` has written this micro-batch already. `last` is the last micro-batch
+        committed under the name.
 
-        Spark begins again with the last micro-batch that it has planned, so a stream never comes with an older one
-        than `last`, unless its checkpoint is an old one."""
+        Raises JesenskaError if `last` is of another query, or covers other offsets. Spark repeats at most the last
+        micro-batch that it has planned. So a stream brings an older micro-batch than `last` only if its checkpoint is
+        an old copy."""
         if last is None:
             return False
         if self.query_id and last.query_id and self.query_id != last.query_id:
@@ -118,9 +121,10 @@ class MicroBatch:
         return self.number <= last.number
 
     def check_past(self, name: str, last: MicroBatch, ends: str, is_before_done: bool = True) -> None:
-        """JesenskaError if this micro-batch does not follow `last`, the last committed one, as when the checkpoint has
-        the offsets of another query. `ends` are those of `last` in the checkpoint, an empty text if it has none;
-        `is_before_done` is True if the micro-batch before this one is done, or is `last`."""
+        """Raises JesenskaError if this micro-batch does not follow `last`, the last committed one. This happens when
+        the checkpoint has the offsets of another query. `ends` are the end offsets of `last` in the checkpoint, or an
+        empty text if the checkpoint does not have them. `is_before_done` is True if the micro-batch before this one is
+        done, or is `last`."""
         if self.query_id and ends and last.ends and _kept(ends) != last.ends:
             reason = f"micro-batch {last.number} has ended elsewhere"
         elif self.query_id and not is_before_done:
@@ -136,7 +140,8 @@ class MicroBatch:
         )
 
     def _where_to_go_on(self) -> str:
-        """Part of a sentence: the offsets at which a query goes on after this micro-batch."""
+        """Returns the part of an error message that names the offsets at which a new query continues after this
+        micro-batch. Returns an empty text if the offsets are not known."""
         has_ends = self.ends.startswith("{") and "\n" not in self.ends
         return f"; one that goes on where the other has ended begins at startingOffsets={self.ends}" if has_ends else ""
 
@@ -147,7 +152,7 @@ def _kept(ends: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
-    """The facts with which a task writes into the driver's transaction."""
+    """The identifiers that a task needs to write in the driver's transaction."""
 
     transactional_id: str
     producer_id: int
@@ -155,7 +160,7 @@ class Ticket:
     is_version_2: bool
 
     def join(self, cluster: Cluster) -> Transactions:
-        """Returns the driver's transaction, for a producer of a task."""
+        """Returns the client's view of the driver's transaction, for the producer of a task."""
         return Transactions.joined(
             cluster, self.transactional_id, (self.producer_id, self.producer_epoch), is_version_2=self.is_version_2
         )
@@ -163,8 +168,8 @@ class Ticket:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """The writing query: its name, and the topic of the numbers of its committed micro-batches. `counted_as` is their
-    key there, if that is not the query's name."""
+    """The query that writes, and the topic in which the numbers of its committed micro-batches are recorded.
+    `counted_as` is their key in that topic; if empty, the key is the query's name."""
 
     name: str
     batches_topic: str
@@ -174,7 +179,8 @@ class Query:
 
 
 class MicroBatchTransaction:
-    """One attempt at a micro-batch. All of it is called on the cluster's loop. KafkaError where it fails."""
+    """One attempt to write a micro-batch in a transaction. Its methods are called on the event loop of the cluster.
+    They raise KafkaError when a request fails."""
 
     def __init__(self, cluster: Cluster, producer: Producer, query: Query) -> None:
         transactions = producer.transactions
@@ -184,14 +190,15 @@ class MicroBatchTransaction:
         self._transactions = transactions
         self._query = query
         self._key = (query.counted_as or query.name).encode()
-        #: Partition and offset of this micro-batch's number.
+        #: The partition and offset at which this micro-batch's number was recorded.
         self._number: tuple[TopicPartition, int] | None = None
         producer_id, epoch = transactions.producer
         self.ticket = Ticket(transactions.transactional_id, producer_id, epoch, transactions.is_version_2)
 
     @classmethod
     async def begin(cls, cluster: Cluster, query: Query, random_source: Random | None = None) -> MicroBatchTransaction:
-        """Fences the last user of the query's transactional id and aborts its open transaction."""
+        """Starts an attempt: fences the last producer of the query's transactional id and aborts its open transaction.
+        Then begins a new transaction."""
         producer = Producer(
             cluster,
             transactional_id=_ID_PREFIX + query.name,
@@ -208,8 +215,8 @@ class MicroBatchTransaction:
         return cls(cluster, producer, query)
 
     async def write_number(self, batch: MicroBatch) -> None:
-        """Writes the micro-batch's number in the transaction, with the fields that distinguish it from other ones of
-        this number. It comes before all else: `last_batch` reads up to its offset."""
+        """Records the micro-batch's number in the transaction, with its query id, end offsets and target topic. It
+        must be called before `last_batch`, which reads up to the offset of this record."""
         topic = await self._cluster.topic(self._query.batches_topic)
         partition = partition_of_key(self._key, len(topic.partitions))
         self._transactions.note_written()
@@ -217,22 +224,26 @@ class MicroBatchTransaction:
         self._number = TopicPartition(topic.name, partition), written.offset
 
     async def last_batch(self) -> MicroBatch | None:
-        """Returns the last micro-batch that was committed before this one's number was written; None without one."""
+        """Returns the last micro-batch that was committed before this one's number was recorded, or None if there is
+        none."""
         assert self._number is not None, "its number is written"
         partition, offset = self._number
         return await _read_on(self._cluster, partition, self._key, offset)
 
     async def send_offsets(self, group_id: str, offsets: Mapping[TopicPartition, int], metadata: str = "") -> None:
-        """The offsets are the group's when the transaction is committed. `metadata` is kept with each."""
+        """Adds offsets of a consumer group to the transaction. The group has them as soon as the transaction is
+        committed. `metadata` is stored with each offset."""
         positions = {key: Position(offset, -1) for key, offset in offsets.items()}
         await self._producer.send_offsets_to_transaction(positions, GroupMetadata(group_id), metadata)
 
     async def commit(self) -> None:
-        """Commits, when the tasks have written all: the rows and the number count from now on."""
+        """Commits the transaction, after all tasks have written their rows. The rows and the number become visible to
+        read_committed consumers."""
         await self._producer.commit_transaction()
 
     async def close(self, is_committed: bool) -> None:
-        """Aborts a transaction that is not committed, if the brokers can be reached; else the next attempt does."""
+        """Closes the producer. Aborts the transaction first if it is not committed. If the brokers cannot be reached,
+        the next attempt aborts it."""
         try:
             if not is_committed and self._transactions.may_abort:
                 self._transactions.note_written()
@@ -244,8 +255,8 @@ class MicroBatchTransaction:
 
 
 async def first_look(cluster: Cluster, query: Query) -> MicroBatch | None:
-    """Returns the last committed micro-batch of a query that this process has not read yet; fences no producer. None
-    without one, or if this process knows the query already."""
+    """Returns the last committed micro-batch of a query, without fencing the query's producer. Returns None if there
+    is none, or if this process has read the query's micro-batches before."""
     topic = await cluster.topic(query.batches_topic)
     name = (query.counted_as or query.name).encode()
     key = TopicPartition(topic.name, partition_of_key(name, len(topic.partitions)))
@@ -256,7 +267,7 @@ async def first_look(cluster: Cluster, query: Query) -> MicroBatch | None:
 
 
 async def make_batches_topic(cluster: Cluster, name: str) -> None:
-    """Makes the topic of micro-batches where it is not there."""
+    """Creates the topic of micro-batches if it does not exist."""
     if name in await cluster.topics():
         return
     made = await Admin(cluster).create_topics([NewTopic(name, _BATCHES_PARTITIONS, -1, _BATCHES_SETTINGS)])
@@ -268,16 +279,16 @@ async def make_batches_topic(cluster: Cluster, name: str) -> None:
 
 @dataclass(slots=True)
 class _Followed:
-    """The numbers of a query that this process has read."""
+    """The recorded micro-batches of one query, as far as this process has read them."""
 
     position: int = 0
-    #: The last committed one; None without one.
+    #: The last committed micro-batch; None if there is none.
     last: MicroBatch | None = None
-    #: Those of transactions whose end has not been read, by producer id.
+    #: The micro-batches whose transaction marker has not been read yet, by producer id.
     undecided: dict[int, MicroBatch] = field(default_factory=dict)
 
     def follow(self, data: memoryview, position: int, header: BatchHeader, name: bytes) -> None:
-        """Takes one more batch."""
+        """Reads one more batch of the topic: a record of the query, or the marker that ends a transaction."""
         if header.is_control:
             batch = self.undecided.pop(header.producer_id, None)
             marker = read_marker(data[position : position + header.size_bytes])
@@ -299,18 +310,19 @@ class _Followed:
                 self.undecided[header.producer_id] = MicroBatch.from_bytes(bytes(record.value))
 
 
-#: By cluster, partition and query.
+#: What was read so far, by cluster, partition and query.
 _followed: weakref.WeakKeyDictionary[Cluster, dict[tuple[TopicPartition, bytes], _Followed]] = (
     weakref.WeakKeyDictionary()
 )
 
 
 async def _read_on(cluster: Cluster, key: TopicPartition, name: bytes, end: int) -> MicroBatch | None:
-    """Returns the newest committed record of a name below `end`. Reads on from where this process has read to."""
+    """Returns the newest committed micro-batch of the query `name` below the offset `end`. Reads only the records
+    after those that this process has read before."""
     followed = _followed.setdefault(cluster, {}).setdefault((key, name), _Followed())
     if end < followed.position:
         raise JesenskaError(
-            f"The topic of micro-batches {key.topic} has lost what it had: start the query anew, under another name, "
+            f"The topic of micro-batches {key.topic} has lost records: start the query under another name, "
             f"where it is to begin."
         )
     consumer = Consumer(cluster, auto_offset_reset="earliest")

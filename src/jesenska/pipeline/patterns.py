@@ -1,6 +1,7 @@
-"""Patterns of topic names, with Java's meaning: one matcher for subscribePattern and all else that takes patterns.
+"""Patterns of topic names, with the meaning of Java's regular expressions. The option subscribePattern and all tools
+that take patterns of topics use this module.
 
-A pattern must match the whole name. Java's regular expressions are written here as Python's; where the two differ:
+A pattern must match the whole name. It is translated to a regular expression of Python. The differences:
 
     Java                          here
     \\Q...\\E                       the text between, taken literally
@@ -69,8 +70,8 @@ _REPEAT = re.compile(r"\{\d+(?:,\d*)?\}")
 
 
 def topic_pattern(text: str) -> re.Pattern[str]:
-    """Returns a pattern whose `fullmatch` is tried on a topic's name; JesenskaError with one sentence for a pattern
-    that Java would refuse."""
+    """Returns a compiled pattern; use its `fullmatch` on a topic's name. Raises JesenskaError for a pattern that Java
+    would refuse."""
     if len(text) > TOPIC_PATTERN_MAX_CHARS:
         raise JesenskaError(f"The pattern of topics has {len(text)} characters, more than {TOPIC_PATTERN_MAX_CHARS}.")
     if text.strip() == "*":
@@ -86,7 +87,8 @@ class _NotAPattern(Exception):
 
 
 class _Translator:
-    """One pass over the pattern; `_open` holds, for each open group, the groups that inline flags opened inside it."""
+    """Translates one pattern from Java's syntax to Python's in one pass. `_open` contains, for each open group, the
+    groups that inline flags opened inside it."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -119,7 +121,8 @@ class _Translator:
             self._ignores_case.pop()
             self._at += 1
         elif character in "|,":
-            # Flags hold up to the end of the enclosing group, in its other alternatives, too.
+            # An inline flag applies up to the end of the enclosing group, so the next alternative begins with the same
+            # flags.
             flags = self._open[-1]
             self._out.append(")" * len(flags) + "|" + "".join(flags))
             self._at += 1
@@ -201,7 +204,7 @@ class _Translator:
         self._at += 2
 
     def _escaped_set(self) -> frozenset[str]:
-        """Returns the characters that an escape means, inside a class or outside."""
+        """Returns the set of characters that an escape sequence stands for, inside or outside of a character class."""
         text = self._text
         following = text[self._at + 1 : self._at + 2]
         if not following:
@@ -235,7 +238,8 @@ class _Translator:
             raise _NotAPattern(f"\\{following} means nothing")
         return frozenset(following)
 
-    # --- classes: the set of characters of topic names that they hold ------------------------------------------------
+    # --- character classes: each is the set of characters of topic names that it contains
+    # ------------------------------
 
     def _character_class(self) -> frozenset[str]:
         self._at += 1
@@ -298,5 +302,5 @@ class _Translator:
 
 
 def _class_of(letters: frozenset[str]) -> str:
-    """Returns a class of these characters in Python's notation."""
+    """Returns a character class in Python's notation that matches these characters."""
     return "[" + "".join(re.escape(letter) for letter in sorted(letters)) + "]" if letters else "(?!)"

@@ -1,7 +1,7 @@
-"""For tests of programs that use Kafka: a real broker in its own process, on a port that the system chose, or several
-brokers as a cluster.
+"""Test support for programs that use Kafka: a real broker in its own process, on a free port, or several brokers as a
+cluster.
 
-A name's module is imported at its first use: pytest reads this package at every start."""
+The classes are imported at their first use, since pytest imports this package at every start."""
 
 from __future__ import annotations
 

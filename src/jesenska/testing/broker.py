@@ -1,4 +1,5 @@
-"""A broker as a process for tests: started on loopback, killed or stopped, started again on the same port and data.
+"""Runs a broker as a process for tests, on the loopback address. It can be killed or stopped, and started again with
+the same port and data.
 
 with BrokerProcess(tmp_path / "data") as broker:
     ... broker.bootstrap ...
@@ -19,13 +20,13 @@ from jesenska.testing.warm import WarmProcess, template
 
 
 class BrokerProcess(ServerProcess):
-    """One broker. `settings` are those of server.properties; `environment` is added to the inherited one, without
-    KAFKA_ variables; `module` is for `python -m`.
+    """A broker process. `settings` are those of server.properties. `environment` is added to this process's
+    environment variables, without those that begin with KAFKA_. `module` is the module to run with `python -m`.
 
-    If `advertised.listeners` has another address (a proxy's), `address` and `bootstrap` are still the broker's own.
+    If `advertised.listeners` names another address (a proxy's), `address` and `bootstrap` are still the broker's own.
 
-    A `warm` broker is forked from a process that has read all modules already: the first takes as long as any, later
-    ones are ready at once."""
+    If `warm`, the broker is forked from a template process that has imported all modules. The first broker then starts
+    as slowly as without it; later brokers are ready at once."""
 
     _READY = re.compile(rb"jesenska is up at \S+:(?P<port>\d+) ")
     _LISTENS = re.compile(rb".*\blistener \S+ takes connections at port (?P<port>\d+)$")
@@ -48,7 +49,7 @@ class BrokerProcess(ServerProcess):
 
     @property
     def bootstrap(self) -> str:
-        """host:port for clients."""
+        """Returns the broker's address host:port, for bootstrap.servers of clients."""
         return self.address
 
     def _launch(self, environment: Mapping[str, str], parent_descriptor: int) -> subprocess.Popen[bytes] | WarmProcess:
@@ -61,7 +62,7 @@ class BrokerProcess(ServerProcess):
 
     def _arguments(self) -> list[str]:
         command = ["up", "--log-level", "info", "--debug"]
-        # A flag would override the same setting.
+        # A command-line flag would override the setting of the same meaning.
         if "listeners" not in self.settings:
             command += ["--port", str(self.port)]
         if "log.dirs" not in self.settings:

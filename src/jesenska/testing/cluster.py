@@ -1,4 +1,4 @@
-"""A cluster of brokers for tests: a process for each broker, and one for their tree.
+"""Runs a cluster of brokers for tests: a process for each broker, and one for the ZooKeeper server of the cluster.
 
 with ClusterProcesses(tmp_path / "data") as cluster:
     ... cluster.bootstrap ...
@@ -17,14 +17,14 @@ from typing import Self
 from jesenska.testing.broker import BrokerProcess
 from jesenska.testing.tree import TreeProcess
 
-#: Kafka's default of 18 s is long for a test that kills a broker.
+#: Kafka's default of 18 s is too long for a test that kills a broker.
 _SESSION_TIMEOUT_MS = "2000"
 
 
 class ClusterProcesses:
-    """Brokers, numbered from 0 on, and their tree, with their data below `data`. `settings` are those of
-    server.properties, for each broker. New topics have a replica on each of three brokers, Kafka's own topics too,
-    unless settings say otherwise. Ends with the `with` block."""
+    """A cluster of brokers, numbered from 0, and their ZooKeeper server. All data is below `data`. `settings` are
+    those of server.properties, for every broker. New topics, and Kafka's own topics, have a replica on each of three
+    brokers, unless the settings say otherwise. The cluster ends with the `with` block."""
 
     def __init__(self, data: Path, brokers: int = 3, *, settings: Mapping[str, str] | None = None) -> None:
         if brokers < 1:
@@ -33,21 +33,22 @@ class ClusterProcesses:
         self.settings = dict(settings or {})
         self._count = brokers
         self.tree = TreeProcess(self.data / "tree")
-        #: The brokers by number; empty before `start`.
+        #: The broker processes, by number; empty before `start`.
         self.brokers: list[BrokerProcess] = []
 
     @property
     def bootstrap(self) -> str:
-        """host:port of every broker, for clients."""
+        """Returns host:port of every broker, for bootstrap.servers of clients."""
         return ",".join(broker.bootstrap for broker in self.brokers)
 
     @property
     def log(self) -> str:
-        """Returns the output of the brokers, one after the other."""
+        """Returns the output of all brokers, one after the other."""
         return "".join(broker.log for broker in self.brokers)
 
     def start(self) -> Self:
-        """Returns when clients can connect to every broker; ServerFailedError if one cannot start."""
+        """Starts the ZooKeeper server and the brokers. Returns when clients can connect to every broker. Raises
+        ServerFailedError if a broker cannot start."""
         (self.data / "tree").mkdir(parents=True, exist_ok=True)
         self.tree.start()
         if not self.brokers:
@@ -78,7 +79,7 @@ class ClusterProcesses:
         }
 
     def stop(self) -> None:
-        """Stops the brokers in order, all at once, and then their tree."""
+        """Stops all brokers at the same time, in an orderly way, and then their ZooKeeper server."""
         if self.brokers:
             with ThreadPoolExecutor(self._count) as threads:
                 list(threads.map(BrokerProcess.stop, self.brokers))

@@ -1,8 +1,8 @@
-"""A server as a process for tests: started, awaited until it is ready, killed or stopped, started again on the same
-port.
+"""Runs a server as a process for tests. It is started until clients can connect, can be killed or stopped, and can be
+started again on the same port.
 
-No server outlives the process that started it: a server that still runs when the interpreter ends is stopped then. If
-that does not happen (the process is killed), the server finds its pipe closed, and stops by itself."""
+No server runs longer than the process that started it. Servers that still run when the interpreter ends are stopped.
+If the process is killed instead, a pipe to the server is closed, and the server stops by itself."""
 
 from __future__ import annotations
 
@@ -20,21 +20,23 @@ from typing import ClassVar, Self
 from jesenska.config.variables import without_settings
 from jesenska.testing.warm import WarmProcess
 
-#: The variable that `jesenska.cli.shared.ending` reads; the tools are not imported here.
+#: The environment variable that `jesenska.cli.shared.ending` reads. It is repeated here, since this module does not
+#: import the tools.
 _PARENT_DESCRIPTOR = "JESENSKA_PARENT_DESCRIPTOR"
 
 
 class ServerFailedError(RuntimeError):
-    """The server ended before it was ready; the text is its output."""
+    """The error when the server ended before it was ready. The message is the server's output."""
 
 
 class ServerProcess(ABC):
-    """One server. `environment` is added to the inherited one: this process's variables without those that begin with
-    KAFKA_, which are settings of a broker. Ends with the `with` block."""
+    """A server process. `environment` is added to this process's environment variables, without those that begin with
+    KAFKA_, which would be broker settings. The server ends with the `with` block."""
 
-    #: The line that says that clients can connect; its group `port` is the port.
+    #: Matches the output line after which clients can connect. Its group `port` is the port.
     _READY: ClassVar[re.Pattern[bytes]]
-    #: An earlier line with the server's own port, if `_READY` may have another one's. The first one counts.
+    #: Matches an earlier output line with the server's own port, if the port in `_READY` may be another server's. The
+    #: first such line is used.
     _LISTENS: ClassVar[re.Pattern[bytes] | None] = None
 
     def __init__(self, environment: Mapping[str, str] | None, ready_seconds: float) -> None:
@@ -47,7 +49,7 @@ class ServerProcess(ABC):
         self._heard = threading.Condition()
         self._is_ready = False
         self._reader: threading.Thread | None = None
-        #: The end of a pipe that this process holds for as long as it lives.
+        #: The write end of a pipe. It stays open as long as this process lives.
         self._lifeline = -1
 
     def __enter__(self) -> Self:
@@ -60,11 +62,11 @@ class ServerProcess(ABC):
 
     @abstractmethod
     def _command(self) -> list[str]:
-        """Returns the command, on `port` if that is not 0."""
+        """Returns the command line of the server. It uses `port`, unless that is 0."""
 
     @property
     def address(self) -> str:
-        """host:port for clients."""
+        """Returns the server's address host:port, for clients."""
         return f"{self.host}:{self.port}"
 
     @property
@@ -74,24 +76,23 @@ class ServerProcess(ABC):
 
     @property
     def is_running(self) -> bool:
-        """True if it was started and has not ended."""
+        """Returns True if the server was started and its process has not ended."""
         return self._process is not None and self._process.poll() is None
 
     @property
     def log(self) -> str:
-        """Its whole output, over all its starts."""
+        """Returns the whole output of the server, over all its starts."""
         return b"".join(self._said).decode(errors="replace")
 
     def wait_until_said(self, text: str, seconds: float = 20.0) -> None:
-        """Waits until its output has this text: output takes a moment to arrive here. TimeoutError if it does not
-        come."""
+        """Waits until the server's output contains this text. Raises TimeoutError if it does not within `seconds`."""
         with self._heard:
             if not self._heard.wait_for(lambda: text in self.log, seconds):
                 raise TimeoutError(f"the server has not said {text!r}: {self.log[-2000:]}")
 
     def start(self) -> Self:
-        """Starts it and returns when clients can connect; ServerFailedError if it ends before. A second start keeps
-        the port."""
+        """Starts the server, and returns when clients can connect. Later starts use the same port. Raises
+        ServerFailedError if the server ends before it is ready."""
         assert self._process is None, "the server runs already"
         theirs, self._lifeline = os.pipe()
         try:
@@ -115,7 +116,7 @@ class ServerProcess(ABC):
         return self
 
     def _launch(self, environment: Mapping[str, str], parent_descriptor: int) -> subprocess.Popen[bytes] | WarmProcess:
-        """Starts the process, with its output in a pipe."""
+        """Starts the process, and reads its output through a pipe."""
         return subprocess.Popen(
             self._command(),
             stdin=subprocess.DEVNULL,
@@ -144,11 +145,12 @@ class ServerProcess(ABC):
         ready.set()
 
     def kill(self) -> None:
-        """Ends it with SIGKILL, as a crash would."""
+        """Ends the server with SIGKILL, as a crash would. Does nothing if it does not run."""
         self._end(signal.SIGKILL)
 
     def stop(self, seconds: float = 30.0) -> int | None:
-        """Asks it to stop in order and returns its exit code; kills it if it has not ended within the time."""
+        """Stops the server in an orderly way, and returns its exit code. Kills it if it has not ended after
+        `seconds`."""
         return self._end(signal.SIGTERM, seconds)
 
     def _end(self, number: signal.Signals, seconds: float = 30.0) -> int | None:

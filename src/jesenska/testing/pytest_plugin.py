@@ -1,15 +1,15 @@
-"""Fixtures for tests of programs that use Kafka; pytest finds them by itself once jesenska is installed.
+"""A pytest plugin with fixtures for tests of programs that use Kafka. pytest loads it if jesenska is installed.
 
     kafka_broker          a broker for the whole run; clients connect to `kafka_broker.bootstrap`
     kafka_topic           the name of an existing topic, new for each test, with the broker's `num.partitions`
-    kafka_topic_factory   makes such topics, as in
+    kafka_topic_factory   creates such topics, for example
                           `kafka_topic_factory(partitions=3, settings={"cleanup.policy": "compact"})`
     kafka_cluster         three brokers for the whole run; `kafka_cluster.brokers` are its processes
 
 `pytest --kafka-setting NAME=VALUE` gives the brokers a setting of server.properties; it may be repeated. If a test
-fails and a broker that it uses has ended, the report says so, and shows the end of its log.
+fails and its broker has ended, the test report shows the end of the broker's log.
 
-The fixtures' modules are imported when a test uses one: a run without such a test does not wait for them."""
+The modules of the fixtures are imported when a test uses them, so they do not delay runs without such tests."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _LOG_CHARS_SHOWN = 4000
 
 
 class TopicFactory(Protocol):
-    """The value of `kafka_topic_factory`."""
+    """The type of the fixture `kafka_topic_factory`."""
 
     def __call__(
         self,
@@ -37,9 +37,9 @@ class TopicFactory(Protocol):
         replication_factor: int | None = None,
         settings: Mapping[str, str] | None = None,
     ) -> str:
-        """Makes a topic and returns its name, by default made of the test's name. Without `partitions` it has the
-        broker's `num.partitions`, without `replication_factor` its `default.replication.factor`. KafkaError if the
-        broker refuses it."""
+        """Creates a topic, and returns its name. By default the name is made from the test's name. Without
+        `partitions` or `replication_factor`, the broker's `num.partitions` and `default.replication.factor` are used.
+        Raises KafkaError if the broker refuses the topic."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -54,7 +54,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Refuses a setting that a broker would refuse, and warns of an unknown name, before a test runs."""
+    """Checks the settings of --kafka-setting before any test runs: refuses a setting that a broker would refuse, and
+    warns of an unknown name."""
     given: list[str] = config.getoption("--kafka-setting")
     if not given:
         return
@@ -86,7 +87,7 @@ def _settings(request: pytest.FixtureRequest) -> dict[str, str]:
 
 @pytest.fixture(scope="session")
 def kafka_broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    """A broker for all tests of the run."""
+    """A broker that all tests of the run share."""
     from jesenska.testing.broker import BrokerProcess
 
     with BrokerProcess(tmp_path_factory.mktemp("kafka") / "data", settings=_settings(request), warm=True) as broker:
@@ -97,8 +98,8 @@ def kafka_broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPa
 def kafka_cluster(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ClusterProcesses]:
-    """Three brokers for all tests of the run. New topics have a replica on each. A test that kills one starts it
-    again."""
+    """A cluster of three brokers that all tests of the run share. New topics have a replica on each broker. A test
+    that kills a broker must start it again."""
     from jesenska.testing.cluster import ClusterProcesses
 
     with ClusterProcesses(tmp_path_factory.mktemp("kafka") / "data", settings=_settings(request)) as cluster:
@@ -107,7 +108,7 @@ def kafka_cluster(
 
 @pytest.fixture
 def kafka_topic_factory(request: pytest.FixtureRequest) -> TopicFactory:
-    """Makes topics, on `kafka_cluster` if the test uses that, else on `kafka_broker`."""
+    """A function that creates topics: on `kafka_cluster` if the test uses this fixture, else on `kafka_broker`."""
     from jesenska.testing.topics import Topics
 
     where = "kafka_cluster" if "kafka_cluster" in request.fixturenames else "kafka_broker"
@@ -116,13 +117,13 @@ def kafka_topic_factory(request: pytest.FixtureRequest) -> TopicFactory:
 
 @pytest.fixture
 def kafka_topic(kafka_topic_factory: TopicFactory) -> str:
-    """Returns the name of a new topic with the broker's `num.partitions`, made of the test's own name."""
+    """The name of a new topic with the broker's `num.partitions`. The name is made from the test's name."""
     return kafka_topic_factory()
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Adds the ended brokers to the report of a failed test."""
+    """Adds the logs of brokers that have ended to the report of a failed test."""
     report = yield
     if report.failed:
         fixtures = getattr(item, "funcargs", {})
@@ -135,7 +136,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 
 def _end_of(broker: ServerProcess) -> str | None:
-    """Returns the text about a broker that does not run; None for a running one."""
+    """Returns a text with the end of the broker's log if the broker has ended. Returns None if it runs."""
     if broker.is_running:
         return None
     return (

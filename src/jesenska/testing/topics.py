@@ -1,4 +1,4 @@
-"""Topics for tests, named after them."""
+"""Creates topics for tests, with names made from the tests' names."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _numbers = count(1)
 
 
 class Topics:
-    """The topics of one test; `test` is its name."""
+    """Creates topics for one test. `test` is the test's name."""
 
     def __init__(self, bootstrap: str, test: str) -> None:
         self._bootstrap = bootstrap
@@ -30,8 +30,8 @@ class Topics:
         replication_factor: int | None = None,
         settings: Mapping[str, str] | None = None,
     ) -> str:
-        """Makes a topic and returns its name. Missing arguments are the broker's defaults. KafkaError if it is
-        refused."""
+        """Creates a topic, and returns its name. Without an argument, the broker's default is used. Raises KafkaError
+        if the broker refuses the topic."""
         topic = NewTopic(
             name or f"{self._test}-{next(_numbers)}",
             -1 if partitions is None else partitions,
@@ -47,7 +47,7 @@ class Topics:
             error = (await Admin(cluster).create_topics([topic]))[topic.name]
             if error is not None:
                 raise error
-            # So that a test's first request finds a leader.
+            # Waits until the topic has leaders, so that the test's first request finds one.
             await cluster.topic(topic.name, create=True)
         finally:
             await cluster.close()

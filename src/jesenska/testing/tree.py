@@ -1,5 +1,5 @@
-"""The tree of a cluster as a process for tests: zookeeper-server-start on loopback, killed or stopped, started again
-on the same port and directory.
+"""Runs jesenska's ZooKeeper server (zookeeper-server-start) as a process for tests, on the loopback address. It can be
+killed or stopped, and started again with the same port and directory.
 
 with TreeProcess(tmp_path) as tree:
     ... tree.address ...
@@ -18,7 +18,8 @@ from jesenska.testing.process import ServerProcess
 
 
 class TreeProcess(ServerProcess):
-    """One server; `settings` are those of zookeeper.properties, `module` is for `python -m`."""
+    """A ZooKeeper server process. `settings` are those of zookeeper.properties. `module` is the module to run with
+    `python -m`."""
 
     _READY = re.compile(rb"jesenska's ZooKeeper server is up at \S+:(?P<port>\d+) ")
 

@@ -1,5 +1,5 @@
-"""Brokers that are forked from a template (jesenska.cli.supervision.broker_template), with the interface of a
-`subprocess.Popen`."""
+"""Brokers that are forked from a template process (jesenska.cli.supervision.broker_template), which has imported all
+modules. They have the interface of `subprocess.Popen`."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from typing import IO
 
 
 class WarmProcess:
-    """A process that a template has forked: `poll`, `wait`, `send_signal`, `kill` and `returncode` as those of
-    `subprocess.Popen`."""
+    """A process that the template has forked. It has the methods `poll`, `wait`, `send_signal` and `kill` and the
+    attribute `returncode` of `subprocess.Popen`."""
 
     def __init__(self, pid: int, stdout: IO[bytes]) -> None:
         self.pid = pid
@@ -26,7 +26,7 @@ class WarmProcess:
         self._ended = threading.Event()
 
     def ended(self, code: int) -> None:
-        """Sets the exit code; the template reports it."""
+        """Records the exit code, which the template process has reported."""
         self.returncode = code
         self._ended.set()
 
@@ -34,14 +34,15 @@ class WarmProcess:
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
-        """Its exit code; subprocess.TimeoutExpired if it has not ended in time."""
+        """Waits for the end of the process, and returns its exit code. Raises subprocess.TimeoutExpired if it has not
+        ended after `timeout` seconds."""
         if not self._ended.wait(timeout):
             raise subprocess.TimeoutExpired([f"process {self.pid}"], timeout or 0.0)
         assert self.returncode is not None
         return self.returncode
 
     def send_signal(self, number: int) -> None:
-        # It may have ended a moment ago, before the template has reported it.
+        # The process may have ended already, although the template has not reported it yet.
         if self.returncode is None:
             with suppress(ProcessLookupError):
                 os.kill(self.pid, number)
@@ -51,7 +52,7 @@ class WarmProcess:
 
 
 class Template:
-    """The template's process, started with the first broker. Threads may share it."""
+    """The template process. It is started with the first broker. Several threads may use it."""
 
     def __init__(self) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -73,7 +74,8 @@ class Template:
         atexit.register(self.close)
 
     def start(self, arguments: Sequence[str], environment: Mapping[str, str], parent_descriptor: int) -> WarmProcess:
-        """Starts a broker, run as `jesenska ARGUMENTS`; RuntimeError if the template has ended."""
+        """Starts a broker, as the command `jesenska ARGUMENTS` would. Raises RuntimeError if the template process has
+        ended."""
         reading, writing = os.pipe()
         try:
             with self._lock:
@@ -117,7 +119,7 @@ class Template:
             self._has_started.notify_all()
 
     def close(self) -> None:
-        """Ends the template; brokers that still run end with this process."""
+        """Ends the template process. Brokers that still run end together with this process."""
         atexit.unregister(self.close)
         self._control.shutdown(socket.SHUT_RDWR)
         self._process.wait()
@@ -129,7 +131,7 @@ _making = threading.Lock()
 
 
 def template() -> Template:
-    """Returns this process's template; a forked process has its own."""
+    """Returns this process's template. A forked process gets its own."""
     global _template, _template_of
     with _making:
         if _template is None or _template_of != os.getpid():

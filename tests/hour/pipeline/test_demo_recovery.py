@@ -167,20 +167,20 @@ def test_results_equal_the_csv_files_after_the_driver_and_the_broker_were_killed
 
     driver = demo.start()
     demo.wait_for(f"Using the demo's broker that runs at {re.escape(address)}")
-    demo.wait_for("going on from its checkpoint")
+    demo.wait_for("continuing from its checkpoint")
     demo.wait_for(r", [1-9][\d,]* counted")
     driver.kill()  # while it counts
     driver.wait()
 
     demo.start()
-    demo.wait_for("going on from its checkpoint")
+    demo.wait_for("continuing from its checkpoint")
     demo.wait_for(r", [1-9][\d,]* counted")
     os.kill(broker, signal.SIGKILL)
     assert demo.finish() == 1
     assert "The broker has ended: run the demo again" in "".join(demo.said)
 
     last = demo.start()
-    demo.wait_for("going on from its checkpoint")
+    demo.wait_for("continuing from its checkpoint")
     demo.wait_for("stays up at .* until Ctrl-C")
     _assert_results(demo, demo.broker()[0], tmp_path)
     assert sum(_end_offsets(demo.broker()[0], "flights")) == FLIGHTS  # none left out, none twice

@@ -299,7 +299,7 @@ def test_a_micro_batch_of_which_spark_loses_what_was_shuffled_is_begun_anew(
         ExactlyOnce(f"lost-{topic}", options(topics, topic))(rows(spark, 0, 300), 0)
     finally:
         spark.conf.set("spark.sql.shuffle.partitions", before)
-    assert "is begun anew: Spark has lost what was shuffled" in caplog.text
+    assert "is tried again: Spark has lost what was shuffled" in caplog.text
     assert committed(spark, topics, topic) == list(range(300))
 
 
@@ -355,7 +355,7 @@ def test_a_micro_batch_of_which_a_worker_is_killed_is_begun_anew(
         .repartition(2, "partition")
     )
     ExactlyOnce(f"worker-{topic}", options(topics, topic), aligned=aligned)(placed, 0)
-    assert "is begun anew: Spark has lost a Python worker" in caplog.text
+    assert "is tried again: Spark has lost a Python worker" in caplog.text
     assert committed(spark, topics, topic) == list(range(100))
 
 

@@ -196,7 +196,7 @@ def test_columns_that_cannot_be_meant_are_refused(writing: Writing, topics: Topi
 
 
 def test_rows_without_any_topic_are_refused(writing: Writing) -> None:
-    with pytest.raises(Exception, match="Where to write is not said"):
+    with pytest.raises(Exception, match="The target topic is not known"):
         writing.write(writing.rows("SELECT 'x' AS value"))
 
 

@@ -241,7 +241,7 @@ def test_a_topic_created_anew_is_data_loss(reading: Reading, topics: Topics, tmp
     topics.delete(topic)
     topics.create(name=topic)
     topics.send(topic, [b"y"] * 2)
-    with pytest.raises(Exception, match=f"{topic}-0 was created anew; the stream stood at offset 5"):
+    with pytest.raises(Exception, match=f"{topic}-0 was deleted and created again; the stream was at offset 5"):
         reading.run(strict, tmp_path)
     lenient = reading.stream(subscribe=topic, startingOffsets="earliest", failOnDataLoss=False)
     assert reading.run(lenient, tmp_path)[(topic, 0)] == [0, 0, 1, 1, 2, 3, 4]

@@ -240,7 +240,7 @@ def test_a_topic_created_anew_that_is_longer_than_what_was_read_is_data_loss(boo
     strict, lenient = (_reader(bootstrap, subscribe=topic, failOnDataLoss=text) for text in ("true", "false"))
     known = strict.latestOffset(strict.initialOffset(), strict.getDefaultReadLimit())
     _created_anew(topics, topic, 5)
-    with pytest.raises(DataLossError, match=f"{topic}-0 was created anew; the stream stood at offset 2"):
+    with pytest.raises(DataLossError, match=f"{topic}-0 was deleted and created again; the stream was at offset 2"):
         strict.latestOffset(known, strict.getDefaultReadLimit())
     end = lenient.latestOffset(known, lenient.getDefaultReadLimit())
     assert _read(lenient, known, end) == [(topic, 0, 0, 5)]
@@ -253,7 +253,9 @@ def test_a_topic_created_anew_after_a_micro_batch_was_planned_is_data_loss(boots
     start = strict.initialOffset()
     end = strict.latestOffset(start, strict.getDefaultReadLimit())
     _created_anew(topics, topic, 5)
-    with pytest.raises(DataLossError, match=f"{topic}-0 was created anew; its offsets from 0 to 2 are to be read"):
+    with pytest.raises(
+        DataLossError, match=f"{topic}-0 was deleted and created again; its offsets from 0 to 2 are to be read"
+    ):
         strict.partitions(start, end)
     assert _read(lenient, start, end) == []
     assert _read(lenient, end, lenient.latestOffset(end, lenient.getDefaultReadLimit())) == [(topic, 0, 0, 5)]

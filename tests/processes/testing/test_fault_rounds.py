@@ -218,7 +218,7 @@ def test_a_full_disk_is_a_limit_for_the_process_that_ends(targets: Targets) -> N
 def test_a_load_that_stands_still_is_told_with_the_round_and_the_schedule(targets: Targets) -> None:
     schedule = Schedule(5, (Round((Fault("cut", "broker-2", 0.0),), 100),))
     load = Counting(most=40)
-    sentence = r"stands still for 0\.05 s behind round 1 \(cut of broker-2 for 0 s\): 39 of 100 steps"
+    sentence = r"makes no progress for 0\.05 s after round 1 \(cut of broker-2 for 0 s\): 39 of 100 steps"
     with pytest.raises(StandsStillError, match=sentence) as raised:
         apply(schedule, targets.all, load, still_seconds=0.05)
     assert raised.value.__notes__ == [f"The schedule was {schedule.to_json()}"]

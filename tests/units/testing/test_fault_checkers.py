@@ -82,7 +82,7 @@ def test_the_end_of_a_log_that_is_lost_is_one_finding(told: Told) -> None:
     assert (finding.kind, finding.offsets) == (LOST, tuple(range(10, 20)))
     assert (
         finding.sentence
-        == "'10', acknowledged to p at offset 10 of t-0, and 19 more behind it are not in the last full read."
+        == "'10', acknowledged to p at offset 10 of t-0, and 19 later records are not in the last full read."
     )
 
 
@@ -161,7 +161,7 @@ def test_a_partition_without_a_full_read_is_told(told: Told) -> None:
 def test_a_value_at_two_offsets_is_duplicated(told: Told) -> None:
     told.acknowledged(b"a", 0)
     told.read_all((0, b"a"), (1, b"a"))
-    sentence = "'a' was sent once by an idempotent producer and stands at 2 places: offset 0 of t-0, offset 1 of t-0."
+    sentence = "'a' was sent once by an idempotent producer and was read at 2 places: offset 0 of t-0, offset 1 of t-0."
     assert told.findings() == [Finding(DUPLICATED, "t", 0, (0, 1), ("a",), sentence)]
 
 
@@ -212,7 +212,7 @@ def test_a_record_before_the_one_that_was_sent_before_it_is_reordered(told: Told
     told.acknowledged(b"a", 1)
     told.acknowledged(b"b", 0)
     told.read_all((0, b"b"), (1, b"a"))
-    sentence = "p sent 'a' before 'b', and in t-0 they stand at the offsets 1 and 0."
+    sentence = "p sent 'a' before 'b', and in t-0 they have the offsets 1 and 0."
     assert told.findings() == [Finding(REORDERED, "t", 0, (1, 0), ("a", "b"), sentence)]
 
 
@@ -456,7 +456,7 @@ def test_records_that_were_refused_or_come_from_nowhere_are_unexpected(told: Tol
     told.read_all((0, b"refused"), (1, b"nowhere"))
     assert [finding.sentence for finding in told.findings()] == [
         "reader was given 'refused' at offset 0 of t-0, which was certainly not written.",
-        "reader was given 'nowhere' at offset 1 of t-0, which was sent by nobody.",
+        "reader was given 'nowhere' at offset 1 of t-0, which no client has sent.",
     ]
     assert told.kinds() == [UNEXPECTED, UNEXPECTED]
 

@@ -1,13 +1,12 @@
-"""The client inside a Spark process: one event loop in its own thread, one cluster per set of options, kept while the
-process lives.
+"""The Kafka client of a Spark process. It has an event loop in its own thread, and one cluster connection per set of
+options, which lives as long as the process.
 
 Spark calls a data source from an ordinary thread, and reuses its Python workers from task to task. The loop's thread
-moves the bytes while Spark's thread converts those that came before; an open connection serves the next task without a
-new handshake. A process that was forked from one with a loop starts its own.
+receives bytes while Spark's thread converts the bytes received before. An open connection serves the next task without
+a new handshake. A forked process starts a loop of its own.
 
-Errors that a broker's restart causes are retried until `default.api.timeout.ms` has passed, or as often as the caller
-says. A wrong name or number is not retried.
-"""
+Retriable errors, such as those of a broker's restart, are retried until `default.api.timeout.ms` has passed, or as
+often as the caller says. An unknown topic or partition is not retried."""
 
 from __future__ import annotations
 
@@ -32,7 +31,8 @@ _lock = threading.Lock()
 
 
 class ClusterThread:
-    """Runs coroutines on the loop's thread, on the cluster that the options name."""
+    """A thread with an event loop and a connection to the cluster that the options name. It runs coroutines for other
+    threads."""
 
     def __init__(self, options: ClientOptions, clock: Clock | None = None) -> None:
         self.options = options
@@ -51,7 +51,7 @@ class ClusterThread:
         )
 
     def submit(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
-        """Starts the work; its result is waited for when it is wanted."""
+        """Starts the coroutine on the loop's thread. Returns a future, so the caller can wait for the result later."""
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
@@ -65,7 +65,8 @@ class ClusterThread:
         retries: int | None = None,
         interval_ms: int | None = None,
     ) -> T:
-        """Returns the result of the work, retried after retriable errors: for some time, or that many times."""
+        """Returns the result of `work`. Repeats it after retriable errors for `timeout_ms`, or `retries` times if that
+        is given."""
         return self.run(self.persistently(work, timeout_ms, retries=retries, interval_ms=interval_ms))
 
     async def persistently(
@@ -91,7 +92,7 @@ class ClusterThread:
             await asyncio.sleep(pause)
 
     def close(self) -> None:
-        """Ends the loop and its thread; for tests and short programs."""
+        """Closes the cluster connection, then ends the loop and its thread. Only tests and short programs need it."""
         self.run(self.cluster.close())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
@@ -103,7 +104,7 @@ class ClusterThread:
 
 
 def connect(options: ClientOptions) -> ClusterThread:
-    """Returns the process's connection for these options, made at first use."""
+    """Returns the process's connection for these options. Makes it at the first call."""
     with _lock:
         key = (os.getpid(), options)
         found = _connections.get(key)

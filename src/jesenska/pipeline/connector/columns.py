@@ -1,14 +1,17 @@
-"""Fetched batches as rows of Spark's Kafka source, column by column: no Python object per record.
+"""Converts fetched record batches to rows with the columns of Spark's Kafka source, without a Python object per
+record.
 
     key binary | value binary | topic string | partition int | offset bigint | timestamp timestamp | timestampType int
     and with includeHeaders   headers array<struct<key string, value binary>>
 
-Spark takes the first batch only if its Arrow schema equals its own to the letter: every column may be null, times are
-microseconds in UTC, the element of a list is called `element`. So the schema is taken from Spark. A record's time that
-microseconds cannot hold becomes the nearest that they can: one bad record must not stop a stream. A record without
-headers has an empty array of them: Spark's way of null arrays to Python costs the square of their number.
+Spark accepts the first batch only if its Arrow schema exactly equals Spark's own: every column may be null, times are
+microseconds in UTC, and the element of a list is called `element`. So the schema is taken from Spark. A timestamp that
+is too large for microseconds becomes the largest possible one: one bad record must not stop a stream. A record without
+headers has an empty array, not null: Spark passes null arrays to Python in time that grows with the square of their
+number.
 
-Decompressed data is handed on in pieces (SOURCE_ROWS_BYTES): a fetch of a few MB may hold gigabytes.
+Decompressed data is passed to Spark in pieces of at most SOURCE_ROWS_BYTES: a fetch of a few MB may decompress to
+gigabytes.
 """
 
 from __future__ import annotations
@@ -60,13 +63,13 @@ _LARGEST_MS = (2**63 - 1) // 1000
 
 
 def row_schema(columns: Sequence[str]) -> StructType:
-    """Returns spark's schema of the rows with these columns."""
+    """Returns Spark's schema of rows with these columns."""
     return StructType([_FIELDS[name] for name in columns])
 
 
 class RowMaker:
-    """Makes Arrow batches with the schema that Spark expects, none larger than SOURCE_ROWS_BYTES unless it is one
-    row."""
+    """Makes Arrow batches with the schema that Spark expects. None is larger than SOURCE_ROWS_BYTES, unless it is a
+    single row."""
 
     def __init__(self, columns: Sequence[str] = COLUMNS, check_crcs: bool = True) -> None:
         schema = row_schema(columns)
@@ -77,7 +80,7 @@ class RowMaker:
         self._partition: tuple[int, Any] = (-1, None)
 
     def rows(self, chunk: Chunk) -> Iterator[pa.RecordBatch]:
-        """The records of the chunk; nothing for a chunk of control records."""
+        """Yields the records of the chunk as Arrow batches. Yields nothing for a chunk of control records."""
         for buffer in chunk.buffers:
             for columns in self._columns(chunk, buffer):
                 yield from _slices(self._batch(chunk.topic_partition, columns))
@@ -130,7 +133,8 @@ class RowMaker:
 
 
 def _times(milliseconds: Any) -> Any:
-    """int64 milliseconds as timestamps in microseconds."""
+    """Returns int64 milliseconds as timestamps in microseconds. Times that are too large or too small become the
+    largest or smallest possible time."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -144,14 +148,14 @@ def _times(milliseconds: Any) -> Any:
 
 
 def _without_nulls(lists: Any) -> Any:
-    """Empty lists instead of null ones."""
+    """Returns the array of lists with empty lists in place of null ones."""
     import pyarrow as pa
 
     return pa.ListArray.from_arrays(lists.offsets, lists.values) if lists.null_count else lists
 
 
 def together(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows, small batches made into larger ones: each costs Spark a message."""
+    """Yields the same rows, with small batches combined into larger ones. Each batch costs Spark a message."""
     import pyarrow as pa
 
     gathered: list[pa.RecordBatch] = []
@@ -167,7 +171,7 @@ def together(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _slices(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """The rows in pieces of at most SOURCE_ROWS_BYTES, as far as rows can be parted. Nothing is copied."""
+    """Yields the rows in pieces of at most SOURCE_ROWS_BYTES; a single row may be larger. Nothing is copied."""
     if batch.num_rows < 2 or batch.nbytes <= SOURCE_ROWS_BYTES:
         yield batch
         return

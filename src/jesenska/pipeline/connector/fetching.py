@@ -1,16 +1,15 @@
-"""Partitions read from offset to offset: the next piece is on its way while the caller works on this one, and so are
-the first pieces of the ranges that follow.
+"""Reads ranges of offsets from partitions. While the caller works on one chunk, the next chunk of the range is being
+fetched, and the first chunks of the following ranges, too.
 
     chunks(connection, ranges) -> Chunk, Chunk, ...     each a few MB of whole batches, as they are in the log
 
-A chunk's first batch may begin before its start, and its last may end after the range: the decoder takes the offsets
-from `start` to `end`.
+A chunk's first batch may begin before its start, and its last batch may end after the range: the decoder takes only
+the offsets from `start` to `end`.
 
-A fetch that fails because a broker is gone, or no longer leads, is sent again until kafkaConsumer.pollTimeoutMs
-(without it default.api.timeout.ms) has passed since the chunk before. Offsets that are gone are data loss
-(planning.py). With read_committed, batches of aborted transactions are cut out here, by the list that the broker sends
-along.
-"""
+A fetch that fails because a broker is unreachable, or is no longer the leader, is sent again. The retries end when
+kafkaConsumer.pollTimeoutMs (by default default.api.timeout.ms) has passed since the last chunk. Offsets that were
+deleted from the log are data loss (planning.py). With read_committed, batches of aborted transactions are removed
+here: the broker's response lists these transactions."""
 
 from __future__ import annotations
 
@@ -60,8 +59,8 @@ _SAMPLE_BYTES = 16 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Whole batches, or messages of formats v0 and v1, of `topic_partition` that hold the offsets from `start` to
-    `end` (or fewer, where records are gone)."""
+    """Whole batches of `topic_partition`, or messages of formats v0 and v1, with the offsets from `start` to `end`.
+    Offsets are missing where records were deleted or compacted."""
 
     topic_partition: TopicPartition
     start: int
@@ -70,7 +69,8 @@ class Chunk:
 
 
 def chunks(connection: ClusterThread, ranges: Sequence[OffsetRange], options: SourceOptions) -> Iterator[Chunk]:
-    """The ranges in chunks, one range after the other; errors name topic, partition and offsets."""
+    """Yields the records of the ranges in chunks, one range after the other. Errors name topic, partition and
+    offsets."""
     waiting = iter([_RangeReader(connection, item, options) for item in ranges])
     coming: deque[tuple[_RangeReader, Future[Chunk | None]]] = deque()
     try:
@@ -92,8 +92,8 @@ def chunks(connection: ClusterThread, ranges: Sequence[OffsetRange], options: So
 
 
 async def record_bytes(cluster: Cluster, ranges: Iterable[OffsetRange], options: SourceOptions) -> dict[str, float]:
-    """Returns the size of a record in the log, by topic, from a few batches at the beginning of each topic's largest
-    range. Topics that do not answer are left out."""
+    """Returns the average size in bytes of a record in the log, by topic. It is measured in a few batches at the start
+    of each topic's largest range. Topics whose fetch fails are left out."""
     largest: dict[str, OffsetRange] = {}
     for item in ranges:
         if item.topic not in largest or item.size > largest[item.topic].size:
@@ -122,7 +122,7 @@ async def _sample(cluster: Cluster, wanted: OffsetRange, options: SourceOptions)
 
 
 class _RangeReader:
-    """The reader of one range, with its position; used on the loop's thread only."""
+    """Reads one range of offsets, and has the position in it. It is used on the loop's thread only."""
 
     def __init__(self, connection: ClusterThread, wanted: OffsetRange, options: SourceOptions) -> None:
         self._connection = connection
@@ -134,7 +134,7 @@ class _RangeReader:
         self._unknown_in_a_row = 0
 
     async def next_chunk(self) -> Chunk | None:
-        """Returns the next chunk; None at the end of the range."""
+        """Returns the next chunk of the range, or None at its end."""
         try:
             while self._position < self._wanted.end:
                 chunk = await self._connection.persistently(self._fetch_or_lose, self._options.poll_timeout_ms)
@@ -158,7 +158,8 @@ class _RangeReader:
         return chunk
 
     async def _fetch(self) -> Chunk | None:
-        """One fetch; None if it returned nothing to hand on: the position has moved, or the wait is over."""
+        """Sends one fetch. Returns None if the response contains no whole batch at the position: then the fetch must
+        be repeated, or the position was moved because of data loss."""
         start = self._position
         cluster = self._connection.cluster
         try:
@@ -188,8 +189,8 @@ class _RangeReader:
         return await bounds_of(self._connection.cluster, [self._key], read_committed=self._options.read_committed)
 
     async def _lost(self) -> None:
-        """The position is not in the log: on to the earliest offset, or to the end of the range if all of it is
-        gone."""
+        """Handles a position that is not in the log: reports data loss. Moves the position to the earliest offset, or
+        to the end of the range if all of the range is deleted."""
         bounds = await self._bounds()
         earliest, latest = bounds.earliest[self._key], bounds.latest[self._key]
         data_loss(
@@ -200,8 +201,8 @@ class _RangeReader:
         self._position = min(earliest, self._wanted.end) if self._position < earliest else self._wanted.end
 
     async def _unknown(self) -> None:
-        """The leader does not know the partition: it does not know it yet, or the topic was deleted while the range
-        was read. A broker that has just started may not know the topic either, so the request is repeated."""
+        """Handles a leader that does not know the partition. A broker that has just started may not know it yet, so
+        the fetch is repeated. If the topic was deleted, data loss is reported and the range ends."""
         self._unknown_in_a_row += 1
         errors = await self._connection.cluster.refresh([self._key.topic])
         if self._key.topic not in errors or self._unknown_in_a_row < DATA_SOURCE_LOOK_UPS_MAX:
@@ -214,8 +215,9 @@ class _RangeReader:
         self._position = self._wanted.end
 
     async def _nothing_there(self, answer: FetchResponsePartition) -> None:
-        """A fetch was empty although the plan saw records: waits for the high watermark after a change of leader, else
-        the records are gone."""
+        """Handles an empty fetch response, although records were planned. If the log end offset is below the range's
+        end, the records are deleted: data loss is reported. Else the fetch is repeated: a new leader's high watermark
+        may not have reached the records yet."""
         latest = (await self._bounds()).latest[self._key]
         if latest < self._wanted.end:
             sentence = (
@@ -275,8 +277,8 @@ def whole_batches(
     data: memoryview, answer: FetchResponsePartition, read_committed: bool
 ) -> tuple[int, tuple[memoryview, ...]]:
     """Returns the offset after the last whole batch or message, and the data without batches of aborted transactions.
-    Each buffer holds batches only, or messages of formats v0 and v1 only: a log has both after its topic moved on to
-    another format."""
+    Each buffer contains only batches, or only messages of formats v0 and v1. A log contains both if its topic's format
+    was changed."""
     following, begin = -1, 0
     buffers: list[memoryview] = []
     committed = CommittedBatches(answer.aborted_transactions or ()) if read_committed else None
@@ -297,8 +299,8 @@ def whole_batches(
 def _batches(
     data: memoryview, begin: int, following: int, committed: CommittedBatches | None, buffers: list[memoryview]
 ) -> tuple[int, int]:
-    """Adds the batches from `begin` on to the buffers. Returns the position where they end, and the offset after
-    them."""
+    """Adds the record batches from the position `begin` on to the buffers. Returns the position after the last batch,
+    and the offset after the last record."""
     end = begin
     try:
         for position, header in iter_headers(data, begin):

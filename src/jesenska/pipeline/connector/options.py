@@ -1,5 +1,5 @@
-"""The options for `.option(...)`: Spark's own names for its Kafka source and sink, parsed, checked and made into
-values.
+"""Parses and checks the options that a user gives with `.option(...)`. Their names are those of Spark's own Kafka
+source and sink:
 
     source   one of   subscribe            "flights,weather"
                       subscribePattern     a Java regular expression over whole names
@@ -14,16 +14,16 @@ values.
                       kafkaConsumer.pollTimeoutMs (records)
              lag      kafka.group.id: a stream commits there how far it has read, for tools that show lag; it is read
                       nowhere
-             nothing  groupIdPrefix: it names the consumer groups of Spark's own source; this source has no groups
+             ignored  groupIdPrefix: it names the consumer groups of Spark's own source; this source has no groups
     sink     topic, includeHeaders
     both     kafka.bootstrap.servers, and kafka.<name> for the client's settings
 
 Offsets are `earliest`, `latest` or {"topic": {"0": 23, "1": -1}} with -2 for earliest and -1 for latest; times are
-milliseconds since 1970. Spark hands option names over in lower case, so they are compared so. An unknown name is an
-error that gives the nearest known one: a typing error must not change what is read.
+milliseconds since 1970. Spark passes option names in lower case, so case does not matter. An unknown option is an
+error that suggests the nearest known name: a typing error must not change which records are read.
 
-Files of TLS have to be on every machine that runs tasks. Left out: reading from a consumer group's offsets (Spark does
-not, either).
+TLS files must exist on every machine that runs tasks. Not supported, as in Spark: to start at a consumer group's
+committed offsets.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ from jesenska.security.client_security import client_security
 logger = logging.getLogger(__name__)
 
 EARLIEST_OFFSET, LATEST_OFFSET = -2, -1
-#: The columns of a row; the last only with includeHeaders.
+#: The columns of a row. The last one, headers, is there only with includeHeaders or if the option columns names it.
 COLUMNS_WITH_HEADERS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
 COLUMNS = COLUMNS_WITH_HEADERS[:-1]
-#: The key of the topic id, beside the partitions of a topic, in a stream's offsets.
+#: The key of the topic id in a stream's offsets, where the other keys of a topic are its partitions.
 TOPIC_ID = "topicId"
 
 _CHOICES = ("assign", "subscribe", "subscribePattern")
-#: The metadata of offsets that a query commits to the group of kafka.group.id.
+#: The metadata of the offsets that a query commits to the group of kafka.group.id.
 READ_BY_A_QUERY = "read by a query of Spark"
 _STARTS = ("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")
 _ENDS = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
@@ -78,7 +78,7 @@ _SOURCE_NAMES = (
     "fetchOffset.retryIntervalMs",
 )
 _SINK_NAMES = ("topic", "includeHeaders")
-#: The client's settings of TLS and SASL.
+#: The client's settings for TLS and SASL.
 _SECURITY_SETTINGS = (
     "security.protocol",
     "sasl.mechanism",
@@ -97,7 +97,8 @@ _SECURITY_SETTINGS = (
     "ssl.cipher.suites",
     "ssl.endpoint.identification.algorithm",
 )
-#: The client's settings that the source and the sink use. A warning says that the other settings have no effect.
+#: The client's settings that both the source and the sink use. A setting that a source or sink does not use is
+#: reported with a warning.
 _CLIENT_SETTINGS = (
     "bootstrap.servers",
     "client.id",
@@ -138,9 +139,10 @@ _PRODUCER_SETTINGS = {
     "max.block.ms",
     "partitioner.ignore.keys",
 }
-#: Options that Spark adds by itself to those of any source or sink.
+#: Options that Spark itself adds to those of any source or sink.
 _SPARK_NAMES = {"checkpointlocation", "queryname"}
-#: Settings of the client that would change what this source or sink promises (Spark's own refuses the same).
+#: Settings of the client that would break the guarantees of this source or sink, with the remedy. Spark's own source
+#: and sink refuse the same settings.
 _REFUSED_SETTINGS = {
     "auto.offset.reset": "use startingOffsets, which says it for each query",
     "enable.auto.commit": "the checkpoint holds the offsets",
@@ -160,8 +162,8 @@ _LONG_MAX = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """The partitions to read: those named (`assigned`), all of the named topics, or all of the topics that a pattern
-    matches."""
+    """The partitions to read: the partitions in `assigned`, all partitions of the named topics, or those of all topics
+    that a pattern matches."""
 
     topics: tuple[str, ...] = ()
     pattern: str | None = None
@@ -169,7 +171,8 @@ class Subscription:
     with_internal: bool = False  # True if a pattern finds topics such as __consumer_offsets, too
 
     def names(self, key: TopicPartition) -> bool:
-        """True if the partition is a named one. Always True with a pattern: the brokers' topics decide."""
+        """Returns True if the option assign or subscribe names the partition. Always returns True with
+        subscribePattern, since the brokers then decide which topics exist."""
         return self.pattern is not None or key in self.assigned or key.topic in self.topics
 
     def __str__(self) -> str:
@@ -180,10 +183,9 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """The begin or end of reading: one word or time for all partitions (`everywhere`), or one per partition.
-
-    `is_time` is True for times in ms, False for offsets; of offsets -2 is the earliest and -1 the latest. `option` is
-    the user's text."""
+    """The start or end of reading: one offset or time for all partitions (`everywhere`), or one for each partition.
+    `is_time` is True for times in milliseconds since 1970, and False for offsets. The offset -2 is the earliest and -1
+    the latest. `option` is the name of the option, for messages."""
 
     option: str
     everywhere: int | None = None
@@ -197,13 +199,14 @@ _CONNECTIONS: Final = ClientConfig(client_id=_CLIENT_ID)
 
 @dataclass(frozen=True, slots=True)
 class ClientOptions:
-    """The options of the connection to the brokers; equal ones share one connection in a process."""
+    """The options of the connection to the brokers. Equal options share one connection in a process."""
 
     bootstrap: str
-    #: Without security: that is made in each process, from the settings below.
+    #: It contains no security settings: each process makes these from `security`.
     connections: ClientConfig = _CONNECTIONS
     api_timeout_ms: int = 60_000
-    #: The settings of TLS and SASL that were given, with secrets; empty for plain connections.
+    #: The given settings for TLS and SASL, including secrets. Empty for unencrypted connections without
+    #: authentication.
     security: tuple[tuple[str, Value], ...] = field(default=(), repr=False)
 
 
@@ -248,7 +251,7 @@ class SinkOptions:
 
 
 def source_options(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
-    """Returns the options of a query that reads; JesenskaError with one sentence for invalid ones."""
+    """Returns the options of a query that reads. Raises JesenskaError for an invalid option."""
     options = _Given(given, _SOURCE_NAMES)
     settings = _settings(options, CONSUMER_SETTINGS, _CONSUMER_SETTINGS)
     if streaming:
@@ -296,8 +299,8 @@ def source_options(given: Mapping[str, str], *, streaming: bool) -> SourceOption
 
 
 def columns_of(given: Mapping[str, str]) -> tuple[str, ...]:
-    """Returns the columns of the rows, in their order: those of the option columns, else all (headers only with
-    includeHeaders)."""
+    """Returns the names of the columns in a row, in order: those of the option columns. Without this option, all
+    columns are returned, headers only with includeHeaders."""
     return _columns(_Given(given, _SOURCE_NAMES))
 
 
@@ -320,7 +323,7 @@ def _columns(options: _Given) -> tuple[str, ...]:
 
 
 def sink_options(given: Mapping[str, str]) -> SinkOptions:
-    """Returns the options of a query that writes; JesenskaError with one sentence for invalid ones."""
+    """Returns the options of a query that writes. Raises JesenskaError for an invalid option."""
     options = _Given(given, _SINK_NAMES)
     settings = _settings(options, PRODUCER_SETTINGS, _PRODUCER_SETTINGS)
     topic = options.text("topic")
@@ -349,7 +352,7 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
 
 
 class _Given:
-    """The options as Spark hands them over, looked up without regard to case."""
+    """The options as Spark passes them, looked up without regard to case."""
 
     def __init__(self, given: Mapping[str, str], known: tuple[str, ...]) -> None:
         self._texts = {name.lower(): text for name, text in given.items()}
@@ -417,13 +420,14 @@ class _Given:
 
 
 def _long(text: str) -> int | None:
-    """Returns the number in a text of digits; None if it is not a number, or more than Java's long holds."""
+    """Returns the number in a text of digits. Returns None if the text is not a number, or exceeds the maximum of
+    Java's long."""
     return int(text) if re.match(r"[0-9]{1,19}\Z", text) and int(text) <= _LONG_MAX else None
 
 
 def _settings(options: _Given, table: Table, used: Collection[str]) -> dict[str, Value]:
-    """Returns the typed `kafka.` settings, those refused first; warns of those that are not known, or not used
-    here."""
+    """Returns the typed values of the options that begin with `kafka.`. Raises JesenskaError for one that cannot be
+    set here. Logs a warning for one that is unknown or has no effect here."""
     texts = options.settings()
     if not texts.get("bootstrap.servers", "").strip():
         raise JesenskaError("The option kafka.bootstrap.servers is missing: name a broker, for example 127.0.0.1:9092.")
@@ -443,7 +447,7 @@ def _settings(options: _Given, table: Table, used: Collection[str]) -> dict[str,
     for name in sorted(texts):
         if name in table and name not in used:
             logger.warning(
-                "The option kafka.%s has no effect here: Kafka's own clients have it, this source and sink do without.",
+                "The option kafka.%s has no effect here: only Kafka's own clients use it, not this source or sink.",
                 name,
             )
     return settings

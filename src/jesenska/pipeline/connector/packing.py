@@ -1,10 +1,10 @@
-"""The ranges of a task: small ranges together, in as many tasks as there are cores; a large one by itself.
+"""Distributes ranges of offsets over Spark tasks. Small ranges share tasks, as many as there are cores; a large range
+has a task of its own.
 
-A task costs Spark some 20 ms whatever it reads. Fifty partitions with a record each are fifty ranges, and need no
-fifty tasks. A range's bytes are its offsets times the size of a record of its topic in the log. The largest ranges are
-dealt out first, each to the task that has least. A range is never parted here, and a task reads its ranges one after
-the other, so the order within a partition stays.
-"""
+A task costs Spark about 20 ms, no matter how much it reads. Fifty partitions with a record each are fifty ranges, and
+need no fifty tasks. The bytes of a range are estimated: its offsets times the size of a record of its topic in the
+log. The largest of the small ranges are assigned first, each to the task that has the fewest bytes. A range is never
+split here, and a task reads its ranges one after the other, so the order within a partition is preserved."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from dataclasses import dataclass
 from jesenska.base.limits import SOURCE_PACKED_BYTES
 from jesenska.pipeline.connector.planning import OffsetRange
 
-#: The assumed size for topics whose records could not be sampled.
+#: The assumed size of a record in topics whose records could not be sampled.
 _USUAL_RECORD_BYTES = 1024.0
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """Ranges that are read one after the other."""
+    """The ranges of offsets that one Spark task reads, one after the other."""
 
     ranges: tuple[OffsetRange, ...]
 
     @property
     def size(self) -> int:
-        """Offsets."""
+        """Returns the number of offsets in all ranges of the task."""
         return sum(item.size for item in self.ranges)
 
     def __str__(self) -> str:
@@ -35,12 +35,13 @@ class Task:
 
 
 def apart(ranges: Sequence[OffsetRange]) -> list[Task]:
-    """Returns a task for each range."""
+    """Returns one task for each range."""
     return [Task((item,)) for item in ranges]
 
 
 def pack(ranges: Sequence[OffsetRange], record_bytes: Mapping[str, float], cores: int) -> list[Task]:
-    """Tasks for all ranges; `record_bytes` is the size of a record by topic, as far as it is known."""
+    """Returns tasks that cover all ranges. `record_bytes` contains the average size of a record by topic; 1024 bytes
+    are assumed for a topic that is not in it."""
     if len(ranges) <= cores:
         return apart(ranges)
     sizes = [item.size * record_bytes.get(item.topic, _USUAL_RECORD_BYTES) for item in ranges]

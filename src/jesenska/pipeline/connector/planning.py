@@ -1,19 +1,19 @@
-"""The plan of a query's reading: partitions from a subscription, offsets from positions, and tasks from ranges of
-offsets.
+"""Plans which offsets a query reads: finds the partitions of a subscription, resolves positions to offsets, and cuts
+ranges of offsets into pieces for tasks.
 
     subscription -> partitions -> range [start, end) of each -> pieces for tasks
 
-Pieces: without options one per partition, of which small ones share a task (packing.py). `maxRecordsPerPartition` cuts
-ranges that are longer; `minPartitions` then cuts the ranges that are largest for their number of pieces, until there
-are so many. Ranges without offsets make no task.
+Without options there is one piece per partition, and small pieces share a task (packing.py). `maxRecordsPerPartition`
+cuts ranges that are longer. Then, until there are `minPartitions` pieces, the range with the largest pieces is cut
+into one piece more. Empty ranges make no task.
 
-Offsets that are gone (deleted by retention, or by deleting and creating a topic) are data loss: an error that names
-topic, partition and offsets, or with failOnDataLoss=false a warning, and reading goes on at the earliest offset that
-is there.
+Offsets that the log no longer contains (retention deleted them, or the topic was deleted and created again) are data
+loss. This is an error that names topic, partition and offsets. With failOnDataLoss=false it is a warning, and reading
+continues at the earliest offset of the log.
 
-A stream's place is {"topic": {"partition": offset, "topicId": id}}. The id distinguishes a topic from a later one of
-the same name (KIP-516). It is left out if the broker has no ids (before Kafka 2.8), or if the place was written
-without one.
+A stream's place is {"topic": {"partition": offset, "topicId": id}}. The id distinguishes a topic from a later topic of
+the same name (KIP-516). The id is missing if the broker has no topic ids (before Kafka 2.8), or if the place was
+written without it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ Offsets = dict[TopicPartition, int]
 
 @dataclass(frozen=True, slots=True)
 class OffsetRange:
-    """Offsets from `start` up to, not including, `end` of one partition, for one task."""
+    """The offsets of one partition from `start` to `end`, without `end`. One task reads them."""
 
     topic: str
     partition: int
@@ -65,8 +65,8 @@ class OffsetRange:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The first offset that is there and the one after the last, of each partition; and the ids of their topics, where
-    the broker has ids."""
+    """The earliest offset of each partition and its end offset (after the last readable record), and the topic ids, if
+    the broker has topic ids."""
 
     earliest: Offsets
     latest: Offsets
@@ -75,20 +75,19 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The position of a stream: the next offset of each partition, and the ids of the topics, as far as they are
-    known."""
+    """The position of a stream: the next offset of each partition, and the topic ids that are known."""
 
     offsets: Offsets
     ids: Mapping[str, str] = field(default_factory=dict)
 
     def is_another(self, topic: str, ids: Mapping[str, str]) -> bool:
-        """True if `ids` has another topic of this name."""
+        """Returns True if `ids` has a different id for the topic: the topic was deleted and created again."""
         return topic in self.ids and topic in ids and self.ids[topic] != ids[topic]
 
 
 class Resolved(NamedTuple):
-    """The offsets that a position means in each partition. `moving` are the partitions in which the same position
-    means a later offset as soon as records come: those that begin at the end."""
+    """The offsets that a position means in each partition. `moving` are the partitions in which the position means the
+    end of the log. In them it means a later offset as soon as records are written."""
 
     offsets: Offsets
     moving: frozenset[TopicPartition]
@@ -100,8 +99,8 @@ class Resolved(NamedTuple):
 async def partitions_of(
     cluster: Cluster, subscription: Subscription, *, gone_is_error: bool = True
 ) -> list[TopicPartition]:
-    """Returns all partitions of the subscription at present, sorted. A named topic that does not exist is an error, or
-    left out for a running stream."""
+    """Returns all present partitions of the subscription, sorted. If `gone_is_error`, a named topic or partition that
+    does not exist is an error. Otherwise it is left out."""
     if subscription.pattern is not None:
         pattern = topic_pattern(subscription.pattern)
         topics = await cluster.topics()
@@ -157,8 +156,9 @@ async def present(
     *,
     read_committed: bool = False,
 ) -> Bounds:
-    """Returns the bounds of the partitions that are there now (of `only`, if given), for a running stream. A topic
-    that is deleted between the two requests is looked up again, and then is missing: this must not stop the stream."""
+    """Returns the bounds of the subscription's present partitions (only those in `only`, if given), for a running
+    stream. If a topic is deleted between the two requests, the partitions are looked up again: this must not stop the
+    stream."""
     for _ in range(DATA_SOURCE_LOOK_UPS_MAX):
         partitions = await partitions_of(cluster, subscription, gone_is_error=False)
         keys = partitions if only is None else [key for key in partitions if key in only]
@@ -176,8 +176,9 @@ async def present(
 async def resolve(
     cluster: Cluster, position: Position, partitions: Sequence[TopicPartition], bounds: Bounds, options: SourceOptions
 ) -> Resolved:
-    """Returns the offset that a position means in each partition. A time that no record reaches is the end, or an
-    error where reading begins."""
+    """Returns the offset that a position means in each partition. If no record has a time at or after the wanted one,
+    the log's end is returned for an end position. For a start position this is an error, or with the strategy
+    latest the log's end."""
     if position.everywhere is not None:
         wanted = dict.fromkeys(partitions, position.everywhere)
     else:
@@ -224,25 +225,26 @@ def _listed(keys: set[TopicPartition]) -> str:
 
 
 class DataLossError(JesenskaError):
-    """Offsets that the query wants are no longer in the log."""
+    """The error when a query is to read offsets that the log no longer contains."""
 
 
 def data_loss(sentence: str, fail: bool, remedy: str = "reading goes on at the earliest offset that is there") -> None:
-    """Raises with failOnDataLoss, warns otherwise."""
+    """Raises DataLossError if `fail` (failOnDataLoss) is True; otherwise logs a warning."""
     if fail:
         raise DataLossError(f"{sentence} Set failOnDataLoss to false to go on without them.")
     logger.warning("%s As failOnDataLoss is false, %s.", sentence, remedy)
 
 
 def within(wanted: OffsetRange, bounds: Bounds, fail: bool) -> OffsetRange:
-    """Returns the part of the range that the log still has; data loss is reported."""
+    """Returns the part of the range that the log still contains. Reports data loss if offsets of the range are
+    missing."""
     key = TopicPartition(wanted.topic, wanted.partition)
     earliest, latest = bounds.earliest[key], bounds.latest[key]
     start, end = wanted.start, wanted.end
     if start > latest:
         data_loss(
             f"{key} ends at offset {latest}, but the query goes on at offset {start}: the records between are gone, "
-            f"or the topic was created anew.",
+            f"or the topic was deleted and created again.",
             fail,
         )
         start, end = earliest, (latest if end < start or end > latest else end)
@@ -264,7 +266,7 @@ def within(wanted: OffsetRange, bounds: Bounds, fail: bool) -> OffsetRange:
 
 
 async def plan_batch(cluster: Cluster, options: SourceOptions) -> list[OffsetRange]:
-    """Returns the range that a batch query reads of each partition."""
+    """Returns the range of offsets of each partition that a batch query reads."""
     partitions = await partitions_of(cluster, options.subscription)
     bounds = await bounds_of(cluster, partitions, read_committed=options.read_committed)
     start = (await resolve(cluster, options.start, partitions, bounds, options)).offsets
@@ -288,7 +290,7 @@ async def plan_batch(cluster: Cluster, options: SourceOptions) -> list[OffsetRan
 def cut(
     ranges: Iterable[OffsetRange], min_partitions: int | None = None, max_records: int | None = None
 ) -> list[OffsetRange]:
-    """Pieces of the ranges, in their order. No piece is empty."""
+    """Returns the pieces into which the ranges are cut, in order. No piece is empty."""
     whole = [item for item in ranges if item.size > 0]
     counts = [1 if max_records is None else -(-item.size // max_records) for item in whole]
     wanted = (
@@ -313,15 +315,15 @@ def cut(
 
 
 def share(limit: int, start: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int]) -> Offsets:
-    """End offsets for at most `limit` records over all partitions, each partition in proportion to the records that
-    wait in it (Spark's rule), at least one record of each as long as the limit allows it."""
+    """Returns end offsets for a micro-batch of at most `limit` records. Each partition gets a share in proportion to
+    the records that wait in it, as in Spark, and at least one record while the limit allows it."""
     waiting = {key: max(0, latest[key] - start[key]) for key in latest}
     total = sum(waiting.values())
     if total <= limit:
         return dict(latest)
     portions = {key: size * limit // total for key, size in waiting.items()}
     left = limit - sum(portions.values())
-    # The remainder of rounding goes first to partitions with a share of 0, then to those with most waiting.
+    # What rounding leaves over goes first to partitions with a share of 0, then to those with most waiting records.
     for key in sorted(waiting, key=lambda key: (portions[key] > 0, -waiting[key], key)):
         if left <= 0:
             break
@@ -331,14 +333,15 @@ def share(limit: int, start: Mapping[TopicPartition, int], latest: Mapping[Topic
     return {key: min(latest[key], start[key] + portions[key]) if waiting[key] else latest[key] for key in latest}
 
 
-# --- offsets as Spark keeps them -------------------------------------------------------------------------------------
+# --- offsets as Spark stores them -----------------------------------------------------------------------------------
 
 
 Tree = dict[str, dict[str, int | str]]
 
 
 def to_tree(offsets: Mapping[TopicPartition, int], ids: Mapping[str, str] | None = None) -> Tree:
-    """{topic: {partition: offset, "topicId": id}}, always in one order: Spark compares offsets as text."""
+    """Returns the offsets as {topic: {partition: offset, "topicId": id}}. The order is always the same, since Spark
+    compares offsets as text."""
     tree: Tree = {}
     for key in sorted(offsets):
         tree.setdefault(key.topic, {})[str(key.partition)] = offsets[key]

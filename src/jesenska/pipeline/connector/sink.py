@@ -1,29 +1,31 @@
-"""The sink `jesenska`: rows of a query become records of topics, column by column.
+"""The Spark sink `jesenska`: writes the rows of a query as records to topics, column by column.
 
     value       string or binary, required                 topic       string; needed unless the option `topic` is set,
-                                                                       which beats it
+                                                                       which takes precedence
     key         string or binary, may be null              partition   int, may be null: then the key decides, as in
                                                                        Kafka's Java client
     headers     array<struct<key string, value binary>>    timestamp   timestamp, the record's time; where it is null
                                                                        or not there: now
 
-Other columns are not looked at (as in Spark's own sink, which has no column timestamp).
+Other columns are ignored (as in Spark's own sink, which has no column timestamp).
 
     Arrow batch -> by topic -> partition of each row (compiled) -> sorted by partition -> record batches ->
     acknowledged
 
-Rows of one partition keep their order within a task. Rows without key and partition go to one partition after the
-other, a batch to each. At least once: a task that fails is run again by Spark, a micro-batch that failed is written
-again after a restart, and records that were already acknowledged are there twice. Within one task no record is: its
-producer is idempotent unless kafka.acks or kafka.enable.idempotence says otherwise, or the topic keeps records in a
-format of before Kafka 0.11, which has no place for it (and none for headers). Producers belong to the process
-(worker_cache.py).
+Rows of one partition keep their order within a task. Rows without key and partition go to the partitions in turn, a
+batch to each.
 
-Left out: output mode "update", which Spark does not offer to Python data sources; in foreachBatch a batch write does
-the same.
+Records are written at least once. Spark repeats a failed task, and writes a failed micro-batch again after a restart:
+records that were acknowledged before are then in the topic twice. A single task writes no record twice, since its
+producer is idempotent. The producer is not idempotent if kafka.acks or kafka.enable.idempotence excludes it, or if the
+topic's record format is older than Kafka 0.11 (which has no headers, either). Producers belong to the process and are
+reused (worker_cache.py).
 
-A record batch is at most as large as the topic's max.message.bytes. The task of a larger record fails, with topic and
-partition named.
+Not supported: the output mode "update", which Spark does not offer to Python data sources. A batch write in
+foreachBatch does the same.
+
+A record batch is at most as large as the topic's max.message.bytes. A task with a larger record fails, with an error
+that names topic and partition.
 """
 
 from __future__ import annotations
@@ -56,24 +58,25 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Topics for which this process has logged that they are written without idempotence.
+#: The topics for which this process has logged that they are written without idempotence.
 _said: set[str] = set()
-#: The bytes that framing and an ineffective codec may add to a batch.
+#: The bytes that batch framing and an ineffective codec may add to the records of a batch.
 _BATCH_MARGIN = 1024
 _UNDECIDED = -1
-#: Columns that records are made of.
+#: The columns from which records are made.
 _COLUMNS = ("key", "value", "headers", "timestamp")
 
 
 @dataclass(frozen=True, slots=True)
 class Written(WriterCommitMessage):
-    """The result of one task: records by topic and partition, all of them acknowledged (with acks=0: sent)."""
+    """The result of one task: the number of records written to each partition. All of them are acknowledged (with
+    acks=0: sent)."""
 
     records: dict[TopicPartition, int]
 
 
 class JesenskaWriter(DataSourceArrowWriter):
-    """A batch query's sink."""
+    """The sink of a batch query."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         check_columns(schema, options.topic)
@@ -84,7 +87,7 @@ class JesenskaWriter(DataSourceArrowWriter):
 
 
 class JesenskaStreamWriter(DataSourceStreamArrowWriter):
-    """A stream's sink."""
+    """The sink of a streaming query."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         check_columns(schema, options.topic)
@@ -94,17 +97,17 @@ class JesenskaStreamWriter(DataSourceStreamArrowWriter):
         return Written(write_rows(self.options, iterator))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """Nothing to do: the tasks' records are acknowledged already."""
+        """Does nothing: the tasks have waited until their records were acknowledged."""
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """Nothing can be taken back; Spark writes the micro-batch again."""
+        """Does nothing: records in a topic cannot be removed. Spark writes the micro-batch again."""
 
 
 # --- valid columns ---------------------------------------------------------------------------------------------------
 
 
 def check_columns(schema: StructType, topic: str | None) -> None:
-    """JesenskaError with one sentence where rows cannot become records."""
+    """Raises JesenskaError if rows with these columns cannot become records."""
     columns = {item.name: item.dataType for item in schema.fields}
     if "value" not in columns:
         there = ", ".join(columns) or "none"
@@ -113,7 +116,7 @@ def check_columns(schema: StructType, topic: str | None) -> None:
             f"their columns are {there}."
         )
     if topic is None and "topic" not in columns:
-        raise JesenskaError("Where to write is not said: set the option topic, or give the rows a column topic.")
+        raise JesenskaError("The target topic is not known: set the option topic, or give the rows a column topic.")
     for name in ("key", "value"):
         if name in columns and not isinstance(columns[name], StringType | BinaryType):
             raise _wrong_type(name, columns[name], f"string or binary: cast it, for example {name}.cast('string')")
@@ -166,8 +169,9 @@ def _check_headers(headers: pa.Array, topic: _Topic) -> None:
 def write_rows(
     options: SinkOptions, iterator: Iterator[pa.RecordBatch], producer: Producer | None = None
 ) -> dict[TopicPartition, int]:
-    """Runs one task; the number of records written by partition, all of them acknowledged. `producer` belongs to this
-    task alone and is closed with it; without it one is chosen here."""
+    """Writes the rows of one task. Returns the number of records written to each partition, after all are
+    acknowledged. `producer` is used by this task only, and is closed at the end; without it a reusable producer is
+    borrowed from the process."""
     say_if_slow()
     with plainly("topic"):
         connection = connect(options.client)
@@ -184,7 +188,8 @@ def write_rows(
 
 @contextmanager
 def sending(connection: ClusterThread, options: SinkOptions, producer: Producer | None) -> Iterator[Sending]:
-    """A task's `Sending`, closed at the end of the block: as done if the block did not raise."""
+    """Gives a task's `Sending` to the block, and closes it after the block. If the block raised an error, the
+    producers are closed instead of reused."""
     task = Sending(connection, options, producer)
     try:
         yield task
@@ -195,7 +200,7 @@ def sending(connection: ClusterThread, options: SinkOptions, producer: Producer 
 
 
 class Placing:
-    """The target partition of each row."""
+    """Chooses the target partition of each row."""
 
     def __init__(self, connection: ClusterThread, options: SinkOptions) -> None:
         self._connection = connection
@@ -252,7 +257,7 @@ class Placing:
             yield name.as_py(), batch if len(names) == 1 else batch.filter(pc.equal(topics, name))
 
     def _chosen(self, topic: _Topic, rows: pa.RecordBatch) -> pa.Array | None:
-        """Returns the partition of each row; None if the rows have neither partitions nor keys."""
+        """Returns the target partition of each row. Returns None if the rows have neither partitions nor keys."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -276,8 +281,9 @@ class Placing:
         return chosen
 
     def _require(self, topic: _Topic, number: int) -> None:
-        """Checks a partition that a row names. It may be newly added, so the brokers are asked until it is there, or
-        `max_block_ms` have passed, as Kafka's producer does. JesenskaError if it is not there."""
+        """Checks a partition number that a row names. The partition may have been added just now. So the brokers are
+        asked until they report it, or until kafka.max.block.ms has passed, as Kafka's producer does. Raises
+        JesenskaError if the partition does not exist."""
         if number >= topic.partitions:
             topic.partitions = self._connection.persist(partial(self._count_with, topic.name, number))
         if not 0 <= number < topic.partitions:
@@ -289,7 +295,8 @@ class Placing:
             )
 
     async def _count_with(self, topic: str, number: int) -> int:
-        """Returns the topic's number of partitions, as soon as this one is among them or the time is over."""
+        """Returns the topic's number of partitions. Waits until the partition `number` exists, at most for
+        kafka.max.block.ms."""
         cluster, clock = self._connection.cluster, self._connection.clock
         deadline, attempts = clock.monotonic() + self._options.max_block_ms / 1000, 0
         while True:
@@ -302,7 +309,7 @@ class Placing:
             await asyncio.sleep(cluster.retry_pause_seconds(attempts))
 
     def _by_partition(self, topic: _Topic, rows: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """The rows of each partition, in their order."""
+        """Yields each target partition with its rows, in their order."""
         import pyarrow.compute as pc
 
         columns = [name for name in _COLUMNS if name in rows.schema.names]
@@ -323,7 +330,8 @@ class Placing:
 
 
 class Packing(Placing):
-    """Rows in, encoded batches out, those of a partition in the order of its rows. They have no producer's numbers."""
+    """Encodes rows as record batches. The batches of a partition have the order of its rows. They contain no producer
+    id and no sequence numbers yet."""
 
     def __init__(self, connection: ClusterThread, options: SinkOptions, clock: Clock) -> None:
         super().__init__(connection, options)
@@ -333,7 +341,8 @@ class Packing(Placing):
         self._waiting_bytes: dict[TopicPartition, int] = {}
 
     def add(self, batch: pa.RecordBatch) -> Iterator[tuple[TopicPartition, list[bytearray]]]:
-        """Takes the rows; yields the batches of partitions that have enough of them."""
+        """Adds rows. Yields the encoded batches of partitions that have enough rows for a batch. If too many bytes
+        wait, all waiting rows are encoded."""
         for name, rows in self._by_topic(batch):
             topic = self._topic(name)
             for partition, part in self._by_partition(topic, rows):
@@ -346,7 +355,7 @@ class Packing(Placing):
             yield from self.rest()
 
     def rest(self) -> Iterator[tuple[TopicPartition, list[bytearray]]]:
-        """The batches of all rows that are left."""
+        """Yields the encoded batches of all rows that still wait."""
         for key in list(self._waiting):
             yield key, self._packed(key)
 
@@ -374,7 +383,8 @@ class Packing(Placing):
         )
 
     def _check_size(self, key: TopicPartition, rows: pa.RecordBatch) -> None:
-        """JesenskaError where a record is larger than kafka.max.request.size, which Kafka's producer refuses too."""
+        """Raises JesenskaError if a row's key and value are larger than kafka.max.request.size. Kafka's producer
+        refuses such a record, too."""
         import pyarrow.compute as pc
 
         limit = self._options.max_request_size
@@ -394,15 +404,17 @@ class Packing(Placing):
             )
 
     def is_of_old_format(self, topic: str) -> bool:
-        """True if a topic of packed rows has a format without idempotent producers."""
+        """Returns True if the topic's record format has no idempotent producers. Rows for the topic must have been
+        added before."""
         return self._topics[topic].old_format is not None
 
 
 class Sending:
-    """Encoded batches in: they are sent on the loop's thread while Spark's makes more."""
+    """Sends encoded batches on the loop's thread, while Spark's thread encodes more."""
 
     def __init__(self, connection: ClusterThread, options: SinkOptions, producer: Producer | None) -> None:
-        """`producer` belongs to this task alone and is closed with it; without it one is borrowed."""
+        """`producer` is used by this task only, and is closed with this object. Without it, a reusable producer is
+        borrowed from the process."""
         self._connection = connection
         self._options = options
         self._kept = cache_of(connection)
@@ -414,17 +426,19 @@ class Sending:
         self._written: dict[TopicPartition, int] = {}
 
     def send(self, key: TopicPartition, encoded: Sequence[bytearray], *, is_of_old_format: bool = False) -> None:
-        """Sends the batches; waits while too much is in flight."""
+        """Sends the batches of one partition. Waits while more than SINK_WAITING_BATCHES_MAX batches are not
+        acknowledged."""
         self._sent += self._connection.run(self._hand_over(key, encoded, is_of_old_format))
         self._settle(SINK_WAITING_BATCHES_MAX)
 
     def finish(self) -> dict[TopicPartition, int]:
-        """Returns the numbers of records once all are acknowledged."""
+        """Waits until all batches are acknowledged. Returns the number of records written to each partition."""
         self._settle(0)
         return self._written
 
     def close(self, done: bool) -> None:
-        """Gives the producers back if all records are acknowledged; else closes them, without sending the rest."""
+        """Ends the task. If `done` is True, borrowed producers are given back for reuse. Otherwise all producers are
+        closed, and batches that were not sent are dropped."""
         self._connection.run(self._close(done))
 
     async def _close(self, done: bool) -> None:
@@ -450,7 +464,8 @@ class Sending:
         return sent
 
     def _settle(self, unanswered: int) -> None:
-        """Waits until at most so many batches are without an answer; JesenskaError for the first that failed."""
+        """Waits until at most `unanswered` batches are not acknowledged. Raises JesenskaError for the first batch that
+        failed."""
         self._connection.run(self._answers(unanswered))
 
     async def _answers(self, unanswered: int) -> None:
@@ -466,7 +481,7 @@ class Sending:
 
 
 class _Topic:
-    """A topic that the task writes to. Rows without a key go to its partitions in turn, beginning anywhere."""
+    """A topic to which the task writes. Rows without a key go to its partitions in turn, beginning at a random one."""
 
     __slots__ = ("_turn", "batch_bytes", "name", "old_format", "partitions")
 

@@ -1,24 +1,25 @@
-"""The data source `jesenska`: Spark reads topics by it, in batch queries and in streams; it also leads to the sink.
+"""The Spark data source `jesenska`: reads topics in batch queries and in streams. It also creates the sink (sink.py).
 
     spark.read.format("jesenska").option("kafka.bootstrap.servers", "127.0.0.1:9092").option("subscribe",
     "flights").load()
 
-Options are Spark's own for Kafka (options.py), rows have its schema (columns.py). Where things run:
+Options are those of Spark's own Kafka source (options.py), and rows have its schema (columns.py). The processes:
 
     planner process    the options are read, partitions and offsets are planned (once per batch query)
     driver's helper    one process per stream: `JesenskaStreamReader` lives there from the query's start to its end
-    tasks              `read` of one range, or of several small ones (packing.py); nothing is kept in the reader, the
-                       connection belongs to the process (cluster_thread.py)
+    tasks              `read` runs for one range of offsets, or several small ones (packing.py). The reader stores
+                       nothing; the connection belongs to the process (cluster_thread.py)
 
 A stream's offsets are {"topic": {"partition": offset, "topicId": id}}, each the offset of the next record. Spark
-writes the end of a micro-batch to its checkpoint before it runs and reads the same range again after a crash, so the
-rows of a micro-batch are the same each time (as long as retention leaves them). The start of the first micro-batch is
-written nowhere. So where a query begins at the end of a log, its first micro-batch ends there, too: it is empty, and
-its end is the start. Partitions and topics that appear while a stream runs are read from their earliest record. A
-partition that is missing keeps its place, for the case that it is seen again with the same topic id.
+writes the end of a micro-batch to its checkpoint before the micro-batch runs, and reads the same range again after a
+crash. So a repeated micro-batch has the same rows (if retention has not deleted them). Spark does not store the start
+of the first micro-batch. So if a query begins at the end of a log, its first micro-batch is empty: its end, which is
+stored, equals its start. Partitions and topics that are added while a stream runs are read from their earliest record.
+The offset of a missing partition stays in the stream's offsets: the partition is continued there if it appears again
+with the same topic id.
 
-Left out: the filters that Spark could push down (offset, timestamp, partition); continuous processing, and the pushing
-down of columns (Spark has neither for Python data sources: the option `columns` chooses them).
+Not supported: pushing down filters (offset, timestamp, partition). Spark has no continuous processing and no pushing
+down of columns for Python data sources; the option `columns` chooses the columns.
 """
 
 from __future__ import annotations
@@ -67,17 +68,17 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: The timeout of a batch query's first contact with the brokers: a wrong address is reported within 10 s.
+#: The timeout of a query's first contact with the brokers: a wrong address is reported within 10 s.
 _FIRST_CONTACT_MS = 10_000
 
 T = TypeVar("T")
 
-#: The size of a record in the log, by topic.
+#: The average size of a record in the log, by topic.
 _record_bytes: weakref.WeakKeyDictionary[ClusterThread, dict[str, float]] = weakref.WeakKeyDictionary()
 
 
 class JesenskaDataSource(DataSource):
-    """Found by Spark under the name `jesenska` (the top-level module pyspark_jesenska names it)."""
+    """The data source that Spark finds under the name `jesenska`, by the top-level module pyspark_jesenska."""
 
     @classmethod
     def name(cls) -> str:
@@ -108,7 +109,8 @@ class JesenskaDataSource(DataSource):
             return JesenskaWriter(sink_options(self.options), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
-        # Spark's "complete" mode asks to overwrite; as in its own sink, each micro-batch's rows are appended.
+        # Spark's "complete" mode asks to overwrite. As in Spark's own sink, the rows of each micro-batch are appended
+        # instead.
         with plainly("topic"):
             return JesenskaStreamWriter(sink_options(self.options), schema)
 
@@ -125,8 +127,8 @@ def _refuse_other_schema(schema: StructType, options: SourceOptions) -> None:
 
 
 class _Refused(DataSourceStreamReader):
-    """The reader of a stream with invalid options; every method raises their error. Spark's helper would put its own
-    error before one that is raised when the reader is made."""
+    """The reader of a stream with invalid options: every method raises the options' error. If the error were raised
+    when the reader is made, Spark would print an error of its own before it."""
 
     def __init__(self, error: JesenskaError) -> None:
         self._error = error
@@ -175,8 +177,8 @@ def _rows(options: SourceOptions, task: Task) -> Iterator[pa.RecordBatch]:
 async def _tasks(
     connection: ClusterThread, options: SourceOptions, ranges: Sequence[OffsetRange]
 ) -> list[InputPartition]:
-    """Returns the ranges as tasks: cut where options say so, else packed where there are more than cores. A topic's
-    record size is kept, as it changes little."""
+    """Returns the ranges as Spark tasks. They are cut if options say so. Otherwise, if there are more ranges than
+    cores, small ranges share tasks. A topic's average record size is measured once, since it changes little."""
     if options.min_partitions is not None or options.max_records_per_partition is not None:
         tasks = apart(planning.cut(ranges, options.min_partitions, options.max_records_per_partition))
     else:
@@ -195,8 +197,8 @@ async def _tasks(
 def _look_up(
     connection: ClusterThread, options: SourceOptions, work: Callable[[], Awaitable[T]], timeout_ms: int | None
 ) -> T:
-    """Partitions and offsets, asked again after errors that pass: as often as fetchOffset.numRetries says, else for
-    some time."""
+    """Returns the result of `work`, which looks up partitions and offsets. Repeats it after retriable errors: as often
+    as fetchOffset.numRetries says, else for `timeout_ms`."""
     with plainly("subscribe"):
         return connection.persist(
             work, timeout_ms, retries=options.offset_retries, interval_ms=options.offset_retry_interval_ms
@@ -204,7 +206,7 @@ def _look_up(
 
 
 class JesenskaReader(DataSourceReader):
-    """A batch query: planned once, then read range by range."""
+    """The reader of a batch query. The query is planned once, and then its ranges of offsets are read."""
 
     def __init__(self, options: SourceOptions) -> None:
         self.options = options
@@ -221,10 +223,10 @@ class JesenskaReader(DataSourceReader):
 
 
 class JesenskaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A stream's source: reports new offsets, within the limits, and reads their records.
+    """The reader of a stream: reports new offsets within the limits of the trigger, and reads their records.
 
-    `_target` holds the offsets at which a query with the trigger availableNow ends. `_start` is where a new query
-    begins, resolved once. `_begun` is true as soon as a micro-batch has been planned."""
+    `_start` are the offsets at which a new query begins; they are resolved once. `_target` are the offsets at which a
+    query with the trigger availableNow ends. `_begun` is True as soon as a micro-batch has been planned."""
 
     def __init__(self, options: SourceOptions, clock: Clock | None = None) -> None:
         self.options = options
@@ -243,7 +245,7 @@ class JesenskaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # --- offsets -----------------------------------------------------------------------------------------------------
 
     def initialOffset(self) -> Tree:
-        """Returns the first offsets, the same at every call, as Spark requires."""
+        """Returns the offsets at which a new query begins. They are the same at every call, as Spark requires."""
         if self._start is None:
             self._start, ids = self._ask(self._initial)
             self._start_tree = planning.to_tree(self._start.offsets, ids)
@@ -275,15 +277,16 @@ class JesenskaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._latest = bounds.latest
         end: Offsets = bounds.latest
         if self._target is not None:
-            # A partition that was not there when the query began is left for the next one.
+            # A partition that was added after the query began is left to the next query.
             end = {
                 key: max(begin[key], min(latest, self._target.get(key, 0)))
                 for key, latest in end.items()
                 if key in self._target or key in known.offsets
             }
         if self._start is not None and not self._begun and start == self._start_tree:
-            # Spark keeps the end of the first micro-batch, and not its start. Where the start would be a later one if
-            # it were resolved again, the first micro-batch reads nothing: so its end is the start that is kept.
+            # Spark stores the end of the first micro-batch, but not its start. A start at the log's end would be later
+            # if it were resolved again after a crash. So the first micro-batch reads nothing there: its stored end is
+            # the start.
             end = {key: begin[key] if key in self._start.moving else offset for key, offset in end.items()}
         begin = {key: begin[key] for key in end}
         if self._must_wait(begin, end, limit):
@@ -300,8 +303,9 @@ class JesenskaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return planning.to_tree({**gone, **end}, {**known.ids, **bounds.ids})
 
     def _must_wait(self, begin: Offsets, end: Offsets, limit: ReadLimit) -> bool:
-        """True if fewer records than minOffsetsPerTrigger have come, and the last trigger is not too long ago. As in
-        Spark's own source, a query's first trigger takes the present records. An availableNow query never waits."""
+        """Returns True if fewer than minOffsetsPerTrigger records have come, and maxTriggerDelay since the last
+        trigger has not passed. As in Spark's own source, a query's first trigger reads the present records. An
+        availableNow query never waits."""
         minimum = (
             limit.min_rows
             if isinstance(limit, ReadMinRows)
@@ -319,8 +323,9 @@ class JesenskaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
 
     async def _news(self, connection: ClusterThread, known: Place) -> tuple[Offsets, Bounds]:
-        """Returns the begin offset of each partition, and the bounds of its log. Partitions that are gone, topics that
-        were deleted and created again, and logs that end before the stream's position are data loss."""
+        """Returns the offset at which each partition is read next, and the bounds of the logs. These cases are
+        reported as data loss: a missing partition, a topic that was deleted and created again, and a log that ends
+        before the stream's position."""
         fail = self.options.fail_on_data_loss
         bounds = await self._present(connection, known.offsets.keys())
         missing = known.offsets.keys() - bounds.latest.keys()
@@ -328,7 +333,7 @@ class JesenskaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             option, reason = "assign" if self.options.subscription.assigned else "subscribe", "does not exist any more"
             if not self.options.subscription.names(key):
                 reason = f"is in the stream's checkpoint, but not in the option {option}"
-            place = f"{key} {reason}; the stream stood at its offset {known.offsets[key]}."
+            place = f"{key} {reason}; the stream was at its offset {known.offsets[key]}."
             planning.data_loss(
                 place,
                 fail,
@@ -341,15 +346,16 @@ class JesenskaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             begin[key] = known.offsets.get(key, earliest)
             if key in known.offsets and known.is_another(key.topic, bounds.ids):
                 sentence = (
-                    f"{key} was created anew; the stream stood at offset {begin[key]} of the topic that had its name "
+                    f"{key} was deleted and created again; the stream was at offset {begin[key]} of the "
+                    f"topic that had its name "
                     f"before."
                 )
                 planning.data_loss(sentence, fail)
                 begin[key] = earliest
             if begin[key] > latest:
                 sentence = (
-                    f"{key} ends at offset {latest}, but the stream stands at offset {begin[key]}: records are gone, "
-                    f"or the topic was created anew."
+                    f"{key} ends at offset {latest}, but the stream is at offset {begin[key]}: records are gone, "
+                    f"or the topic was deleted and created again."
                 )
                 planning.data_loss(sentence, fail)
                 begin[key] = earliest
@@ -358,8 +364,8 @@ class JesenskaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     async def _present(
         self, connection: ClusterThread, known: Set[TopicPartition], only: Set[TopicPartition] | None = None
     ) -> Bounds:
-        """Returns the partitions that are there (of `only`, if given). With failOnDataLoss one that is known and
-        missing is asked for again: a broker that has just started may not know it yet."""
+        """Returns the bounds of the partitions that exist (of `only`, if given). With failOnDataLoss, if a partition
+        in `known` is missing, the brokers are asked again: a broker that has just started may not know it yet."""
         options = self.options
         for _ in range(DATA_SOURCE_LOOK_UPS_MAX):
             bounds = await planning.present(
@@ -395,8 +401,9 @@ class JesenskaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._ask(lambda connection: self._plan(connection, begin, planning.from_tree(end)))  # type: ignore[no-any-return]
 
     def _start_of_first(self, start: Place, end: Place) -> Place:
-        """Returns the begin of the first micro-batch of an earlier run that ended before it was done: `start` has been
-        resolved again since then."""
+        """Returns the start of the first micro-batch, after a run that ended before this micro-batch was done. `start`
+        was resolved again since then, so it may be later than the stored `end`. In such partitions `end` is the
+        start."""
         assert self._start is not None
         offsets = dict(start.offsets)
         for key, offset in end.offsets.items():
@@ -424,7 +431,7 @@ class JesenskaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 continue
             if end.is_another(key.topic, bounds.ids):
                 planning.data_loss(
-                    f"{key} was created anew; its offsets from {begin or 0} to {last} are to be read.",
+                    f"{key} was deleted and created again; its offsets from {begin or 0} to {last} are to be read.",
                     fail,
                     "they are left out",
                 )
@@ -440,14 +447,16 @@ class JesenskaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 begin = earliest
             elif start.is_another(key.topic, end.ids):
                 planning.data_loss(
-                    f"{key} was created anew; the stream stood at offset {begin} of the topic that had its name "
+                    f"{key} was deleted and created again; the stream was at offset {begin} of the "
+                    f"topic that had its name "
                     f"before.",
                     fail,
                 )
                 begin = earliest
             elif begin > last:
                 planning.data_loss(
-                    f"{key} was cut or created anew: the stream stood at offset {begin}, and is to read up to {last}.",
+                    f"{key} was truncated, or deleted and created again: the stream was at offset {begin}, "
+                    f"and is to read up to {last}.",
                     fail,
                 )
                 begin = earliest
@@ -458,13 +467,14 @@ class JesenskaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _read(self.options, partition)
 
     def commit(self, end: Mapping[str, Mapping[str, int | str]]) -> None:
-        """Commits the read offsets to the group. Spark calls it when it plans the next micro-batch; `latestOffset` has
-        done so before."""
+        """Commits the read offsets to the group of kafka.group.id. Spark calls this method when it plans the next
+        micro-batch. Usually `latestOffset` has committed the same offsets before; then nothing is sent."""
         self._tell_group(planning.from_tree(end).offsets)
 
     def _tell_group(self, read: Offsets) -> None:
-        """Commits the read offsets to the group of kafka.group.id, if there is one, for tools that show lag. The
-        checkpoint holds the offsets that count, so a failed commit is logged and does not stop the query."""
+        """Commits the read offsets to the group of kafka.group.id, if the option is set, for tools that show lag. A
+        failed commit is logged and does not stop the query, since Spark continues from its checkpoint and not from the
+        group."""
         group_id = self.options.group_id
         if group_id is None or read == self._reported:
             return
@@ -485,7 +495,7 @@ class JesenskaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._reported = read
 
     async def _commit(self, connection: ClusterThread, group_id: str, offsets: Offsets) -> None:
-        # Here: every process of a query would import it.
+        # Imported here, since every process of a query would load it otherwise.
         from jesenska.client.administration.admin import Admin
         from jesenska.client.administration.group_administration import OffsetAndMetadata
 

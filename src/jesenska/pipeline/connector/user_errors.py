@@ -1,10 +1,10 @@
-"""The error that a user of Spark reads when a query fails: the sentence, without a Python traceback before it, and
-with Spark's options for a remedy.
+"""Errors as a user of Spark reads them: one sentence, without a Python traceback before it, with Spark's options as
+the remedy.
 
-A worker that fails writes its traceback for Spark, and Spark puts it before the message. The traceback of an error
-that jesenska explains in a sentence does not help, so it is left out. A worker ends with its error: the process
-reports no other one. Errors of the client name flags of Kafka's tools; here the matching options are named.
-"""
+A failing worker writes its traceback for Spark, and Spark prints it before the message. The traceback does not help
+with an error that jesenska explains in a sentence, so it is hidden. The switch that hides it stays set, but the worker
+process ends with this error anyway. Error messages of the client name the flags of Kafka's tools; here they are
+replaced by the matching options of Spark."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from jesenska.records import codec
 
 logger = logging.getLogger(__name__)
 
-#: PySpark's own switch, read when an error is written for Spark.
+#: PySpark's own switch. PySpark reads it when it writes an error for Spark.
 _HIDE_TRACEBACK = "SPARK_HIDE_TRACEBACK"
 _REMEDIES = (
     (
@@ -37,7 +37,8 @@ _REMEDIES = (
 
 @contextmanager
 def plainly(topic_option: str) -> Iterator[None]:
-    """Errors that leave the block are worded for Spark's users; `topic_option` is the option that names a topic."""
+    """Rewords a JesenskaError that leaves the block for Spark's users. `topic_option` is the Spark option that names
+    the topic."""
     try:
         yield
     except JesenskaError as error:
@@ -48,7 +49,7 @@ def plainly(topic_option: str) -> Iterator[None]:
 
 
 def in_sparks_words(sentence: str, topic_option: str) -> str:
-    """Returns the sentence with Spark's options in place of flags."""
+    """Returns the error message with Spark's options in place of the flags of Kafka's tools."""
     for pattern, remedy in _REMEDIES:
         sentence = pattern.sub(remedy.format(topic=topic_option), sentence)
     return sentence
@@ -56,8 +57,8 @@ def in_sparks_words(sentence: str, topic_option: str) -> str:
 
 @cache
 def say_if_slow() -> None:
-    """Warns once in a process whose record codec is not the compiled one, as with --py-files, which carry source
-    only."""
+    """Logs a warning, once per process, if the compiled record codec is missing. This is so with --py-files, which
+    send only the source."""
     if not codec.COMPILED and not source_is_asked_for():
         logger.warning(
             "jesenska was installed on %s without its compiled modules, so reading and writing topics takes many "
@@ -68,6 +69,6 @@ def say_if_slow() -> None:
 
 
 def _is_worker() -> bool:
-    """True in a process that Spark started, such as `python -m pyspark.daemon`."""
+    """Returns True in a process that Spark started, such as `python -m pyspark.daemon`."""
     spec = getattr(sys.modules.get("__main__"), "__spec__", None)
     return spec is not None and spec.name.startswith("pyspark.")

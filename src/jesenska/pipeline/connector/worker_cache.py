@@ -1,11 +1,10 @@
-"""The producers and topic settings that a Spark worker process keeps from one writing task to the next.
+"""The producers and topic settings that a Spark worker process reuses from one writing task to the next.
 
-A micro-batch is a few tasks, and a process does many of them one after the other. A producer of its own for each would
-cost a request and leave a producer id in the brokers' memory and logs every time. So a task borrows a producer. A
-producer that saw a failure is closed, and its sequence numbers end with it.
+A micro-batch consists of a few tasks, and a process runs many of them one after the other. A new producer for each
+task would cost a request, and would leave a producer id in the brokers' memory and logs. So a task borrows a producer
+of the process. A producer that had a failure is closed and not reused, since its sequence numbers cannot be continued.
 
-A topic's settings are fetched again after metadata.max.age.ms, and after a failure.
-"""
+A topic's settings are fetched again after metadata.max.age.ms, and after a failure."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ from jesenska.pipeline.connector.cluster_thread import ClusterThread
 from jesenska.pipeline.connector.options import SinkOptions
 
 _LIMIT, _FORMAT = "max.message.bytes", "message.format.version"
-#: The first release whose records have headers and producers.
+#: The first release whose record format has headers and idempotent producers.
 _FIRST_WITH_BATCHES = (0, 11)
 
 _kept: weakref.WeakKeyDictionary[ClusterThread, WorkerCache] = weakref.WeakKeyDictionary()
@@ -32,15 +31,16 @@ _kept: weakref.WeakKeyDictionary[ClusterThread, WorkerCache] = weakref.WeakKeyDi
 
 @dataclass(frozen=True, slots=True)
 class TopicSettings:
-    """The records that a topic accepts: `max_message_bytes` is None if describing the topic is not allowed;
-    `old_format` names its format if that is older than 0.11."""
+    """The limits of a topic that matter to a writer. `max_message_bytes` is None if the client may not describe the
+    topic. `old_format` is the topic's message.format.version if it is older than 0.11, else None."""
 
     max_message_bytes: int | None = None
     old_format: str | None = None
 
 
 class WorkerCache:
-    """For one connection. `borrow` and `give_back` are called on the loop's thread."""
+    """The reusable producers and known topic settings of one connection. `borrow` and `give_back` are called on the
+    loop's thread."""
 
     def __init__(self, connection: ClusterThread) -> None:
         self._cluster = connection.cluster
@@ -50,7 +50,7 @@ class WorkerCache:
         self._settings: dict[str, tuple[float, TopicSettings]] = {}
 
     async def borrow(self, options: SinkOptions, idempotent: bool | None) -> Producer:
-        """Returns a producer for the caller alone, until it is given back."""
+        """Returns a producer that only the caller uses until `give_back`."""
         idle = self._producers.get(_kind(options, idempotent))
         if idle:
             return idle.pop()
@@ -65,7 +65,8 @@ class WorkerCache:
         )
 
     def give_back(self, producer: Producer, options: SinkOptions, idempotent: bool | None) -> None:
-        """Takes back a producer whose records are all acknowledged; any other must be closed."""
+        """Makes a producer available to later tasks. All its records must be acknowledged; any other producer must be
+        closed instead."""
         self._producers.setdefault(_kind(options, idempotent), []).append(producer)
 
     async def settings_of(self, topic: str) -> TopicSettings:
@@ -90,7 +91,7 @@ class WorkerCache:
 
 
 def cache_of(connection: ClusterThread) -> WorkerCache:
-    """Returns the process's `WorkerCache` for this connection."""
+    """Returns the process's `WorkerCache` for this connection. Makes it at the first call."""
     found = _kept.get(connection)
     if found is None:
         found = _kept[connection] = WorkerCache(connection)
@@ -102,7 +103,8 @@ def _kind(options: SinkOptions, idempotent: bool | None) -> tuple[object, ...]:
 
 
 def _old_format(release: str | None) -> str | None:
-    """Returns the release if its format is older than batches: 0.10.2, 0.9.0-IV0."""
+    """Returns the release, such as 0.10.2 or 0.9.0-IV0, if its record format is older than record batches. Otherwise
+    returns None."""
     if release is None:
         return None
     numbers = release.partition("-")[0].split(".")[:2]

@@ -1,2 +1,2 @@
-"""The main job on real data: flights of 2013 through a broker, a PySpark pipeline and out again. `script/demo` runs it
-(see `__main__.py`)."""
+"""The demo, run by `script/demo` (see `__main__.py`). It sends the real flights of 2013 through a broker, processes
+them with a PySpark pipeline, and writes the results to topics."""

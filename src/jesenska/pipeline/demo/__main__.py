@@ -1,11 +1,12 @@
-"""`script/demo`: real flights through a broker, a PySpark pipeline and out again.
+"""The program `script/demo`. It sends real flights through a broker, processes them with PySpark, and writes the
+results.
 
     broker (found or started) -> topics -> flights sent while Spark starts and reads -> results in topics, in Parquet
     and as tables -> Ctrl-C
 
-Everything is kept in demo-data/. A run that was interrupted, by Ctrl-C, kill -9 of this program or of the broker, is
-continued by the next: the flights after the last one that the topic holds, the pipeline after its checkpoint. A run
-that ended is followed by a new one.
+All data is in demo-data/. A run that was interrupted, by Ctrl-C or by kill -9 of this program or of the broker, is
+continued by the next run: it sends the flights after the last one in the topic, and the pipeline continues from its
+checkpoint. After a run that finished, the next run starts from the beginning.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _Run(options, folder, broker, clock, reporter).run()
         lock.close()
     except KeyboardInterrupt:
-        # An orderly end is short, and a second Ctrl-C must not leave the broker running.
+        # Stopping the broker takes a moment, and a second Ctrl-C must not leave it running.
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN)
         reporter.show("\nInterrupted: the next run goes on from here.")
@@ -72,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         code = _failed(error, options.debug)
         broker.stop(clock, time.sleep)
-        # Spark's threads may hang on a broker that is gone; the checkpoint needs no orderly end.
+        # Spark's threads may hang if the broker is unreachable. The checkpoint needs no orderly shutdown.
         sys.stdout.flush()
         os._exit(code)
     return _stay(broker, options, clock, reporter)
@@ -119,7 +120,8 @@ def _failed(error: Exception, debug: bool) -> int:
 
 
 def _sentence(error: Exception) -> str:
-    """Returns the message of our error inside Spark's stack traces, else the first line."""
+    """Returns the message of jesenska's own error in Spark's stack trace. Without one, returns the first line of the
+    error."""
     text = str(error).strip()
     ours = _OUR_ERRORS.findall(text)
     if ours:
@@ -128,7 +130,7 @@ def _sentence(error: Exception) -> str:
 
 
 class _Run:
-    """One run, from topics to tables."""
+    """One run of the demo, from the creation of topics to the printed tables."""
 
     def __init__(
         self,
@@ -165,15 +167,15 @@ class _Run:
     # --- topics ------------------------------------------------------------------------------------------------------
 
     def _prepare(self) -> None:
-        """Topics and checkpoint of the interrupted run, or new ones."""
+        """Prepares topics and checkpoint: keeps those of an interrupted run, or makes new ones."""
         wanted = self._options.flights
         before = read_state(self._folder)
         if before is not None and before.status == "running":
             if before.flights == wanted and self._connection.persist(self._topic_ids) == dict(before.topics):
-                self._reporter.say("The last run was interrupted: going on from its checkpoint and its last flight.")
+                self._reporter.say("The last run was interrupted: continuing from its checkpoint and its last flight.")
                 return
             self._reporter.say(
-                "The last run was interrupted, but it had other topics or another number of flights: beginning anew."
+                "The last run was interrupted, but it had other topics or another number of flights: starting again."
             )
         write_state(self._folder, State("preparing", wanted))
         for name in ("checkpoint", "updates", "results"):
@@ -188,7 +190,7 @@ class _Run:
         for error in (await admin.delete_topics(there)).values() if there else ():
             if error is not None and not isinstance(error, UnknownTopicOrPartitionError):
                 raise error
-        # Records carry the times of 2013: with the usual retention they would be deleted within minutes.
+        # Records have timestamps of 2013: the default retention would delete them within minutes.
         missing = {name: NewTopic(name, count, 1, {"retention.ms": "-1"}) for name, count in _PARTITIONS.items()}
         deadline = self._clock.monotonic() + _TOPIC_SECONDS
         while missing:
@@ -264,7 +266,7 @@ class _Run:
         self._reporter.show(text)
 
     def _while(self, work: Any, text: str, query: Any = None) -> Any:
-        """Runs the work in a thread and shows progress meanwhile."""
+        """Returns the result of `work`, which runs in a thread while progress is shown. Raises its error."""
         outcome: list[Any] = []
 
         def run() -> None:
@@ -294,7 +296,7 @@ class _Run:
         self._reporter.progress(", ".join(parts))
 
     def _check(self, query: Any = None) -> None:
-        """Raises an error of the broker, the sending thread or the query."""
+        """Raises an error if the broker has ended, or if sending or the query has failed."""
         if not self._broker.is_alive():
             raise JesenskaError(
                 f"The broker has ended: run the demo again, it goes on from here (its log is "
@@ -303,7 +305,7 @@ class _Run:
         if self._sending_failed is not None:
             if isinstance(self._sending_failed, NotContinuedError):
                 write_state(self._folder, State("preparing", self._options.flights))
-                raise JesenskaError(f"{self._sending_failed} Run the demo again, it begins anew.")
+                raise JesenskaError(f"{self._sending_failed} Run the demo again: it starts from the beginning.")
             raise self._sending_failed
         if query is not None and not query.isActive and query.exception() is not None:
             raise JesenskaError(f"{query.exception()} Run the demo again, it goes on from here.")
@@ -314,7 +316,8 @@ def len_text(number: int) -> str:
 
 
 def _stay(broker: demo_broker.DemoBroker, options: argparse.Namespace, clock: Clock, reporter: Reporter) -> int:
-    """Keeps the broker running in the foreground until Ctrl-C."""
+    """Keeps the broker running in the foreground until Ctrl-C. With --exit, stops it at once. Returns the exit code of
+    the program."""
     if options.exit or not broker.kept_here:
         broker.stop(clock, time.sleep)
         if not broker.kept_here:

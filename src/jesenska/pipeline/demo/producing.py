@@ -1,13 +1,12 @@
-"""Sends a stream of records to its topic, and goes on where an earlier run stopped.
+"""Sends a stream of records to its topic. Continues where an earlier run stopped.
 
-The topic says where that was, not a file: each partition gets its records in the stream's order and from one producer
-at a time, so the number of records in it says which of its records is next. That holds after a crash of this program
-as well as of the broker: records that were stored are counted, even if their acknowledgement was lost; records that
-were lost before they were stored are not. The last record there is compared with the expected one; a topic that holds
-something else is not continued.
+The position is not stored in a file: the number of records in each partition tells which record is next. Each
+partition gets its records in the stream's order, from one producer at a time. So the position is right after a crash
+of this program or of the broker. Records that were stored are counted, even if their acknowledgement was lost. Records
+that were not stored are not counted. The last record in a partition is compared with the expected one. If they differ,
+an error is raised.
 
-The partition of a record is that of its key, as every Kafka client would choose it.
-"""
+The partition of a record is chosen by its key, as in every Kafka client."""
 
 from __future__ import annotations
 
@@ -30,7 +29,7 @@ from jesenska.records.header import Codec
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: Number of records that are handed over together; a few such groups are in flight at once.
+#: The number of records that are sent together. Up to a few such groups may be unacknowledged at once.
 _CHUNK = 4000
 _CHUNKS_AHEAD = 4
 _LAST_RECORD_SECONDS = 30.0
@@ -38,7 +37,7 @@ _LAST_RECORD_SECONDS = 30.0
 
 @dataclass(slots=True)
 class Progress:
-    """The progress of the sending, for a reporting thread."""
+    """The progress of sending, read by a reporting thread."""
 
     total: int = 0
     acknowledged: int = 0
@@ -48,11 +47,11 @@ class Progress:
 
 
 class NotContinuedError(JesenskaError):
-    """The topic does not hold the beginning of this stream."""
+    """The error when the topic does not contain the beginning of this stream, so sending cannot be continued."""
 
 
 class StreamProducer:
-    """Sends one stream, at full speed or `speed_up` times as fast as the records' timestamps."""
+    """Sends the records of one stream, at full speed or at `speed_up` times the speed of their timestamps."""
 
     def __init__(
         self, connection: ClusterThread, stream: Stream, partitions: int, clock: Clock, speed_up: float | None = None
@@ -69,7 +68,8 @@ class StreamProducer:
         self._stopping.set()
 
     def send(self) -> None:
-        """Returns when every record is acknowledged (or after `stop`)."""
+        """Sends the records that are not in the topic yet. Returns when every record is acknowledged, or after
+        `stop`."""
         import pyarrow as pa
 
         stream = self._stream
@@ -92,7 +92,8 @@ class StreamProducer:
         return {key.partition: item.offset for key, item in last.items()}
 
     def _left(self, rows: pa.Table, there: dict[int, int]) -> Any:
-        """Indices of the rows that are still to be sent, in the stream's order."""
+        """Returns the indices of the rows that must still be sent, in the stream's order. Raises NotContinuedError if
+        the topic contains other records."""
         import pyarrow as pa
         import pyarrow.compute as pc
 

@@ -1,4 +1,4 @@
-"""The demo's output: progress while it runs, and the results as tables."""
+"""The demo's output on the terminal: progress while it runs, and the results as tables."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 
 class Reporter:
-    """Lines on the terminal. Progress replaces its line there; elsewhere (a file, a pipe) it makes a new line every
-    two seconds."""
+    """Writes lines to the terminal. A progress line replaces the previous one. If the output is a file or a pipe,
+    progress is a new line every two seconds."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -50,13 +50,13 @@ class Reporter:
 
 
 def day_of(timestamp_ms: int) -> str:
-    """Returns the day of a flight, as in 3 May 2013."""
+    """Returns the date of a timestamp in UTC, such as 3 May 2013."""
     day = datetime.fromtimestamp(timestamp_ms / 1000, UTC)
     return f"{day.day} {day:%B %Y}"
 
 
 def table(title: str, heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """Columns padded to one width, numbers aligned right."""
+    """Returns a table as text. Columns have a fixed width, and numbers are aligned right."""
     texts = [[_text(item) for item in row] for row in rows]
     widths = [
         max(len(head), *(len(row[number]) for row in texts)) if texts else len(head)

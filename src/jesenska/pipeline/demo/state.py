@@ -1,13 +1,13 @@
-"""The demo's state, kept from run to run, in demo-data/state.json:
+"""The demo's state, stored between runs in demo-data/state.json:
 
     {"status": "preparing" | "running" | "done", "flights": 336776, "topics": {"flights": "<topic id>", ...}}
 
-    preparing   topics and checkpoint are being made: a run that ended here begins again
-    running     topics and checkpoint belong together: a run that ended here is continued
-    done        results were shown: the next run starts from scratch
+    preparing   topics and checkpoint are being made: if a run ended here, the next run prepares again
+    running     topics and checkpoint are ready: if a run ended here, the next run continues it
+    done        results were shown: the next run starts from the beginning
 
-Written to another name, synced and renamed: after a crash there is the old state or the new one. The positions of the
-flights and the pipeline are not kept here, but in the topic and the checkpoint.
+The file is written under another name, synced and renamed: after a crash it contains the old state or the new one. The
+positions of the flights and of the pipeline are not stored here, but in the topic and in the checkpoint.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class State:
 
 
 def write_json(path: Path, tree: Mapping[str, Any]) -> None:
-    """Replaces the file as a whole."""
+    """Replaces the JSON file atomically: after a crash it has the old content or the new one."""
     partial = path.with_suffix(path.suffix + ".new")
     with partial.open("w", encoding="utf-8") as file:
         json.dump(tree, file)
@@ -38,7 +38,7 @@ def write_json(path: Path, tree: Mapping[str, Any]) -> None:
 
 
 def read_state(folder: Path) -> State | None:
-    """Returns the last run's state; None if there was none, or none that can be read."""
+    """Returns the last run's state. Returns None if there is no state file, or if it cannot be read."""
     try:
         tree = json.loads((folder / "state.json").read_text(encoding="utf-8"))
         return State(

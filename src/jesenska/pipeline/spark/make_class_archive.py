@@ -2,8 +2,8 @@
 
     python -m jesenska.pipeline.spark.make_class_archive    once for each Java and Spark: about a minute, and 200 MB
 
-A session is started, works a little, and ends: its JVM then writes the archive of the classes that it has loaded. The
-archive has another name until it is whole."""
+A Spark session is started, runs some typical work, and ends: its JVM then writes an archive of all classes that it has
+loaded. The archive has a temporary name until it is complete."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _MAKING_SECONDS: Final = 300.0
 
 
 def make() -> Path:
-    """Makes the archive for the Java and the Spark that `session()` would start, and returns its path. JesenskaError
-    if this Java makes none, or if there is no room for it."""
+    """Makes the class archive for the Java and the Spark that `session()` uses, and returns its path. Raises
+    JesenskaError if this Java cannot make an archive, or if no folder can be written."""
     for path in archive_paths(os.environ):
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -61,8 +61,8 @@ def make() -> Path:
 
 
 def _load_classes(spark: SparkSession, work: Path) -> None:
-    """Runs work for which Spark loads the classes that most programs need: a query, files, Python's rows, a stream
-    that counts."""
+    """Runs work for which Spark loads the classes that most programs need: a query, Parquet files, Python functions on
+    rows, and a stream that counts."""
     table = str(work / "table")
     counted = spark.range(100).selectExpr("id", "id % 7 AS key", "cast(id AS string) AS text").groupBy("key").count()
     with quiet_about_pandas():

@@ -1,11 +1,12 @@
-"""The process from which Spark's workers are forked: `python -m jesenska.pipeline.spark.python_forks LISTENER
-DIRECTORY`, started by ready_python.py. It imports what they need, forks a worker for each connection of the listening
-socket with that descriptor, and sends its exit code there. At the end of standard input it removes the directory and
-ends.
+"""The fork server of Spark's Python workers, started by ready_python.py: `python -m
+jesenska.pipeline.spark.python_forks LISTENER DIRECTORY`. LISTENER is the descriptor of a listening Unix socket.
 
-A request comes with three descriptors, for the standard streams. It is the directory, the number of arguments, the
-arguments and the variables, with a zero byte between them. The arguments are a module and its arguments.
-"""
+The server imports the modules that workers need. Then it forks a worker for each connection, and sends the worker's
+exit code on the connection. At the end of its standard input it removes DIRECTORY and ends.
+
+A request has three descriptors attached: the worker's standard streams. Its text has these fields, separated by zero
+bytes: the working directory, the number of arguments, the arguments, and the environment variables. The arguments are
+a module's name and the arguments of the module."""
 
 from __future__ import annotations
 
@@ -45,7 +46,7 @@ _IMPORTED: Final = (
 
 
 class _Forks:
-    """The forked processes, and the connections that wait for their ends."""
+    """The forked worker processes, and the connection of each, on which its exit code is awaited."""
 
     def __init__(self, listener: socket.socket) -> None:
         self._listener = listener
@@ -62,7 +63,7 @@ class _Forks:
         self._is_over = False
 
     def serve(self) -> None:
-        """Serves until the process that started this one ends."""
+        """Serves requests until the process that started this server ends."""
         while not self._is_over:
             for key, _ in self._looks.select():
                 if callable(key.data):
@@ -96,7 +97,7 @@ class _Forks:
         self._looks.register(connection, selectors.EVENT_READ, child)
 
     def _leave(self) -> None:
-        """Closes and resets everything of this process in the forked one."""
+        """Closes, in a newly forked worker, all sockets and pipes of the server, and resets its signal handlers."""
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         self._looks.close()
@@ -120,7 +121,7 @@ class _Forks:
 
 
 def _become(request: bytes, descriptors: list[int]) -> None:
-    """Runs the requested module, as Python does; does not return."""
+    """Turns the forked process into the requested worker: runs the module as `python -m` does. Does not return."""
     code = 1
     try:
         directory, count, *fields = request.split(b"\0")
@@ -151,8 +152,8 @@ def _become(request: bytes, descriptors: list[int]) -> None:
 
 
 def _have_other_random_numbers() -> None:
-    """Reseeds in every process that is forked from this one, and from those. Python's own generator does so by
-    itself."""
+    """Reseeds numpy's random numbers in a forked process, so that workers do not all have the same ones. Python's own
+    generator reseeds itself."""
     numpy_random = sys.modules.get("numpy.random")
     if numpy_random is not None:
         numpy_random.seed()

@@ -1,18 +1,19 @@
-"""A Python with which Spark's workers start fast: a program that has them forked by a process that has imported
-PySpark and the source already.
+"""Starts Spark's Python workers fast. Spark runs a small program in place of Python. This program asks a fork server,
+which has already imported PySpark and jesenska's source, to fork a worker.
 
-    ready = ready_python()                  # None where the machine has no means for it
+    ready = ready_python()                  # None if this machine has no means for it
     os.environ["PYSPARK_PYTHON"] = ready.program
     ready.close()
 
-A streaming query starts five processes of Python, one after the other, before its first record is read. Each looks up
-and loads the same modules. Here one process does that while the JVM starts, and forks them on request.
+A streaming query starts five Python processes, one after the other, before its first record is read. Each would find
+and load the same modules. Here the fork server (python_forks.py) loads them once, while the JVM starts.
 
-A forked process has the arguments, variables, directory and standard streams of the program. The program ends with its
-exit code, and it ends with the program. Anything but `-m MODULE` is run as by any Python, and so is everything when
-the forking process is gone. That process ends with the one that started it.
+A worker gets the arguments, environment variables, directory and standard streams of the program that asked for it.
+The program waits and ends with the worker's exit code; if the program is killed, its worker is killed, too. Calls
+other than `-m MODULE` are run by the usual Python, and so are all calls when the fork server has ended. The fork
+server ends with the process that started it.
 
-Strings have the same hashes in all workers, as Spark needs it (PYTHONHASHSEED).
+All workers have the same string hashes, as Spark requires (PYTHONHASHSEED).
 """
 
 from __future__ import annotations
@@ -33,12 +34,12 @@ from typing import Final
 
 logger = logging.getLogger(__name__)
 
-#: Short, as the directory is for sockets, too.
+#: The prefix is short, since the directory also contains sockets, whose paths must be short.
 _PREFIX: Final = "jesenska-py-"
 _LEFT_SECONDS: Final = 60.0
 _FORKS: Final = "jesenska.pipeline.spark.python_forks"
 REQUEST_BYTES_MAX: Final = 1 << 20
-#: Linux reads no more of a program's first line, in old releases.
+#: Old Linux releases read no more than this many characters of a program's first line.
 _INTERPRETER_CHARACTERS_MAX: Final = 120
 _PROGRAM: Final = """#!{python} -IS
 import os, socket, sys
@@ -64,8 +65,9 @@ os._exit(int(forks.recv(16) or b"1"))
 
 
 class ReadyPython:
-    """`program` is the path of the program that Spark starts as Python. It is in `directory`, which only this user may
-    enter. The directory is locked, so that tmpfiles.d(5) does not remove it as an old temporary file."""
+    """A running fork server. `program` is the path of the program that Spark starts in place of Python. It is in
+    `directory`, which only this user may enter. The directory is locked, so that systemd-tmpfiles does not remove it
+    as an old temporary file."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -80,7 +82,7 @@ class ReadyPython:
         atexit.register(self.close)
 
     def _started(self) -> subprocess.Popen[bytes]:
-        """Returns the forking process."""
+        """Writes the program and starts the fork server. Returns the server's process."""
         path, address = Path(self.program), str(self.directory / "socket")
         path.write_text(
             _PROGRAM.format(python=sys.executable, address=address, size=REQUEST_BYTES_MAX), encoding="utf-8"
@@ -93,13 +95,13 @@ class ReadyPython:
             listener.listen(64)
             command = [sys.executable, "-m", _FORKS, str(listener.fileno()), str(self.directory)]
             variables = {**os.environ, "PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "0")}
-            # The pipe closes when this process ends, however it ends.
+            # The pipe closes when this process ends, even if it is killed; then the fork server ends.
             return subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, pass_fds=[listener.fileno()], env=variables
             )
 
     def close(self) -> None:
-        """Ends the forking process; forked processes go on. The end of the program does this as well."""
+        """Ends the fork server. Forked workers continue. This is also done when this Python program ends."""
         atexit.unregister(self.close)
         if os.getpid() != self._owner:  # a process forked by the program ends
             return
@@ -112,7 +114,7 @@ class ReadyPython:
 
 
 def _locked(directory: Path) -> int:
-    """Returns a descriptor that holds a lock on it, where files can be locked."""
+    """Returns a descriptor that holds a shared lock on the directory, if the file system has locks."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     with suppress(OSError):
         fcntl.flock(descriptor, fcntl.LOCK_SH)
@@ -120,8 +122,8 @@ def _locked(directory: Path) -> int:
 
 
 def _remove_left() -> None:
-    """Removes directories of this user's programs that were killed together with the forking process: they are not
-    locked. A directory younger than a minute may be about to be locked."""
+    """Removes old directories of this user whose program and fork server were killed. Such directories are not locked.
+    A directory younger than a minute is kept, since a program may be about to lock it."""
     for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         with suppress(OSError):
             found = path.lstat()
@@ -136,8 +138,8 @@ def _remove_left() -> None:
 
 
 def ready_python() -> ReadyPython | None:
-    """Returns a started `ReadyPython`. None where processes cannot be forked this way; then Spark starts every worker
-    itself, which only takes longer."""
+    """Returns a started `ReadyPython`. Returns None if workers cannot be forked on this machine; then Spark starts
+    every worker itself, which takes longer."""
     if sys.platform != "linux" or not sys.executable:
         return None
     if len(sys.executable) > _INTERPRETER_CHARACTERS_MAX or any(character.isspace() for character in sys.executable):

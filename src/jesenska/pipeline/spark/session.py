@@ -1,14 +1,16 @@
-"""A Spark session in which `format("jesenska")` works, on a machine with no more than Python: `session()`.
+"""Starts or returns a Spark session in which `format("jesenska")` works: `session()`. The machine needs only Python.
 
-It finds Java (java.py), makes Spark's workers run this Python, keeps times in UTC and logs only errors. With a local
-master (local[2], local-cluster[...]) it stays on this machine's loopback. On a cluster the driver is reached by its
-own name, and the executors run the Python that PYSPARK_PYTHON or spark.pyspark.python names. Spark starts the tasks of
-a source that it finds by itself with the driver's Python, and without the files of --py-files; so there the source is
-registered.
+`session()` finds Java (java.py), makes Spark's workers run this Python, sets the time zone to UTC and logs only
+errors. With a local master (local[2], local-cluster[...]) all connections are on this machine's loopback address. On a
+cluster the executors reach the driver by its own host name. They run the Python that PYSPARK_PYTHON or
+spark.pyspark.python names.
 
-A session that was made otherwise has the source as well, if the Python that Spark starts (PYSPARK_PYTHON, else
-python3) can import jesenska; `session()` takes a running session and sees to that.
-"""
+Spark can find the source by its name without registration. But then Spark starts its tasks with the driver's Python,
+and without the files of --py-files. So `session()` registers the source on a cluster and if files are sent.
+
+A session that was not made by `session()` finds the source by its name, too, if the Python that Spark starts
+(PYSPARK_PYTHON, else python3) can import jesenska. Calling `session()` in a program with a running session registers
+the source in this session."""
 
 from __future__ import annotations
 
@@ -34,9 +36,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: The first release of PySpark whose Python data sources read at a limit and write Arrow in streams.
+#: The first PySpark release whose Python data sources support read limits and Arrow writers for streams.
 _PYSPARK_MIN = (4, 2)
-#: Enough for one machine: every shuffle partition of a stream is a task and a state file per micro-batch.
+#: Enough for one machine: every shuffle partition of a stream costs a task and a state file per micro-batch.
 _SHUFFLE_PARTITIONS = 4
 
 _SOURCES_SENT = "spark.submit.pyFiles"
@@ -44,10 +46,10 @@ _EXECUTORS_PYTHON = "spark.pyspark.python"
 _DRIVERS_PYTHON = "spark.pyspark.driver.python"
 _PYTHON_VARIABLES = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
 _JVM_END_SECONDS = 20.0
-#: Spark refuses longer ones: a socket's path has 107 bytes at most, and it adds "/.UUID.sock".
+#: Spark refuses longer directories: a socket's path has 107 bytes at most, and Spark appends "/.UUID.sock".
 _SOCKETS_DIRECTORY_BYTES_MAX = 60
 
-#: For masters on this machine. Executors on other machines could not reach such a driver.
+#: Settings for masters on this machine only: executors on other machines could not reach a driver at 127.0.0.1.
 _LOCAL_SETTINGS = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 _SETTINGS = {
     "spark.ui.enabled": "false",
@@ -56,14 +58,14 @@ _SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": str(_SHUFFLE_PARTITIONS),
     "spark.sql.execution.arrow.pyspark.enabled": "true",
-    # Larger Arrow batches than Spark's 10,000 rows: fewer, fuller record batches per partition in the sink.
+    # Larger Arrow batches than Spark's default of 10,000 rows: the sink then writes fewer, larger record batches.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
     "spark.sql.streaming.metricsEnabled": "false",
 }
 
-#: For `config`, of programs that end within minutes: Java then compiles less thoroughly and collects garbage in one
-#: thread, which takes half of the CPU time of a short run (the demo: 35 instead of 40 s; 2,000 of its flights, beside
-#: other work: 34 instead of 56 s).
+#: Settings to pass as `config` in programs that end within minutes. Java then compiles less thoroughly and collects
+#: garbage in one thread, which takes half of the CPU time of a short run. The demo takes 35 instead of 40 s; with
+#: 2,000 flights, beside other work, it takes 34 instead of 56 s.
 SHORT_RUN = {JAVA_OPTIONS: "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 
 
@@ -74,10 +76,10 @@ def session(
     *,
     log: Path | None = None,
 ) -> SparkSession:
-    """Returns the running session, or a new one. `config` holds Spark settings, which beat those set here; `log` is a
-    file for the output of Spark's JVM.
+    """Returns the running Spark session, or a new one. `config` contains Spark settings, which take precedence over
+    those set here. `log` is a file for the output of Spark's JVM.
 
-    JesenskaError with one sentence if PySpark or Java is missing, or PySpark is too old."""
+    Raises JesenskaError if PySpark or Java is missing, or if PySpark is too old."""
     require_pyspark()
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
@@ -109,8 +111,7 @@ def session(
 
 
 def require_pyspark() -> None:
-    """JesenskaError with one sentence where PySpark is missing, or a release that the source and the sink cannot run
-    in."""
+    """Raises JesenskaError if PySpark is missing, or too old for the source and the sink."""
     try:
         import pyspark
         import pyspark.sql
@@ -129,7 +130,7 @@ def require_pyspark() -> None:
 
 
 def settings_for(master: str, config: Mapping[str, str]) -> dict[str, str]:
-    """Returns spark's settings for a session; those of `config` count."""
+    """Returns Spark's settings for a session. Those of `config` take precedence."""
     return {
         name: str(value)
         for name, value in {**(_LOCAL_SETTINGS if _is_local(master) else {}), **_SETTINGS, **config}.items()
@@ -140,13 +141,14 @@ def _is_local(master: str) -> bool:
     return master.startswith("local")
 
 
-#: The Python that the JVM starts workers with, as long as the JVM lives.
+#: The fork server with which the running JVM starts its Python workers; None without one.
 _ready: ReadyPython | None = None
 
 
 def _ready_for(master: str, settings: Mapping[str, str]) -> ReadyPython | None:
-    """Returns a Python for a session on this machine. None if its workers import something else than this process
-    would: on a cluster, with another Python or another Spark, with files that are sent."""
+    """Returns a fork server for Spark's Python workers on this machine (ready_python.py). Returns None if the workers
+    would import other code than this process: on a cluster, with another Python or another Spark, or if files are
+    sent."""
     global _ready
     from pyspark.find_spark_home import _find_spark_home
 
@@ -164,9 +166,9 @@ def _ready_for(master: str, settings: Mapping[str, str]) -> ReadyPython | None:
 
 
 def _socket_settings(directory: Path) -> dict[str, str]:
-    """Settings with which Spark and its workers speak through Unix sockets in this directory, which only this user may
-    enter: they ask for no secret. With TCP most tasks wait 40 ms for an acknowledgement that is held back. Empty where
-    the directory's path is too long for sockets in it."""
+    """Returns settings with which Spark and its Python workers communicate through Unix sockets in `directory`. Only
+    this user may enter the directory, so no secret is needed. With TCP most tasks wait 40 ms for a delayed
+    acknowledgement. Returns no settings if the directory's path is too long for sockets."""
     if len(os.fsencode(directory)) > _SOCKETS_DIRECTORY_BYTES_MAX:
         return {}
     return {"spark.python.unix.domain.socket.enabled": "true", "spark.python.unix.domain.socket.dir": str(directory)}
@@ -174,8 +176,8 @@ def _socket_settings(directory: Path) -> dict[str, str]:
 
 @contextmanager
 def _workers_python(ready: ReadyPython | None) -> Iterator[None]:
-    """A JVM and a SparkContext that are made in this block start workers with it. The program's own processes do
-    not."""
+    """Makes a JVM and a SparkContext that are started in this block use the fork server for their Python workers.
+    After the block, the program's environment variables are as before."""
     if ready is None:
         yield
         return
@@ -188,9 +190,9 @@ def _workers_python(ready: ReadyPython | None) -> Iterator[None]:
 
 
 def _make_known(spark: SparkSession) -> None:
-    """Registers the source, so that its tasks run with the session's Python and the files of --py-files, not with the
-    source that Spark finds by itself. Left to Spark if the executors' Python is not on this machine: queries are
-    planned here, and would have no Python."""
+    """Registers the source. Its tasks then run with the session's Python and the files of --py-files. On a cluster
+    whose executors' Python is not on this machine, nothing is registered: Spark plans the queries of a registered
+    source here, and could not start that Python."""
     from jesenska.pipeline.connector.source import JesenskaDataSource
 
     context = spark.sparkContext
@@ -204,15 +206,15 @@ def _make_known(spark: SparkSession) -> None:
 
 @contextmanager
 def quiet_about_pandas() -> Iterator[None]:
-    """Hides PySpark's warnings about the installed pandas, which is not used here."""
+    """Hides PySpark's warnings about the installed pandas, which jesenska does not use."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
         yield
 
 
 def end_session(spark: SparkSession, seconds: float = _JVM_END_SECONDS) -> None:
-    """Stops the session and ends its JVM, which would otherwise live (and keep its memory) as long as this program. It
-    is killed if it takes longer than `seconds`."""
+    """Stops the session and ends its JVM, which would otherwise run (and use memory) until the end of this program.
+    Kills the JVM if its end takes longer than `seconds`."""
     global _ready
     from pyspark import SparkContext
 

@@ -1,23 +1,22 @@
-"""Modules are left out of the garbage collection of Spark's Python workers.
+"""Excludes loaded modules from the garbage collection of Spark's Python workers.
 
-A worker lives from task to task, and PySpark has it collect garbage after each (pyspark/daemon.py). That looks at
-every object that there is. The modules that are loaded are nearly all of them, and take longer than a small task does.
-They stay as long as the worker, so they can be left out: `gc.freeze`. Objects that a task makes later are collected as
-before.
-"""
+A worker process runs many tasks, and PySpark collects garbage after each (pyspark/daemon.py). The collector visits
+every object. Nearly all objects belong to loaded modules, and visiting them takes longer than a small task. Modules
+stay as long as the worker, so they can be excluded with `gc.freeze`. Objects that a task makes later are collected as
+usual."""
 
 from __future__ import annotations
 
 import gc
 import os
 
-#: The process that has had its first task, and True if its modules are left out already.
+#: The id of this process once it has begun its first task. The value is True once its modules are excluded.
 _seen: dict[int, bool] = {}
 
 
 def leave_modules_out() -> None:
-    """Called at the beginning of each task. From the second one on the worker has its modules, and has just collected
-    garbage."""
+    """Excludes the loaded modules from garbage collection, at the beginning of a worker's second task. Each task calls
+    this function. By the second task the worker has loaded its modules, and garbage has just been collected."""
     process = os.getpid()
     if process not in _seen:  # also in a process that was forked from one that is there
         _seen.clear()

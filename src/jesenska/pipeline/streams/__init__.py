@@ -1,5 +1,5 @@
-"""Kafka Streams' API in Python: streams, tables, windows, joins, aggregations, processors; a topology and its test
-driver. Nothing here imports Spark."""
+"""The Kafka Streams API in Python: streams, tables, windows, joins, aggregations and processors, with the topology and
+its test driver. This package does not import Spark."""
 
 from typing import NoReturn
 
@@ -152,5 +152,6 @@ __all__ = [
 
 
 def __getattr__(name: str) -> NoReturn:
-    """Classes of Kafka Streams that are not needed here."""
+    """Raises an import error for a name that the package does not have. The error says what replaces a class of Kafka
+    Streams."""
     raise of_module(name)

@@ -1,10 +1,9 @@
-"""The text of `Topology.describe()`, letter by letter as Kafka Streams 3.9 writes it.
+"""The text of `Topology.describe()`, exactly as Kafka Streams 3.9 writes it.
 
-Nodes of a sub-topology are in the order of the number of nodes after them, the most first; equal ones by name. The
-names after an arrow are in an order that depends on Java's HashMap and TreeSet: nodes are linked in the order of a
-HashMap of their names, and a TreeSet compares sizes at the moment at which a node is put in, before the links that
-come later have made it grow. `_HashOrder` and `_Tree` do the same.
-"""
+Within a sub-topology, the node with the most nodes after it comes first; equal nodes are sorted by name. The names
+after an arrow have an order that depends on Java's HashMap and TreeSet. Nodes are linked in the order of a HashMap of
+their names. A TreeSet compares the sizes at the moment at which a node is added, before later links have increased
+them. `_HashOrder` and `_Tree` imitate this."""
 
 from __future__ import annotations
 
@@ -98,7 +97,8 @@ class _Described:
 
 
 class _Tree:
-    """A red-black tree that is searched and balanced as Java's TreeMap, with an order that may change meanwhile."""
+    """A red-black tree that works like Java's TreeMap. Imitating it matters, since the nodes' sizes, and with them the
+    order, may change after insertion."""
 
     def __init__(self) -> None:
         self._root: _Entry | None = None
@@ -184,7 +184,7 @@ def _in_order(entry: _Entry | None) -> Iterator[_Described]:
 
 
 def hash_order(names: Iterable[str]) -> list[str]:
-    """Returns the strings in the order in which Java iterates over a HashSet that they were added to one by one."""
+    """Returns the strings in the order in which Java iterates over a HashSet to which they were added one by one."""
     capacity = 16
     buckets: list[list[str]] = [[] for _ in range(capacity)]
     for count, name in enumerate(dict.fromkeys(names), 1):
@@ -200,7 +200,7 @@ def hash_order(names: Iterable[str]) -> list[str]:
 
 
 def _spread(text: str) -> int:
-    """Returns Java's hash of a string, as HashMap mixes it."""
+    """Returns Java's hash code of a string, with its bits mixed as HashMap does."""
     code = 0
     data = text.encode("utf-16-be", "surrogatepass")
     for at in range(0, len(data), 2):

@@ -7,10 +7,11 @@
         assert counts.read_key_value() == ("anna", 1)
         assert driver.get_key_value_store("large-orders").get("anna") == 1
 
-As Kafka Streams' own driver: every topic has one partition, one task runs all sub-topologies, and a record is done,
-with everything that it leads to, when `pipe_input` returns. A record written to a topic that the topology reads is
-read again at once, internal topics as well. There is no cache: every update goes on. The test sets the time: records
-have the timestamps that they are given, and only `advance_wall_clock_time` moves the wall clock.
+It works as Kafka Streams' own test driver. Every topic has one partition, and one task runs all sub-topologies. When
+`pipe_input` returns, the record and all records that result from it have been processed. A record that is written to a
+topic which the topology reads (also an internal topic) is read immediately. There is no cache: every update is
+forwarded. The test controls the time: it gives records their timestamps, and only `advance_wall_clock_time` advances
+the wall clock.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ from jesenska.pipeline.streams.topology import Topology, changelog_topic
 
 
 class TopologyTestDriver(SaysOurName):
-    """Runs `topology`. `config` takes the settings of an application; none is needed. `initial_wall_clock_time_ms` is
-    the wall-clock time at the start."""
+    """Runs `topology` in a test. `config` takes the settings of a Streams application; all of them are optional.
+    `initial_wall_clock_time_ms` is the wall-clock time at the start."""
 
     def __init__(
         self,
@@ -66,7 +67,7 @@ class TopologyTestDriver(SaysOurName):
         self._task_of_all = self._task(names, shared)
 
     def _split(self) -> tuple[list[str], list[str]]:
-        """Returns the nodes of the task, and the nodes that feed global stores."""
+        """Returns the names of the nodes that the task runs, and of the nodes that fill global stores."""
         names: list[str] = []
         global_names: list[str] = []
         for group in self._processors.sub_topologies():
@@ -98,8 +99,8 @@ class TopologyTestDriver(SaysOurName):
         start_timestamp: int = 0,
         auto_advance: Duration = 0,
     ) -> TestInputTopic:
-        """Returns a topic that the test pipes records into. Records without a timestamp get `start_timestamp`, each
-        one `auto_advance` later than the one before."""
+        """Returns an input topic, to which the test writes records. Records without a timestamp get `start_timestamp`;
+        each further one gets a timestamp that is `auto_advance` later."""
         return TestInputTopic(
             self,
             topic,
@@ -112,17 +113,18 @@ class TopologyTestDriver(SaysOurName):
     def create_output_topic(
         self, topic: str, *, key: Serde | None = None, value: Serde | None = None
     ) -> TestOutputTopic:
-        """Returns a topic that the test reads the topology's output from."""
+        """Returns an output topic, from which the test reads records that the topology has written."""
         return TestOutputTopic(self, topic, key or self.config.key_serde, value or self.config.value_serde)
 
     def produced_topic_names(self) -> set[str]:
-        """Returns the topics that something was written to, changelogs and internal topics too."""
+        """Returns the names of all topics to which the topology has written, including changelogs and internal
+        topics."""
         return set(self._outputs)
 
     def pipe_raw(
         self, topic: str, key: bytes | None, value: bytes | None, timestamp: int, headers: Headers = ()
     ) -> None:
-        """A record of bytes into a topic that the topology reads, and everything that follows from it."""
+        """Writes a record of bytes to a topic that the topology reads, and processes it completely."""
         self._must_be_open()
         is_read = self._enqueue(topic, Record(key, value, timestamp, headers))
         if not is_read:
@@ -133,11 +135,11 @@ class TopologyTestDriver(SaysOurName):
         self._complete()
 
     def read_raw(self, topic: str) -> list[Record]:
-        """Returns the records of a topic that were not read yet, as bytes."""
+        """Returns the records of a topic that have not been read yet, as bytes."""
         return list(self._outputs.pop(topic, ()))
 
     def advance_wall_clock_time(self, advance: Duration) -> None:
-        """Moves the clock on, and calls the punctuations that are due."""
+        """Advances the wall clock, and runs the punctuations that are due."""
         self._must_be_open()
         self.wall_clock_time_ms += milliseconds("the advance of the clock", advance)
         self._global.now_ms = self.wall_clock_time_ms
@@ -152,7 +154,7 @@ class TopologyTestDriver(SaysOurName):
                     yield f"topics that match {node.pattern}"
 
     def _enqueue(self, topic: str, record: Record) -> bool:
-        """Hands a record to the readers of its topic. Returns True if there are any."""
+        """Queues a record for the sources that read its topic. Returns False if no source reads the topic."""
         by_task, by_global = self._task_of_all.source_of(topic) is not None, self._global.source_of(topic) is not None
         if not by_task and not by_global:
             return False
@@ -166,7 +168,8 @@ class TopologyTestDriver(SaysOurName):
         return True
 
     def _complete(self) -> None:
-        """Processes until no record waits; written records are read again after each one."""
+        """Processes records until none waits. Records that are written to topics of the topology are queued again
+        after each step."""
         self._read_again()
         while self._task_of_all.has_records():
             self._task_of_all.process_next()
@@ -184,34 +187,34 @@ class TopologyTestDriver(SaysOurName):
     # Stores
 
     def get_key_value_store(self, name: str) -> Any:
-        """Returns a key-value store by its name, with plain values."""
+        """Returns the key-value store `name`. Its values are without timestamps."""
         return KeyValueView(self._store(name, KeyValueStore, "key-value"))
 
     def get_timestamped_key_value_store(self, name: str) -> KeyValueStore:
-        """Returns the same with ValueAndTimestamp for values."""
+        """Returns the key-value store `name`, with values of the type ValueAndTimestamp."""
         store: KeyValueStore = self._store(name, KeyValueStore, "key-value")
         if not store.spec.timestamped:
             raise StreamsError(f"the store {name} has no timestamps: use get_key_value_store.")
         return store
 
     def get_window_store(self, name: str) -> Any:
-        """Returns a window store by its name, with plain values."""
+        """Returns the window store `name`. Its values are without timestamps."""
         return WindowView(self._store(name, WindowStore, "window"))
 
     def get_timestamped_window_store(self, name: str) -> WindowStore:
-        """Returns the same with ValueAndTimestamp for values."""
+        """Returns the window store `name`, with values of the type ValueAndTimestamp."""
         store: WindowStore = self._store(name, WindowStore, "window")
         if not store.spec.timestamped:
             raise StreamsError(f"the store {name} has no timestamps: use get_window_store.")
         return store
 
     def get_session_store(self, name: str) -> SessionStore:
-        """Returns a session store by its name."""
+        """Returns the session store `name`."""
         store: SessionStore = self._store(name, SessionStore, "session")
         return store
 
     def get_all_state_stores(self) -> dict[str, Any]:
-        """Returns all stores by their names."""
+        """Returns all stores of the topology, by name."""
         return {**self._global.stores, **self._task_of_all.stores}
 
     def _store(self, name: str, kind: type, what: str) -> Any:
@@ -258,13 +261,14 @@ class TopologyTestDriver(SaysOurName):
 
     @property
     def dropped_records(self) -> int:
-        """Returns the number of dropped records: late ones, ones with null keys, ones that cannot be read."""
+        """Returns the number of dropped records: late records, records with null keys, and records that could not be
+        deserialized."""
         return self._task_of_all.dropped_records + self._global.dropped_records
 
     # End
 
     def close(self) -> None:
-        """Closes the processors. Outputs can still be read."""
+        """Closes the processors. The records in output topics can still be read."""
         if not self._closed:
             self._closed = True
             self._task_of_all.close()
@@ -290,7 +294,7 @@ class TopologyTestDriver(SaysOurName):
 
 
 class TestInputTopic(SaysOurName):
-    """A topic that the test writes to."""
+    """An input topic: the test writes records to it."""
 
     __test__ = False  # its name is Kafka's; pytest is not to collect it
 
@@ -312,7 +316,7 @@ class TestInputTopic(SaysOurName):
     def pipe_input(
         self, key: Any = None, value: Any = None, timestamp: int | None = None, headers: Headers = ()
     ) -> None:
-        """One record, and everything that follows from it."""
+        """Writes one record, and processes it completely."""
         if timestamp is None:
             timestamp = self._next_timestamp
             self._next_timestamp += self._auto_advance_ms
@@ -320,7 +324,7 @@ class TestInputTopic(SaysOurName):
         self._driver.pipe_raw(self.topic, *data, timestamp, headers)
 
     def pipe_value(self, value: Any, timestamp: int | None = None) -> None:
-        """One record without a key."""
+        """Writes one record without a key."""
         self.pipe_input(None, value, timestamp)
 
     def pipe_key_values(self, pairs: Iterable[tuple[Any, Any]]) -> None:
@@ -338,19 +342,19 @@ class TestInputTopic(SaysOurName):
     def pipe_raw(
         self, key: bytes | None, value: bytes | None, timestamp: int | None = None, headers: Headers = ()
     ) -> None:
-        """One record of bytes, such as one that the serde cannot read."""
+        """Writes one record of bytes, for example one that the serde cannot read."""
         if timestamp is None:
             timestamp = self._next_timestamp
             self._next_timestamp += self._auto_advance_ms
         self._driver.pipe_raw(self.topic, key, value, timestamp, headers)
 
     def advance_time(self, advance: Duration) -> None:
-        """Moves the timestamp of the next record without one."""
+        """Advances the timestamp of the next record that is written without a timestamp."""
         self._next_timestamp += milliseconds("the advance", advance) if isinstance(advance, int | timedelta) else 0
 
 
 class TestOutputTopic(SaysOurName):
-    """A topic that the test reads. Each record is read once."""
+    """An output topic: the test reads records from it. Each record can be read once."""
 
     __test__ = False
 
@@ -360,7 +364,7 @@ class TestOutputTopic(SaysOurName):
         self._key, self._value = key, value
 
     def read_record(self) -> Record:
-        """Returns the next record; StreamsError if there is no next one."""
+        """Returns the next record. Raises StreamsError if there is none."""
         waiting = self._driver._outputs.get(self.topic)
         if not waiting:
             written = ", ".join(sorted(self._driver.produced_topic_names() | self._driver._sink_topics())) or "no topic"
@@ -381,7 +385,7 @@ class TestOutputTopic(SaysOurName):
         return KeyValue(record.key, record.value)
 
     def read_records_to_list(self) -> list[Record]:
-        """Returns all records that were not read yet."""
+        """Returns all records that have not been read yet."""
         return [self.read_record() for _ in range(self.queue_size)]
 
     def read_values_to_list(self) -> list[Any]:
@@ -391,12 +395,12 @@ class TestOutputTopic(SaysOurName):
         return [KeyValue(record.key, record.value) for record in self.read_records_to_list()]
 
     def read_key_values_to_map(self) -> dict[Any, Any]:
-        """Returns the last value of each key among those that were not read yet."""
+        """Returns the last value of each key in the records that have not been read yet."""
         return {record.key: record.value for record in self.read_records_to_list()}
 
     @property
     def queue_size(self) -> int:
-        """Returns the number of records that wait to be read."""
+        """Returns the number of records that have not been read yet."""
         return len(self._driver._outputs.get(self.topic, ()))
 
     def is_empty(self) -> bool:
@@ -404,7 +408,7 @@ class TestOutputTopic(SaysOurName):
 
 
 class KeyValueView:
-    """A key-value store as tests want it: plain values, also where the store has timestamps."""
+    """A view of a key-value store for tests: values are without timestamps, even if the store has timestamps."""
 
     def __init__(self, store: KeyValueStore) -> None:
         self._store = store
@@ -413,7 +417,7 @@ class KeyValueView:
         return _plain(self._store, self._store.get(key))
 
     def put(self, key: Any, value: Any) -> None:
-        """Sets the key; in a timestamped store with a timestamp of -1, as Kafka Streams' driver does."""
+        """Sets the value of the key. In a store with timestamps the timestamp is -1, as in Kafka Streams' driver."""
         self._store.put(
             key, ValueAndTimestamp(value, -1) if self._store.spec.timestamped and value is not None else value
         )
@@ -432,14 +436,14 @@ class KeyValueView:
 
 
 class WindowView:
-    """A window store as tests want it: plain values, also where the store has timestamps."""
+    """A view of a window store for tests: values are without timestamps, even if the store has timestamps."""
 
     def __init__(self, store: WindowStore) -> None:
         self._store = store
 
     def fetch(self, key: Any, time_from: int, time_to: int | None = None) -> Any:
-        """Returns the value in the window that begins then; with two times the pairs of start and value between
-        them."""
+        """Returns the value in the window that begins at `time_from`. With `time_to`, returns pairs of start and value
+        for all windows that begin between the two times."""
         found = self._store.fetch(key, time_from, time_to)
         if time_to is None:
             return _plain(self._store, found)

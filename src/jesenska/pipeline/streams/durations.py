@@ -1,4 +1,4 @@
-"""Lengths of time as the API takes them: a number of milliseconds, or a timedelta."""
+"""Converts durations, which the API accepts as a number of milliseconds or as a timedelta."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ _MS = timedelta(milliseconds=1)
 
 
 def milliseconds(what: str, duration: Duration, lowest: int = 0) -> int:
-    """Returns the duration in milliseconds; TopologyError if it is not a duration, or shorter than `lowest`."""
+    """Returns the duration in milliseconds. Raises TopologyError if it is not a duration, or shorter than `lowest` ms.
+    `what` names the duration in the error."""
     if isinstance(duration, timedelta):
         ms = duration // _MS
     elif isinstance(duration, int) and not isinstance(duration, bool):

@@ -1,6 +1,6 @@
-"""The errors of the Streams API: one sentence with the cause and the remedy.
+"""The errors of the Streams API. Each message is one sentence with the cause and the remedy.
 
-TopologyError          the program describes something that cannot be built; names the line of the program
+TopologyError          the program describes a topology that cannot be built; the message names the line
 StreamsError           something failed while records were processed
   SerializationError   a key or a value cannot be written, or bytes cannot be read, with the serde that is in use
   ProcessorFailedError a function of the program raised; its own exception is the cause (`__cause__`)
@@ -13,24 +13,25 @@ from jesenska.base.errors import JesenskaError
 
 
 class StreamsError(JesenskaError):
-    """Processing cannot go on. `is_located`: the message names the line of the program already. `is_decided`: a
-    handler has been asked."""
+    """The error when processing cannot continue. `is_located` is True if the message already names the line of the
+    program. `is_decided` is True if an exception handler has already been asked."""
 
     is_located = False
     is_decided = False
 
 
 class TopologyError(StreamsError):
-    """The program describes a topology that cannot be built."""
+    """The error when the program describes a topology that cannot be built."""
 
 
 class SerializationError(StreamsError):
-    """A serde cannot write that value, or cannot read those bytes."""
+    """The error when a serde cannot serialize a value or deserialize bytes."""
 
 
 class ProcessorFailedError(StreamsError):
-    """A function of the user's program raised an exception, which is the cause of this one."""
+    """The error when a function of the user's program raised an exception. That exception is the `__cause__` of this
+    one."""
 
 
 class SettingError(StreamsError):
-    """A setting is unknown, has a value that cannot be used, or has no meaning here."""
+    """The error when a setting is unknown, has an invalid value, or has no meaning here."""

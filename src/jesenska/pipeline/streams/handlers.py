@@ -1,19 +1,19 @@
-"""Handlers of records that fail. Three settings name a handler each:
+"""The exception handlers, which decide what happens to a record that cannot be processed. Three settings name a
+handler each:
 
     deserialization.exception.handler    the serdes cannot read a record
-    processing.exception.handler         an operation or a processor raises while it has a record, or is called by the
-                                         clock
+    processing.exception.handler         an operation or a processor raises an exception, for a record or in a
+                                         punctuation
     production.exception.handler         the serdes cannot write a record to a topic
 
     log_and_fail          the application stops, naming the record (the default)
-    log_and_continue      the record is dropped, counted and logged; its earlier changes of stores stay
-    dead_letter_topic     the record that was read goes to a topic as it was, with headers that say its place and
-                          the reason, and processing goes on
+    log_and_continue      the record is dropped, counted and logged; changes that it has already made to stores remain
+    dead_letter_topic     the record is written unchanged to a dead letter topic, with headers that contain its topic,
+                          partition, offset and the error; processing continues
 
-With errors.dead.letter.queue.topic.name the first two write to that topic, too. A user's handler is a function of a
-DeserializationFailure, a ProcessingFailure or a ProductionFailure that gives a Decision. The settings also take the
-class names of Kafka's handlers.
-"""
+With errors.dead.letter.queue.topic.name, log_and_fail and log_and_continue write to that topic, too. A user's handler
+is a function that takes a DeserializationFailure, a ProcessingFailure or a ProductionFailure and returns a Decision.
+The settings also take the class names of Kafka's handlers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from jesenska.pipeline.streams.records import Headers, Record
 
 @dataclass(frozen=True, slots=True)
 class _Failed:
-    """The record that was read, as it was in its topic, and the error."""
+    """The record that was read when processing failed, as bytes from its topic, and the error."""
 
     topic: str
     partition: int
@@ -42,14 +42,14 @@ class _Failed:
 
 @dataclass(frozen=True, slots=True)
 class DeserializationFailure(_Failed):
-    """A record that could not be read, as it was in its topic, and the error."""
+    """A record that could not be deserialized, as bytes from its topic, and the error."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessingFailure(_Failed):
-    """The record that was read when an operation failed, as it was in its topic, and the error. `node` is the
-    operation's name, `record` its input. If the clock called it, there is neither a record nor a topic (""), and the
-    partition and the offset are -1."""
+    """The failure of an operation: the record that was read from a topic, as bytes, and the error. `node` is the name
+    of the operation, and `record` is its input. In a punctuation `record` is None, the topic is "", and the partition
+    and the offset are -1."""
 
     node: str
     record: Record | None
@@ -57,7 +57,7 @@ class ProcessingFailure(_Failed):
 
 @dataclass(frozen=True, slots=True)
 class ProductionFailure(_Failed):
-    """A failure as ProcessingFailure. `record` could not be written to the topic `target`."""
+    """The failure to write `record` to the topic `target`. The other fields are those of a ProcessingFailure."""
 
     node: str
     record: Record
@@ -69,8 +69,8 @@ Failure = DeserializationFailure | ProcessingFailure | ProductionFailure
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The decision: `fails` if the application stops, and records to write before: pairs of a topic and a Record of
-    bytes."""
+    """A handler's decision. If `fails` is True, the application stops. `records` are written in any case: pairs of a
+    topic and a Record of bytes."""
 
     fails: bool
     records: tuple[tuple[str, Record], ...] = ()
@@ -89,18 +89,18 @@ Handler = Callable[[Any], Decision]
 
 
 def log_and_fail(failure: Failure) -> Decision:
-    """Stops the application."""
+    """Decides that the application stops."""
     return Decision.fail()
 
 
 def log_and_continue(failure: Failure) -> Decision:
-    """Drops the record."""
+    """Decides that the record is dropped and processing continues."""
     return Decision.resume()
 
 
 def dead_letter_topic(topic: str) -> Handler:
-    """Writes the record to that topic and goes on. Its headers are those that Kafka Streams has for it (KIP-1034):
-    `__streams.errors.topic`, `.partition`, `.offset`, `.exception` and `.message`."""
+    """Returns a handler that writes the failed record to `topic`, so processing continues. It adds headers, named as
+    in Kafka Streams (KIP-1034): `__streams.errors.topic`, `.partition`, `.offset`, `.exception` and `.message`."""
     checked(topic)
 
     def write(failure: Failure) -> Decision:
@@ -118,8 +118,8 @@ def dead_letter_topic(topic: str) -> Handler:
 
 
 def with_dead_letters(handler: Handler, topic: str | None) -> Handler:
-    """One of the first two handlers, which also writes to the topic of dead letters, if there is one. Other handlers
-    stay unchanged."""
+    """Returns log_and_fail or log_and_continue extended so that it also writes the record to the dead letter topic
+    `topic`. Other handlers, and all handlers if `topic` is None, are returned unchanged."""
     if topic is None or handler not in (log_and_fail, log_and_continue):
         return handler
     write = dead_letter_topic(topic)
@@ -143,8 +143,8 @@ _BY_NAME = {
 
 
 def handler_named(setting: str, given: Any) -> Handler:
-    """Returns the handler that a setting names: a function, the name of one that is here, or one of Kafka's
-    classes."""
+    """Returns the handler that a setting names: a function, the name of a handler of this module, or a class name of
+    Kafka's handlers. Raises SettingError for other values."""
     if callable(given):
         handler: Handler = given
         return handler

@@ -1,4 +1,5 @@
-"""Errors that name the spelling here, for a program with names of Kafka Streams in Java or of Spark's DataFrame.
+"""Error messages for programs that use a name of Kafka Streams in Java or of Spark's DataFrame. They give the name
+that is used here.
 
 stream.groupByKey()        KStream has no groupByKey: it is written group_by_key here.
 Serdes.String()            Serdes has no String: it is written string here.
@@ -12,7 +13,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-#: The names here for the methods of a DataFrame.
+#: The replacements for methods of Spark's DataFrame.
 _OF_SPARK = {
     "where": "filter(…)",
     "select": "map_values(…)",
@@ -24,7 +25,7 @@ _OF_SPARK = {
     "withWatermark": "windowed_by(TimeWindows(…, grace=…))",
     "window": "windowed_by(TimeWindows(…))",
 }
-#: Classes of Kafka Streams that only hold arguments, and the arguments in their place.
+#: Classes of Kafka Streams that only contain arguments, and the arguments that replace them here.
 _ARGUMENTS = {
     "Consumed": "key=, value=, offset_reset= and timestamp_extractor=",
     "Produced": "key=, value= and partitioner=",
@@ -40,13 +41,13 @@ _ARGUMENTS = {
 }
 
 
-#: Versioned stores (KIP-889) are not implemented.
+#: The replacement for versioned stores (KIP-889), which are not implemented.
 IN_PLACE_OF_VERSIONS = (
     "Stores.window_store(…), put each value with its time as the start of a window, and read the first one that "
     "backward_fetch(key, 0, as_of) gives; "
     "tables have no versions"
 )
-#: Names that a program may import from the package, and their place or replacement.
+#: Names that a program may try to import from the package, with the right import or the replacement.
 _ELSEWHERE = {
     "KafkaStreams": "import it from jesenska.pipeline.streams_on_spark",
     **dict.fromkeys(
@@ -57,15 +58,17 @@ _ELSEWHERE = {
 
 
 def unknown(known: type, name: str, asked: object) -> AttributeError:
-    """Returns the error about a name that `asked`, the class or an object of it, does not have."""
+    """Returns the AttributeError for a name that `asked` does not have. `asked` is an object of the class `known`, or
+    the class itself."""
     if sentence := _sentence(known, name):
-        # Without the object Python adds no suggestion of its own after the sentence.
+        # Without `obj`, Python adds no suggestion of its own after the sentence.
         return AttributeError(sentence, name=name)
     return AttributeError(f"{known.__name__!r} object has no attribute {name!r}", name=name, obj=asked)
 
 
 def _sentence(known: type, name: str) -> str | None:
-    """Returns the sentence about the spelling here of a foreign name; None without one."""
+    """Returns an error message with the name used here for a name of Kafka Streams or Spark. Returns None if the name
+    is unknown."""
     ours = re.sub(r"(?<!^)([A-Z])", r"_\1", name).lower()
     instead: Mapping[str, str] = next(
         (one.__dict__["_INSTEAD"] for one in known.__mro__ if "_INSTEAD" in one.__dict__), {}
@@ -78,10 +81,10 @@ def _sentence(known: type, name: str) -> str | None:
 
 
 class SaysOurName:
-    """Raises the error for a method spelled as in Kafka Streams or Spark. A class may have `_INSTEAD`: the replacement
-    by name."""
+    """Base class: raises an error with the right name for a method that is spelled as in Kafka Streams or Spark. A
+    class may define `_INSTEAD`, which maps such names to their replacements."""
 
-    # Not for type checkers: they are to find such names themselves.
+    # Hidden from type checkers, so that they report such names themselves.
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> None:
@@ -89,7 +92,7 @@ class SaysOurName:
 
 
 class SaysOurNames(type):
-    """The same for attributes of the class itself."""
+    """Metaclass: does the same as SaysOurName for attributes of the class itself, such as `Serdes.String`."""
 
     if not TYPE_CHECKING:
 
@@ -98,7 +101,8 @@ class SaysOurNames(type):
 
 
 def of_module(name: str) -> ImportError | AttributeError:
-    """Returns the error for a name that the package does not have."""
+    """Returns the error for a name that the package does not have. For a known class of Kafka Streams, the error names
+    the replacement."""
     if name in _ARGUMENTS:
         return ImportError(f"{name} is not there: the operation itself takes {_ARGUMENTS[name]}.")
     if name in _ELSEWHERE:

@@ -1,4 +1,4 @@
-"""Lines of the user's program, which errors and the plan name."""
+"""Finds the line of the user's program that called the API. Errors and the plan name this line."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Location:
 
 
 def here() -> Location:
-    """Returns the innermost line outside this package that led to the call."""
+    """Returns the line outside of this package that called the API: the innermost such line of the call stack."""
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
         frame = frame.f_back
@@ -31,6 +31,5 @@ def here() -> Location:
 
 
 def refused(sentence: str) -> TopologyError:
-    """Returns the error for something that cannot be built: the sentence, after the line of the program that asks for
-    it."""
+    """Returns a TopologyError whose message is `sentence` after the line of the user's program that called the API."""
     return TopologyError(f"{here()}: {sentence}")

@@ -1,6 +1,6 @@
-"""Makes Kafka Streams' processors of the plan: the processors of each node, with their names, parents and stores, in
-the order in which Kafka Streams adds them. `describe()` shows them and the test driver runs them.
-"""
+"""Translates a logical plan (plan.py) to Kafka Streams' processors. Each node becomes one or more processors with
+names, parents and stores, in the order in which Kafka Streams adds them. `describe()` prints the processors, and the
+test driver runs them."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ from jesenska.pipeline.streams.serdes.serde import Serde
 
 
 class Defaults:
-    """The default serdes: set by the runner of the topology, before processors are made."""
+    """The default serdes of a topology. The driver that runs the topology sets them before processors are made."""
 
     def __init__(self) -> None:
         self.key: Serde | None = None
@@ -84,7 +84,7 @@ class Defaults:
 
 
 def lower(plan: Plan) -> tuple[ProcessorTopology, Defaults]:
-    """Returns the processors of a plan."""
+    """Returns the processors of a plan, and the object in which the driver sets the default serdes."""
     lowering = _Lowering(plan)
     for node in plan:
         lowering.add(node)
@@ -144,7 +144,7 @@ class _Lowering:
                 self._single(node)
 
     def _single(self, node: Node) -> None:
-        """Nodes that are one processor each."""
+        """Adds a node that becomes exactly one processor."""
         made = self._processor_of(node)
         self._processor(node, node.name, node.inputs, made)
         if isinstance(node, Process | TableTransformValues) and node.stores:
@@ -322,7 +322,7 @@ class _Lowering:
             return stream_joins.JoinStreams(node, True, times[-1])
 
         def other_side() -> Processor:
-            # A task makes both sides, this one first.
+            # A task makes both sides of the join, this side first.
             return stream_joins.JoinStreams(node, False, times[-1])
 
         self._processor(node, node.this_join_name, (node.this_windowed_name,), this_side)
@@ -380,8 +380,8 @@ class _Lowering:
             self.topology.add_store(node.store, node.name)
 
     def _subscriptions(self, node: ForeignKeyJoin) -> None:
-        """Builds the path on which this table's foreign keys are sent to the other table as subscriptions. The other
-        table answers each one when it arrives, and again whenever its value for that key changes."""
+        """Adds the processors that send this table's foreign keys to the other table as subscriptions. The other table
+        answers each subscription when it arrives, and again whenever its value for that key changes."""
         topology, defaults, names, store = self.topology, self.defaults, dict(node.names), node.subscription_store
         this, other = node.inputs
         other_getter = self._getter(other)
@@ -417,7 +417,7 @@ class _Lowering:
         topology.connect(names["foreign_join"], store.name)
 
     def _responses(self, node: ForeignKeyJoin) -> None:
-        """Builds the path on which the other table's answers come back to this table, which joins them with its
+        """Adds the processors on the way back: the other table's responses go to this table, which joins them with its
         records."""
         defaults, names, this = self.defaults, dict(node.names), node.inputs[0]
         this_getter = self._getter(this)
@@ -446,7 +446,8 @@ class _Lowering:
         key: Serde | None,
         wrap: Callable[[Serde], Serde],
     ) -> None:
-        """Sends subscriptions or responses through their internal topic."""
+        """Adds the sink and the source of the internal topic through which subscriptions or responses are sent. `what`
+        is "subscription" or "response"."""
         names = dict(node.names)
         sink, source = names[f"{what}_sink"], names[f"{what}_source"]
         self.topology.add_sink(
@@ -457,7 +458,8 @@ class _Lowering:
     # Lookups in tables
 
     def _getter(self, name: str) -> Callable[[], tables.ValueGetter]:
-        """Makes the getter of the table's values: from its own store, or computed from its parents' values."""
+        """Returns a function that makes a reader of the table's values. They are read from the table's own store, or
+        computed from the values of its parents."""
         node = self.plan[name]
         assert isinstance(node, Table)
         store_name = _own_store(node)
@@ -484,7 +486,7 @@ class _Lowering:
         raise AssertionError(f"{name} cannot be looked up")
 
     def _stores_of(self, name: str) -> list[str]:
-        """Returns the stores that looking the table up needs."""
+        """Returns the names of the stores that are read to look up a value of the table."""
         node = self.plan[name]
         assert isinstance(node, Table)
         own = _own_store(node)

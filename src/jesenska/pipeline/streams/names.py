@@ -1,9 +1,9 @@
-"""Names as Kafka Streams gives them: a prefix and a number of ten digits, from one counter for the whole topology.
+"""Generates the names that Kafka Streams gives to operations: a prefix and a number of ten digits. One counter numbers
+all names of a topology.
 
-The counter moves on for every name that is asked for, also where the program gives a name of its own, so that naming
-one operation does not rename the others. Internal topics and stores are named after these, and an application that
-was written for Kafka Streams finds its topics again only if the numbers agree.
-"""
+The counter advances for every operation, even if the program gives the operation a name. So naming one operation does
+not rename the others. Internal topics and stores get their names from these numbers. An application that was written
+for Kafka Streams finds its existing topics only if the numbers are the same."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MAX_CHARS = 249
 
 
 class NameCounter:
-    """Gives the names of one topology."""
+    """Generates the names of the operations of one topology."""
 
     def __init__(self) -> None:
         self._next = 0
@@ -31,13 +31,14 @@ class NameCounter:
         return self.processor(prefix + STORE)
 
     def named(self, name: str | None, prefix: str, suffix: str = "") -> str:
-        """Returns the given name with the suffix, else a generated one. The counter moves on in either case."""
+        """Returns the given name with the suffix, or a generated name if `name` is None. The counter advances in both
+        cases."""
         generated = self.processor(prefix)
         return generated if name is None else checked(name + suffix)
 
 
 def checked(name: str) -> str:
-    """Returns the name, if Kafka takes it for processors, stores and topics."""
+    """Returns the name if Kafka accepts it for processors, stores and topics. Raises TopologyError otherwise."""
     if not isinstance(name, str) or not name or name in (".", "..") or len(name) > _MAX_CHARS or not _LEGAL.match(name):
         raise refused(f"{name!r} cannot be a name: use 1 to {_MAX_CHARS} ASCII letters, digits, '.', '_' and '-'.")
     return name

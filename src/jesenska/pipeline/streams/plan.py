@@ -1,24 +1,24 @@
-"""The logical plan: the meaning of a topology, in Kafka Streams' terms, independent of how it runs.
+"""The logical plan: the operations of a topology in Kafka Streams' terms, independent of how they are run.
 
-A plan is a tuple of nodes in an order in which every node comes after its inputs. The test driver runs it as Kafka
-Streams' processors (`lowering.py`); a compiler to another engine reads the same nodes. Nodes are frozen, and name each
-other by their names:
+A plan is a tuple of nodes; every node comes after its inputs. The test driver runs the plan as Kafka Streams'
+processors (`lowering.py`), and streams_on_spark runs it on Spark. Nodes are immutable, and refer to each other by
+name:
 
     name       Kafka Streams' name of the node, unique in the plan. An operation that is several processors in Kafka
                Streams (a join, a repartition) is one node here: `name` is the processor that gives the result, and the
                other processors' names are fields of their own
     inputs     names of the nodes whose output it takes, in the operation's own order (a join: this side, other side)
-    made_at    the line of the user's program
+    made_at    the line of the user's program that asked for the operation
     key,       the serdes of the node's output, if they are known; None means: the default serde of the settings.
     value      A source reads with them; a sink, a repartition or a store writes with them
 
 The output of a node is a stream of records (`Stream` nodes) or the changes of a table (`Table` nodes). A table has at
-most one value for a key, None deletes. `materialized` is True if it is kept in `store`; `sends_old_values` is True if
-its changes carry the old value as well. Keys of windowed tables are `records.Windowed`.
+most one value for each key; a change to None deletes the key. `materialized` is True if the table is stored in
+`store`. `sends_old_values` is True if its changes contain the old value, too. Keys of windowed tables are
+`records.Windowed`.
 
-Nulls, timestamps and late records are Kafka Streams 3.9's; each node's docstring says them. By default a record keeps
-its timestamp and its headers, and null keys and values pass.
-"""
+Null values, timestamps and late records are treated as in Kafka Streams 3.9; each node's docstring describes its
+rules. By default a record keeps its timestamp and its headers, and records with null keys or values are passed on."""
 
 from __future__ import annotations
 
@@ -45,17 +45,17 @@ class Store:
     """A state store.
 
     kind             contents
-    "key-value"      the latest value of each key; with the value's time where `timestamped`
-    "window"         for a key and the start of a window one value; several where `retain_duplicates`
-    "session"        for a key and a session one value
-    "buffer"         updates that `suppress` holds back, in the order of their time
-    "outer-join"     records of a join of streams that have no partner yet, in the order of their time
-    "subscription"   of a foreign-key join: the primary keys that wait for a foreign key
+    "key-value"      the latest value of each key, with its timestamp if `timestamped`
+    "window"         one value for a key and the start of a window, or several if `retain_duplicates`
+    "session"        one value for a key and a session
+    "buffer"         updates that `suppress` holds back, in the order of their timestamps
+    "outer-join"     records of a stream-stream join that have no partner yet, in the order of their timestamps
+    "subscription"   for each foreign key of a foreign-key join, the primary keys of the records that refer to it
 
-    A window or a session expires when it is `retention_ms` older than the largest time in the store; None for stores
-    that keep everything. `window_size_ms` is the windows' size. Every change also goes to the compacted topic
-    `<application.id>-<name>-changelog` where `logging`. `given_name` is False where the name was generated; then it
-    cannot be queried by contract, though it can by name.
+    A window or a session expires when it is `retention_ms` older than the largest timestamp in the store. With None,
+    nothing expires. `window_size_ms` is the size of the windows. If `logging`, every change is also written to the
+    compacted topic `<application.id>-<name>-changelog`. `given_name` is False if the name was generated. Such a store
+    is not meant to be queried, since its name may change with the topology.
     """
 
     name: str
@@ -100,8 +100,8 @@ class Table(Node):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamSource(Stream):
-    """The records of topics: those named, or all whose name matches `pattern` as a whole (a Java regular expression).
-    Records that the serdes cannot read go to the deserialization exception handler."""
+    """Reads the records of topics: the named topics, or all whose whole name matches `pattern` (a Java regular
+    expression). Records that the serdes cannot read are passed to the deserialization exception handler."""
 
     topics: tuple[str, ...] = ()
     pattern: str | None = None
@@ -111,8 +111,9 @@ class StreamSource(Stream):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableSource(Table):
-    """A topic as a table: the latest record of a key counts, in the order of the topic; records with null keys are
-    dropped. `source_name` is the processor that reads. Changes carry old values only where `materialized`."""
+    """Reads a topic as a table. The latest record of each key, in the order of the topic, is its value. Records with
+    null keys are dropped. `source_name` is the name of the processor that reads the topic. Changes contain old values
+    only if the table is `materialized`."""
 
     source_name: str
     topic: str
@@ -122,7 +123,8 @@ class TableSource(Table):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GlobalTableSource(Table):
-    """A topic as a table that every instance has whole. Always materialized, without a changelog."""
+    """Reads a topic as a global table: every instance of the application has all of its records. It always has a
+    store, and never a changelog."""
 
     source_name: str
     topic: str
@@ -131,7 +133,8 @@ class GlobalTableSource(Table):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GlobalStore(Node):
-    """A topic that a processor of the user's puts into a store that every instance has whole; it has no output."""
+    """Reads a topic with a processor of the user's program, which fills a global store. Every instance of the
+    application has the whole store. The node has no output."""
 
     source_name: str
     topic: str
@@ -142,7 +145,7 @@ class GlobalStore(Node):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateStore(Node):
-    """A store that processors connect to by its name; `name` is the store's."""
+    """A store that processors can be connected to by its name. `name` is the name of the store."""
 
     store: Store
 
@@ -152,7 +155,7 @@ class StateStore(Node):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filter(Stream):
-    """Records for which the predicate holds, or does not where `negated`."""
+    """Forwards the records for which the predicate is True; with `negated`, those for which it is False."""
 
     predicate: Function
     negated: bool = False
@@ -160,57 +163,59 @@ class Filter(Stream):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SelectKey(Stream):
-    """The same values under new keys."""
+    """Gives each record a new key; the value stays."""
 
     mapper: Function
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Map(Stream):
-    """A new key and a new value for each record."""
+    """Gives each record a new key and a new value."""
 
     mapper: Function
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MapValues(Stream):
-    """A new value for each record; the mapper sees null values."""
+    """Gives each record a new value. The mapper is also called for null values."""
 
     mapper: Function
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlatMap(Stream):
-    """Any number of keys and values for each record, in order."""
+    """Replaces each record by any number of records with new keys and values, in order."""
 
     mapper: Function
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlatMapValues(Stream):
-    """Any number of values for each record, in order. A result of None gives no record."""
+    """Replaces each record by any number of records with new values, in order. If the mapper returns None, there is no
+    record."""
 
     mapper: Function
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peek(Stream):
-    """The same records; the action sees each."""
+    """Calls the action for each record, and forwards the record unchanged."""
 
     action: Function
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Foreach(Stream):
-    """The action sees each record; nothing leaves."""
+    """Calls the action for each record. Forwards no record."""
 
     action: Function
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Branch(Stream):
-    """Splits a stream: a record goes to the first of `children` (names of BranchChild nodes) whose predicate holds.
-    One child more than predicates is the default; without it a record that no predicate takes is dropped."""
+    """Splits a stream. A record goes to the first of `children` (names of BranchChild nodes) whose predicate is True.
+    If there is one child more than predicates, the last child is the default. Without a default, a record for which no
+    predicate is True is dropped."""
 
     predicates: tuple[Function, ...] = ()
     children: tuple[str, ...] = ()
@@ -218,19 +223,20 @@ class Branch(Stream):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BranchChild(Stream):
-    """One of the streams that a Branch gives."""
+    """One of the streams into which a Branch node splits its input."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Merge(Stream):
-    """The records of both inputs, in no order between them."""
+    """Forwards the records of both inputs. The order between the inputs is not defined."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repartition(Stream):
-    """Through an internal topic (`<application.id>-<topic>`), so that records of equal keys meet in one partition.
-    `name` is the source that reads it again. Records with null keys are dropped where `drops_null_keys`: no later node
-    could use them. `partitions` None: as many as the input has."""
+    """Writes the records to an internal topic (`<application.id>-<topic>`) and reads them again, so that records with
+    equal keys are in one partition. `name` is the source that reads them. If `drops_null_keys`, records with null keys
+    are dropped, because no later node could use them. If `partitions` is None, the topic has as many partitions as the
+    input."""
 
     topic: str
     filter_name: str
@@ -243,15 +249,16 @@ class Repartition(Stream):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Process(Stream):
-    """A processor of the user's, with the stores that it is connected to. `supplier` makes one for each task.
+    """A processor of the user's program, with the stores that it may use. `supplier` makes one processor for each
+    task.
 
     kind                     result of `supplier`
-    "process"                Processor: process(record), forwards any records
-    "process-values"         the same, but the key stays (forwarding another one is an error)
-    "transform"              Transformer: transform(key, value) gives a pair or None
-    "flat-transform"         … any number of pairs
+    "process"                Processor: process(record), which may forward any records
+    "process-values"         Processor that must not change the key (forwarding another key is an error)
+    "transform"              Transformer: transform(key, value) returns a pair or None
+    "flat-transform"         Transformer: transform(key, value) returns any number of pairs
     "transform-values"       ValueTransformer: transform(value), or ValueTransformerWithKey: transform(key, value)
-    "flat-transform-values"  … any number of values
+    "flat-transform-values"  the same, but transform returns any number of values
     """
 
     supplier: Callable[[], Any]
@@ -261,7 +268,7 @@ class Process(Stream):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sink(Stream):
-    """Writes to a topic: the one named, or the one that the function names for each record."""
+    """Writes records to the topic `topic`, or to the topic that `topic_extractor` returns for each record."""
 
     topic: str | None = None
     topic_extractor: Function | None = None
@@ -273,12 +280,12 @@ class Sink(Stream):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToStream(Stream):
-    """The new values of a table's changes, as records."""
+    """Turns the changes of a table into records with the new values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToTable(Table):
-    """A stream as a table: as TableSource."""
+    """Turns a stream into a table, by the rules of TableSource."""
 
 
 # Aggregations
@@ -286,11 +293,11 @@ class ToTable(Table):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Aggregation(Table):
-    """The base of all aggregations of streams. `operation` is count, reduce or aggregate:
+    """The base class of all aggregations of streams. `operation` is count, reduce or aggregate:
 
     count      the number of records; `initializer` and `aggregator` are None
-    reduce     the first value as it is, then reducer(aggregate, value); `reducer` is set
-    aggregate  aggregator(key, value, aggregate), beginning with initializer()
+    reduce     the first value unchanged, then the results of reducer(aggregate, value)
+    aggregate  the results of aggregator(key, value, aggregate), beginning with initializer()
     """
 
     operation: str
@@ -301,16 +308,18 @@ class Aggregation(Table):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamAggregate(Aggregation):
-    """One aggregate for each key. Records with a null key or a null value are dropped. A result of None deletes the
-    key. The timestamp of a result is the largest of the records in it."""
+    """One aggregate for each key. Records with a null key or a null value are dropped. If the aggregate is None, the
+    key is deleted. The timestamp of a result is the largest timestamp of the records in it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowedAggregate(Aggregation):
-    """One aggregate for each key and window. Records with null keys are dropped, with SlidingWindows those with null
-    values as well. A record is dropped from a window whose end (for SlidingWindows: end + 1) is at or below stream
-    time minus grace. The timestamp of a result is the largest of the records in it; in a sliding window that a later
-    record has opened it may be the later record's."""
+    """One aggregate for each key and window. Records with null keys are dropped; with SlidingWindows also those with
+    null values. A record is too late for a window whose end (with SlidingWindows: end + 1) is at or below stream time
+    minus grace.
+
+    The timestamp of a result is the largest timestamp of the records in it. In a sliding window that a later record
+    has opened, it may be the timestamp of that record."""
 
     windows: TimeWindows | SlidingWindows
     emit: EmitStrategy = EmitStrategy.ON_WINDOW_UPDATE
@@ -318,10 +327,12 @@ class WindowedAggregate(Aggregation):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionAggregate(Aggregation):
-    """One aggregate for each key and session. A record merges the sessions that it touches: each of them is deleted
-    (a change to None), then the merged one is set. Records with null keys are dropped, and those whose session would
-    end before stream time minus gap minus grace. The timestamp of a change is the session's end; it has no headers.
-    `merger` is None for count (the sum) and reduce (the reducer)."""
+    """One aggregate for each key and session. A record merges the sessions that it overlaps. Each of them is deleted
+    (a change to None), then the merged session is set. Records with null keys are dropped. A record is also dropped if
+    its session would end before stream time minus gap minus grace.
+
+    The timestamp of a change is the end of the session, and the change has no headers. `merger` is None for count (the
+    counts are added) and reduce (the reducer merges)."""
 
     windows: SessionWindows
     merger: Function | None = None
@@ -330,23 +341,24 @@ class SessionAggregate(Aggregation):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CogroupMerge(Table):
-    """The table of a cogroup. Its inputs are the aggregations of the streams that are put together (StreamAggregate,
-    WindowedAggregate or SessionAggregate, with the operation aggregate). They all share `store`: each continues the
-    aggregate that any of them has stored for the key. The output is their changes."""
+    """The table of a cogroup. Its inputs are the aggregations of the grouped streams (StreamAggregate,
+    WindowedAggregate or SessionAggregate nodes). All inputs share `store`, so each continues the aggregate that
+    another has stored for the key. The output is the changes of all inputs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableGroupBy(Table):
-    """A table under new keys and values, for an aggregation after it: each change becomes the removal of the old pair
-    and the addition of the new one; both in one change where the new key is the same. Pairs with a null key or a null
-    value are left out."""
+    """Gives the entries of a table new keys and values, for an aggregation after it. Each change becomes the removal
+    of the old pair and the addition of the new pair. If both have the same key, they are one change. Pairs with a null
+    key or a null value are left out."""
 
     mapper: Function
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableRepartition(Table):
-    """The changes of a TableGroupBy through an internal topic; `name` is the source that reads it again."""
+    """Writes the changes of a TableGroupBy to an internal topic and reads them again. `name` is the source that reads
+    them."""
 
     topic: str
     sink_name: str
@@ -354,15 +366,15 @@ class TableRepartition(Table):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableAggregate(Table):
-    """One aggregate for each key of a grouped table: of a change the old value is taken out with `subtractor`, then
-    the new one is put in with `adder`.
+    """One aggregate for each key of a grouped table. For each change, `subtractor` removes the old value from the
+    aggregate, then `adder` adds the new value.
 
     count      the number of keys
     reduce     adder(aggregate, value) and subtractor(aggregate, value)
     aggregate  adder(key, value, aggregate) and subtractor(key, value, aggregate), beginning with initializer()
 
-    A result of None deletes the key. The subtractor is not called while there is no aggregate. If a subtraction gives
-    None, an addition in the same change begins with the initial aggregate."""
+    A result of None deletes the key. The subtractor is not called if the key has no aggregate. If the subtractor
+    returns None, an addition in the same change begins with the initial aggregate."""
 
     operation: str
     initializer: Function | None = None
@@ -375,8 +387,8 @@ class TableAggregate(Table):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableFilter(Table):
-    """The keys whose value the predicate takes; for other keys a change to None. Deletions pass. Where old values are
-    known, a change from None to None is left out."""
+    """Keeps the keys for whose value the predicate is True. Other keys get a change to None. Deletions are forwarded.
+    If old values are known, a change from None to None is left out."""
 
     predicate: Function
     negated: bool = False
@@ -384,14 +396,15 @@ class TableFilter(Table):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableMapValues(Table):
-    """New values; the mapper does not see None."""
+    """Gives each key a new value. The mapper is not called for None."""
 
     mapper: Function
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableTransformValues(Table):
-    """New values from a ValueTransformerWithKey, which sees None as well, with stores."""
+    """Gives each key a new value, which a ValueTransformerWithKey computes with stores. The transformer is also called
+    for None."""
 
     supplier: Callable[[], Any]
     stores: tuple[str, ...] = ()
@@ -399,9 +412,9 @@ class TableTransformValues(Table):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suppress(Table):
-    """Holds updates back in `store` (a buffer), the last one of each key. `wait_ms` is how long: after the end of the
-    window (`final`), or after the timestamp of the first held update, in stream time. A final result of None is left
-    out."""
+    """Holds updates back in `store` (a buffer), only the last update of each key. They are forwarded when stream time
+    has advanced `wait_ms` beyond a start. The start is the end of the window if `final`, else the timestamp of the
+    first held update. A final result of None is left out."""
 
     suppressed: Suppressed
     wait_ms: int
@@ -413,10 +426,13 @@ class Suppress(Table):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamStreamJoin(Stream):
-    """Records of two streams with equal keys, no farther apart than the windows say. A pair has the larger timestamp.
-    A record without a partner (left, outer: on that side) is joined with None once its window and grace have passed,
-    with its own timestamp, when a later record comes; at once if its window has passed already. Records with null
-    values are dropped, and those with null keys, but on an outer side, where they are joined with None at once."""
+    """Joins records of two streams whose keys are equal and whose timestamps differ by no more than the windows allow.
+    The result has the larger timestamp.
+
+    In a left or outer join, a record without a partner is joined with None, and keeps its own timestamp. This happens
+    when a later record comes after its window and grace have passed; if they have passed already, at once. Records
+    with null values are dropped. Records with null keys are dropped, too, except on an outer side, where they are
+    joined with None at once."""
 
     joiner: Function
     kind: str
@@ -432,9 +448,9 @@ class StreamStreamJoin(Stream):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamTableJoin(Stream):
-    """Each record with the value that the table has at that moment. `inputs` is the stream; `table` names the table.
-    Records with null values or keys are dropped, but in a left join those with a null key and a value, which are
-    joined with None."""
+    """Joins each record with the value that the table has at that moment. `inputs` contains the stream, and `table` is
+    the table's name. Records with a null value or key are dropped. Only in a left join, records with a null key and a
+    value are joined with None."""
 
     table: str
     joiner: Function
@@ -443,7 +459,8 @@ class StreamTableJoin(Stream):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamGlobalTableJoin(Stream):
-    """The same with a global table, by a key that `key_selector` takes from the record."""
+    """Joins each record with a value of a global table. `key_selector` computes the table's key from the record. The
+    other rules are those of StreamTableJoin."""
 
     table: str
     key_selector: Function
@@ -453,7 +470,8 @@ class StreamGlobalTableJoin(Stream):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableTableJoin(Table):
-    """Two tables by their keys; a change on either side gives a change of the result, with the larger timestamp."""
+    """Joins two tables by their keys. A change of either table gives a change of the result, with the larger
+    timestamp."""
 
     joiner: Function
     kind: str
@@ -463,12 +481,13 @@ class TableTableJoin(Table):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForeignKeyJoin(Table):
-    """A table (this side) with the other table by a key that is taken from this side's value. Changes of this side
-    and of the other one give changes, keyed as this side. kind is inner or left. A null foreign key has no partner.
+    """Joins this table with another table by a foreign key, which is taken from this table's value. Changes of either
+    table give changes with this table's keys. `kind` is inner or left. A null foreign key has no partner.
 
-    In Kafka Streams this side registers itself with the foreign key through the topic `subscription_topic`, and the
-    answer comes back through `response_topic`; an answer counts only if this side's value is still the same. An engine
-    that has both sides in one place needs neither. `names` has the processors' names by their part in it."""
+    In Kafka Streams this table sends a subscription for the foreign key through the topic `subscription_topic`. The
+    other table's response comes back through `response_topic`. A response is used only if this table's value has not
+    changed since. An engine that has both tables in one place needs neither topic. `names` has pairs: a processor's
+    role in the join, and its name."""
 
     foreign_key: Function
     joiner: Function
@@ -485,8 +504,8 @@ class ForeignKeyJoin(Table):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The nodes in order, and groups of sources whose topics must have equally many partitions; `copartitioned_topics`
-    has their topics."""
+    """The nodes of a plan in order, and groups of sources whose topics must have the same number of partitions.
+    `copartitioned_topics` returns the topics of these groups."""
 
     nodes: tuple[Node, ...] = ()
     copartitioned: tuple[frozenset[str], ...] = ()
@@ -505,9 +524,10 @@ class Plan:
         return iter(self.nodes)
 
     def copartitioned_topics(self) -> Iterator[tuple[frozenset[str], frozenset[str]]]:
-        """For each group of topics that must have equally many partitions: the user's topics (and patterns), and the
-        internal ones, without the application's id. Internal topics are made to fit the user's. Without internal
-        topics the user's must fit each other; if a repartition sets its number of partitions, they must fit that."""
+        """Yields, for each group of topics that must have the same number of partitions, two sets: the user's topics
+        (and patterns), and the internal topics without the application's id. Internal topics are created with the
+        number of the user's topics. If a repartition sets its own number, the user's topics must have this number.
+        Without internal topics, the user's topics must agree."""
         for group in self.copartitioned:
             given: set[str] = set()
             internal: set[str] = set()
@@ -517,7 +537,8 @@ class Plan:
             yield frozenset(given), frozenset(internal)
 
     def _topics_of(self, name: str) -> Iterator[tuple[bool, str]]:
-        """(is internal, topic) for each topic of a source by its name; for any other node, of its sources."""
+        """Yields (is internal, topic) for each topic of the source `name`. If the node is not a source, yields the
+        topics of the sources before it."""
         for node in self.nodes:
             match node:
                 case StreamSource(name=source) if source == name:
@@ -541,7 +562,7 @@ class Plan:
             yield from self._topics_of(input_)
 
     def stores(self) -> Iterator[Store]:
-        """Every store that the plan keeps; one that a cogroup shares as often as it is shared."""
+        """Yields every store of the plan. A store that a cogroup shares is yielded once for each aggregation."""
         for node in self.nodes:
             match node:
                 case StreamStreamJoin():

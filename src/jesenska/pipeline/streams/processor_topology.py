@@ -1,9 +1,8 @@
-"""A topology as Kafka Streams' processors: sources, processors and sinks by name, their edges and their stores.
-`Topology.describe()` shows it, and the test driver runs it.
+"""A topology as Kafka Streams' processors: sources, processors and sinks by name, with their edges and stores.
+`Topology.describe()` prints it, and the test driver runs it.
 
-Processors that are connected, by their edges or by a store that they share, form a sub-topology; sub-topologies meet
-in topics alone. Numbers go by the order in which the first node of each was added.
-"""
+Processors that are connected by edges or by a shared store form a sub-topology. Sub-topologies exchange records only
+through topics. They are numbered in the order in which the first node of each was added."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceNode:
-    """Reads topics, or the topics that match a pattern."""
+    """A node that reads the named topics, or all topics that match a pattern."""
 
     name: str
     made_at: Location
@@ -43,7 +42,8 @@ class SourceNode:
 
 @dataclass(slots=True, kw_only=True)
 class ProcessorNode:
-    """Processes the records of its parents. `make` makes the processor; `stores` are those that it may use."""
+    """A node that processes the records of its parents. `make` makes the processor, and `stores` names the stores that
+    it may use."""
 
     name: str
     made_at: Location
@@ -54,7 +54,7 @@ class ProcessorNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkNode:
-    """Writes the records of its parents."""
+    """A node that writes the records of its parents to a topic."""
 
     name: str
     made_at: Location
@@ -71,7 +71,7 @@ TopologyNode = SourceNode | ProcessorNode | SinkNode
 
 
 class ProcessorTopology:
-    """The processors of one topology, in the order in which they were added."""
+    """The nodes of one topology, in the order in which they were added."""
 
     def __init__(self) -> None:
         self.nodes: dict[str, TopologyNode] = {}
@@ -123,7 +123,7 @@ class ProcessorTopology:
             self.connect(user, store.name)
 
     def connect(self, processor: str, *stores: str) -> None:
-        """Lets a processor use stores; processors that share a store run together."""
+        """Allows a processor to use stores. Processors that share a store belong to one sub-topology."""
         node = self.nodes.get(processor)
         if node is None:
             raise refused(f"there is no processor {processor} to connect with a store: add it first.")
@@ -134,7 +134,7 @@ class ProcessorTopology:
             )
         for store in stores:
             if store in self.global_stores:
-                # Every task has global stores; they connect no processors.
+                # Every task has the global stores, so they do not join processors to one sub-topology.
                 continue
             if store not in self.stores:
                 raise refused(
@@ -156,14 +156,14 @@ class ProcessorTopology:
         self.global_stores[store.name] = source.name
 
     def sub_topologies(self) -> list[list[str]]:
-        """Returns the names of each sub-topology's nodes, in the order in which they were added."""
+        """Returns, for each sub-topology, the names of its nodes in the order in which they were added."""
         groups: dict[str, list[str]] = {}
         for name in self.nodes:
             groups.setdefault(self._root(name), []).append(name)
         return list(groups.values())
 
     def is_global(self, names: list[str]) -> bool:
-        """True if the sub-topology feeds a global store."""
+        """Returns True if the sub-topology with these nodes fills a global store."""
         return any(isinstance(node := self.nodes[name], SourceNode) and node.is_global for name in names)
 
     def children(self, name: str) -> list[str]:

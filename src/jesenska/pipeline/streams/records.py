@@ -1,4 +1,5 @@
-"""The data of a topology: records, and for tables changes; windowed keys; the place where a record was read.
+"""The types of data in a topology: records, changes of tables, windowed keys, and the position of a record in its
+topic.
 
 Record     key, value, timestamp in milliseconds since 1970, headers; processors get and forward it
 Change     the value of a record that leaves a table: the new value and, if a later node needs it, the old one.
@@ -16,7 +17,8 @@ Headers = tuple[tuple[str, bytes | None], ...]
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A key and a value with their time. Records are values: `with_value` and its kin give new ones."""
+    """A key and a value with a timestamp and headers. Records do not change: `with_value` and the other methods return
+    new records."""
 
     key: Any
     value: Any
@@ -37,7 +39,7 @@ class Record:
 
 
 class KeyValue(NamedTuple):
-    """A key and a value. Functions that give pairs may give any tuple of two."""
+    """A key and a value. Functions of the user that return pairs may return any tuple of two."""
 
     key: Any
     value: Any
@@ -48,14 +50,15 @@ class KeyValue(NamedTuple):
 
 
 class ValueAndTimestamp(NamedTuple):
-    """A key's entry in a table's store: the value, and the value's time."""
+    """The entry of a key in a table's store: the value and its timestamp in milliseconds since 1970."""
 
     value: Any
     timestamp: int
 
 
 class Change(NamedTuple):
-    """A change of a key of a table. `old` is None where the table does not send old values."""
+    """A change of one key of a table: the new value and the old one. `old` is None if the table does not send old
+    values."""
 
     new: Any
     old: Any
@@ -63,27 +66,28 @@ class Change(NamedTuple):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Window:
-    """A window from `start` to `end`, both in milliseconds since 1970."""
+    """A window of time from `start` to `end`, both in milliseconds since 1970."""
 
     start: int
     end: int
 
 
 class TimeWindow(Window):
-    """A window of fixed length: `start` is in it; `end` is not, but for sliding windows, where it is."""
+    """A window of fixed length. `start` is part of the window; `end` is part of it only for sliding windows."""
 
     __slots__ = ()
 
 
 class SessionWindow(Window):
-    """A session: the times of its first and of its last record, both in it."""
+    """A session window. `start` and `end` are the timestamps of its first and last record; both are part of the
+    session."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Windowed:
-    """The key of a windowed table."""
+    """The key of a windowed table: the record's key and the window."""
 
     key: Any
     window: Window
@@ -93,7 +97,7 @@ class Windowed:
 
 
 class RecordMetadata(NamedTuple):
-    """The place where the current record was read."""
+    """The topic, partition and offset from which the current record was read."""
 
     topic: str
     partition: int

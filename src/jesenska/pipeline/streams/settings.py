@@ -1,15 +1,14 @@
-"""Every setting of Kafka Streams from 1.0 to 4.3: its effect here, or the setting to use instead.
+"""All settings of Kafka Streams from 1.0 to 4.3, with the effect of each one here, or the setting to use instead.
 
     effect     meaning
-    WORKS      the topology and the test driver act on it
-    SPARK      KafkaStreams acts on it, which runs the topology on Spark; the test driver has no use for it
-    INSTEAD    it has no effect here; one sentence says what to set instead
-    REFUSED    a value other than the default would have no effect, and is an error
+    WORKS      the setting has an effect on Spark and in the test driver
+    SPARK      the setting has an effect in KafkaStreams, which runs the topology on Spark, but not in the test driver
+    INSTEAD    the setting has no effect here; a sentence names the setting or action to use instead
+    REFUSED    only the default is accepted: another value would have no effect, and is an error
 
-`StreamsConfig` reads a mapping of settings. Names that the table does not have are an error that gives the nearest
-name: a typing error must not change what runs. With `consumer.`, `producer.` or `topic.` in front, as in Kafka
-Streams, they are settings of the source's client, of the sink's, and of internal topics; they are checked by those
-tables, and kept for Spark.
+`StreamsConfig` reads a mapping of settings. An unknown name is an error that suggests the nearest known name: a typing
+error must not change how the application runs. As in Kafka Streams, the prefixes `consumer.`, `producer.` and `topic.`
+mark settings of the consumer, of the producer, and of internal topics. They are checked, too, and used on Spark.
 """
 
 from __future__ import annotations
@@ -44,7 +43,8 @@ class Effect(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A row of the table. `says` is the setting's effect, or the setting to use instead. `check` makes the value."""
+    """A setting of Kafka Streams. `says` describes its effect, or the setting to use instead. `check` validates a
+    given value and converts it."""
 
     name: str
     default: Any
@@ -269,21 +269,21 @@ SETTINGS: tuple[Setting, ...] = (
 
 _BY_NAME = {setting.name: setting for setting in SETTINGS}
 _PREFIXED: dict[str, Table] = {"consumer": CONSUMER_SETTINGS, "producer": PRODUCER_SETTINGS, "topic": TOPIC_SETTINGS}
-#: Deprecated names and their present names.
+#: Deprecated names of settings, and the present names.
 _STAND_FOR = {
     "key.serde": "default.key.serde",
     "value.serde": "default.value.serde",
     "timestamp.extractor": "default.timestamp.extractor",
 }
-#: Earlier names, which programs go on to use, and the names of today.
+#: Earlier names of settings, which existing programs still use, and the present names.
 _EARLIER = {
     f"default.{kind}.exception.handler": f"{kind}.exception.handler" for kind in ("deserialization", "production")
 }
 
 
 class StreamsConfig:
-    """The settings of one application, checked. `answers` has one sentence for each setting that has no effect as it
-    is set."""
+    """The checked settings of one application. `answers` contains a sentence for each given setting that has no effect
+    or is deprecated."""
 
     def __init__(self, settings: Mapping[str, Any] | None = None) -> None:
         given = dict(settings or {})
@@ -313,12 +313,14 @@ class StreamsConfig:
 
     @property
     def application_id(self) -> str:
-        """application.id, which the test driver does not need."""
+        """Returns the setting application.id. The test driver does not need it; without it a fixed name is
+        returned."""
         return self.values["application.id"] or "topology-test-driver"
 
     @property
     def caches(self) -> bool:
-        """True if tables hold their updates back until the end of a micro-batch."""
+        """Returns True if tables hold their updates back until the end of a micro-batch, as with a record cache of
+        Kafka Streams."""
         return bool(self.values["cache.max.bytes.buffering"] or self.values["statestore.cache.max.bytes"])
 
     @property
@@ -337,14 +339,15 @@ class StreamsConfig:
         return extractor
 
     def handler(self, kind: str) -> Handler:
-        """Returns the handler of records that fail in "deserialization", "processing" or "production"."""
+        """Returns the exception handler of `kind`: "deserialization", "processing" or "production". It also writes to
+        the dead letter topic if the settings name one."""
         return with_dead_letters(
             self.values[f"{kind}.exception.handler"], self.values["errors.dead.letter.queue.topic.name"]
         )
 
     def check_names(self, names: Iterable[str]) -> None:
-        """SettingError if one of these names of stores and internal topics is generated, and the settings forbid
-        that."""
+        """Raises SettingError if one of these names of stores and internal topics is generated, and
+        ensure.explicit.internal.resource.naming forbids generated names."""
         generated = [name for name in names if re.search(r"-[0-9]{10}(-|$)", name)]
         if generated and self.values["ensure.explicit.internal.resource.naming"]:
             raise SettingError(
@@ -355,12 +358,13 @@ class StreamsConfig:
 
     @staticmethod
     def matches(pattern: str, topic: str) -> bool:
-        """True if a source's pattern matches the topic."""
+        """Returns True if a source's pattern matches the whole name of the topic."""
         return re.fullmatch(pattern, topic) is not None
 
 
 def _prefixed(name: str, value: Any) -> Any:
-    """Returns the value of a client's or a topic's setting; SettingError if it is not valid."""
+    """Returns the value of a setting with the prefix `consumer.`, `producer.` or `topic.`. Raises SettingError if it
+    is not valid."""
     prefix, _, inner = name.partition(".")
     table = _PREFIXED.get(prefix)
     if table is None:
@@ -386,7 +390,7 @@ def _unknown(name: str) -> str:
 
 
 def as_markdown(settings: Iterable[Setting] = SETTINGS) -> list[str]:
-    """Returns the rows of the table in docs/streams.md."""
+    """Returns the rows of the table of settings in docs/streams.md."""
     words = {
         Effect.WORKS: "works",
         Effect.SPARK: "for Spark",

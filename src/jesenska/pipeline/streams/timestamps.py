@@ -1,8 +1,8 @@
-"""The timestamp of a record when it enters: the one in its topic, unless an extractor gives another.
+"""Timestamp extractors: they choose the timestamp of a record that is read from a topic.
 
-An extractor is called with the record as it was read (an `InputRecord`) and the largest timestamp of its partition so
-far (-1 before the first record), and gives milliseconds since 1970. A record with a negative one is dropped.
-"""
+The default is the record's own timestamp. An extractor is a function of two arguments: the record (an `InputRecord`),
+and the largest timestamp of its partition so far (-1 before the first record). It returns milliseconds since 1970. A
+record for which it returns a negative number is dropped."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from jesenska.pipeline.streams.records import Headers
 
 @dataclass(frozen=True, slots=True)
 class InputRecord:
-    """A record as it was read from a topic, its key and its value deserialized."""
+    """A record as it was read from a topic, with its key and value deserialized."""
 
     topic: str
     partition: int
@@ -32,7 +32,8 @@ TimestampExtractor = Callable[[InputRecord, int], int]
 
 
 def fail_on_invalid_timestamp(record: InputRecord, partition_time: int) -> int:
-    """Returns the record's timestamp; a negative one stops the application. This is the default."""
+    """Returns the record's timestamp. Raises StreamsError for a negative timestamp, which stops the application. This
+    is the default extractor."""
     if record.timestamp < 0:
         raise StreamsError(
             f"the record at {record.topic}-{record.partition}, offset {record.offset}, has the timestamp "
@@ -43,12 +44,12 @@ def fail_on_invalid_timestamp(record: InputRecord, partition_time: int) -> int:
 
 
 def log_and_skip_on_invalid_timestamp(record: InputRecord, partition_time: int) -> int:
-    """Returns the record's timestamp; a record with a negative one is dropped."""
+    """Returns the record's timestamp. A record with a negative timestamp is dropped."""
     return record.timestamp
 
 
 def use_partition_time_on_invalid_timestamp(record: InputRecord, partition_time: int) -> int:
-    """Returns the record's timestamp; instead of a negative one the largest timestamp of the partition so far."""
+    """Returns the record's timestamp. If it is negative, returns the largest timestamp of the partition so far."""
     if record.timestamp >= 0:
         return record.timestamp
     if partition_time < 0:
@@ -61,7 +62,7 @@ def use_partition_time_on_invalid_timestamp(record: InputRecord, partition_time:
 
 
 def wallclock_timestamp(record: InputRecord, partition_time: int) -> int:
-    """Returns the time at which the record is read: processing time in place of event time."""
+    """Returns the present time of the wall clock: processing time instead of event time."""
     return time.time_ns() // 1_000_000
 
 
@@ -75,7 +76,8 @@ _BY_NAME: dict[str, TimestampExtractor] = {
 
 
 def extractor_named(setting: str, given: Any) -> TimestampExtractor:
-    """Returns the extractor that a setting names: a function, or one of Kafka's classes."""
+    """Returns the extractor that a setting names: a function, or the name of one of Kafka's extractor classes. Raises
+    SettingError for other values."""
     if callable(given):
         extractor: TimestampExtractor = given
         return extractor

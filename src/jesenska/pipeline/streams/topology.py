@@ -1,4 +1,5 @@
-"""Topology: the result of `StreamsBuilder.build`, or built by a program from sources, processors, sinks and stores.
+"""The class Topology. `StreamsBuilder.build` returns one, or a program builds it from sources, processors, sinks and
+stores:
 
     topology = Topology()
     topology.add_source("orders", "orders-topic", key=Serdes.string(), value=Serdes.json())
@@ -6,7 +7,7 @@
     topology.add_state_store(Stores.key_value_store("counts", key=..., value=Serdes.long()), "count")
     topology.add_sink("out", "counts-topic", parents="count", key=Serdes.string(), value=Serdes.long())
 
-`plan` has its meaning (plan.py), `describe()` shows its processors as Kafka Streams 3.9 does.
+`plan` is its logical plan (plan.py). `describe()` returns a text with its processors, as Kafka Streams 3.9 does.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from jesenska.pipeline.streams.timestamps import TimestampExtractor
 
 
 class Topology(SaysOurName):
-    """A topology. Once it runs or is described, more can still be added."""
+    """A topology of sources, processors, sinks and stores. More nodes can be added after it was described or run."""
 
     def __init__(self) -> None:
         self._plan = Plan()
@@ -41,7 +42,8 @@ class Topology(SaysOurName):
 
     @classmethod
     def expect(cls, given: Any, taker: str) -> Topology:
-        """`given`, if it is a topology; else TopologyError that names `taker`."""
+        """Returns `given` if it is a Topology. Raises TopologyError otherwise; its message names the function
+        `taker`."""
         if not isinstance(given, cls):
             raise refused(
                 f"{taker} takes a Topology, and not a {type(given).__name__}: give what build() of a StreamsBuilder "
@@ -51,7 +53,7 @@ class Topology(SaysOurName):
 
     @classmethod
     def of_plan(cls, plan: Plan) -> Topology:
-        """Returns the topology of a plan; TopologyError where it cannot be built."""
+        """Returns the topology of a plan. Raises TopologyError if the plan cannot be built."""
         topology = cls()
         topology._plan = plan
         topology._lowered = lower(plan)[0]
@@ -69,20 +71,19 @@ class Topology(SaysOurName):
         return shown.topology_tables(self.processors)
 
     def describe(self) -> str:
-        """Returns the sub-topologies with their sources, processors, stores and sinks, as Kafka Streams writes
-        them."""
+        """Returns a text that lists the sub-topologies with their sources, processors, stores and sinks, in Kafka
+        Streams' format."""
         return describe(self.processors)
 
     @property
     def processors(self) -> ProcessorTopology:
-        """Returns the topology as processors."""
+        """Returns the topology as Kafka Streams' processors."""
         if self._lowered is None:
             self._lowered = lower(self._plan)[0]
         return self._lowered
 
     def internal_topics(self, application_id: str) -> dict[str, str]:
-        """Returns the topics that the application keeps for itself: their names and purposes (repartition or
-        changelog)."""
+        """Returns the internal topics of the application: each name with its purpose, "repartition" or "changelog"."""
         topology = self.processors
         topics = {f"{application_id}-{topic}": "repartition" for topic in sorted(topology.internal_topics)}
         for store in topology.stores.values():
@@ -91,10 +92,11 @@ class Topology(SaysOurName):
         return topics
 
     def internal_names(self) -> list[str]:
-        """Returns the names of the application's stores and repartition topics, without the application's id."""
+        """Returns the names of the application's stores and repartition topics, without the application's id as
+        prefix."""
         return [*self.processors.stores, *sorted(self.processors.internal_topics)]
 
-    # Put together by hand
+    # Nodes added by the program
 
     def add_source(
         self,
@@ -106,7 +108,7 @@ class Topology(SaysOurName):
         timestamp_extractor: TimestampExtractor | None = None,
         offset_reset: str | None = None,
     ) -> Topology:
-        """Reads topics, or all whose name matches a compiled pattern as a whole."""
+        """Adds a source that reads the named topics, or all topics whose whole name matches a compiled pattern."""
         check_serde("key", key)
         check_serde("value", value)
         names, pattern = names_and_pattern(topics)
@@ -124,7 +126,8 @@ class Topology(SaysOurName):
         )
 
     def add_processor(self, name: str, supplier: Callable[[], Any], parents: str | Iterable[str]) -> Topology:
-        """Adds a Processor of yours after sources or processors."""
+        """Adds a processor of the user's program after the nodes `parents`. `supplier` makes a Processor for each
+        task."""
         check_supplier("add_processor", supplier, Processor)
         return self._add(Process(name=checked(name), inputs=_names(parents), made_at=here(), supplier=supplier))
 
@@ -138,7 +141,8 @@ class Topology(SaysOurName):
         value: Serde | None = None,
         partitioner: Partitioner | None = None,
     ) -> Topology:
-        """Writes the records of processors to a topic, or to the topics that `topic(key, value)` names."""
+        """Adds a sink that writes the records of its parents to a topic. `topic` may be a function of key and value
+        that returns the topic's name."""
         check_serde("key", key)
         check_serde("value", value)
         fixed = checked(topic) if isinstance(topic, str) else None
@@ -156,7 +160,7 @@ class Topology(SaysOurName):
         )
 
     def add_state_store(self, store: Store, *processors: str) -> Topology:
-        """Adds a store, and connects it to the named processors."""
+        """Adds a state store, and connects it to the named processors."""
         if not isinstance(store, Store):
             raise refused(
                 f"add_state_store takes a store that Stores makes, such as Stores.key_value_store('seen'), and not "
@@ -167,7 +171,7 @@ class Topology(SaysOurName):
         return self._connect(store.name, processors)
 
     def connect_processor_and_state_stores(self, processor: str, *stores: str) -> Topology:
-        """Lets a processor use stores."""
+        """Allows a processor to use the named stores."""
         for store in stores:
             self._connect(store, (processor,))
         return self
@@ -179,7 +183,7 @@ class Topology(SaysOurName):
             if found is None or not isinstance(node := nodes[found], Process):
                 raise refused(f"there is no processor {processor} to connect with the store {store}: add it first.")
             nodes[found] = replace(node, stores=(*node.stores, store))
-        # Stores come before the processors that use them.
+        # Stores must come before the processors that use them.
         nodes.sort(key=lambda node: not isinstance(node, StateStore))
         return self._replace(nodes)
 
@@ -195,7 +199,8 @@ class Topology(SaysOurName):
         value: Serde | None = None,
         timestamp_extractor: TimestampExtractor | None = None,
     ) -> Topology:
-        """Adds a store that every instance has as a whole. A Processor of yours fills it from a topic."""
+        """Adds a global store: every instance of the application has all of it. A processor of the user's program
+        fills it from the topic."""
         check_supplier("add_global_store", supplier, Processor)
         return self._add(
             GlobalStore(
@@ -227,7 +232,7 @@ class Topology(SaysOurName):
 
 
 def changelog_topic(application_id: str, store: str) -> str:
-    """Returns the topic that has every change of the store."""
+    """Returns the name of the changelog topic, to which every change of the store is written."""
     return f"{application_id}-{store}-changelog"
 
 

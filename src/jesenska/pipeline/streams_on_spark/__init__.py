@@ -1,4 +1,4 @@
-"""A topology of the Streams API that runs on Spark: `KafkaStreams`. Spark is imported when something runs."""
+"""Runs a topology of the Streams API on Spark: `KafkaStreams`. Spark is imported only when an application runs."""
 
 from jesenska.pipeline.streams_on_spark.kafka_streams import KafkaStreams, State
 

@@ -1,5 +1,5 @@
-"""An application: the topology and its sub-topologies, the settings, and the options that follow from them for the
-source, the sink and the state's directory."""
+"""A Streams application on Spark: its topology, sub-topologies and settings, and the options for the source, the sink
+and the state directory that follow from the settings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from jesenska.pipeline.streams_on_spark.changelogs import logged_stores
 from jesenska.pipeline.streams_on_spark.cutting import SubTopology
 
 _EXACTLY_ONCE = "exactly_once_v2"
-#: Settings that go to the client of the source and the sink.
+#: Settings that are passed to the client of the source and the sink.
 _CLIENT_SETTINGS = (
     "client.id",
     "metadata.max.age.ms",
@@ -29,8 +29,8 @@ _CLIENT_SETTINGS = (
 
 @dataclass(frozen=True, slots=True)
 class Application:
-    """`max_offsets` is the limit of one micro-batch of a sub-topology, None without a limit. With `with_logging`,
-    stores have changelog topics."""
+    """A Streams application. `max_offsets` limits the number of offsets that one micro-batch of a sub-topology reads;
+    None means no limit. If `with_logging`, its stores have changelog topics."""
 
     topology: Topology
     config: StreamsConfig
@@ -44,21 +44,21 @@ class Application:
 
     @property
     def directory(self) -> Path:
-        """Returns the directory of its state."""
+        """Returns the directory of the application's state, below state.dir."""
         return Path(self.config["state.dir"]).absolute() / self.id
 
     def logged_stores(self, part: SubTopology) -> tuple[str, ...]:
-        """Returns the stores of a sub-topology that have a changelog topic."""
+        """Returns the names of the sub-topology's stores that have a changelog topic."""
         return () if part.is_global else logged_stores(self.topology.processors, part.stores, self.with_logging)
 
     @property
     def has_changelogs(self) -> bool:
-        """True if a store has a changelog topic."""
+        """Returns True if any store has a changelog topic."""
         return any(self.logged_stores(part) for part in self.parts)
 
     @property
     def stores_without_changelog(self) -> tuple[str, ...]:
-        """Returns the stores whose only copy is in the state's directory."""
+        """Returns the names of the stores whose only copy is in the state directory."""
         return tuple(
             name
             for part in self.parts
@@ -69,7 +69,7 @@ class Application:
 
     @property
     def has_stores(self) -> bool:
-        """True if there is state to restore when the directory is lost."""
+        """Returns True if the application has state that must be restored when its directory is lost."""
         return any(part.stores for part in self.parts if not part.is_global)
 
     @property
@@ -78,36 +78,40 @@ class Application:
 
     @property
     def state_id(self) -> str:
-        """Returns a unique id of the state; a state that starts from scratch gets another one."""
+        """Returns the unique id of the state, from the state directory. A state that starts from the beginning has a
+        new id."""
         return (self.directory / "id").read_text().split("\n")[0]
 
     @property
     def is_bound(self) -> bool:
-        """True if all parts of the state have its id in them, as in every state of a present release."""
+        """Returns True if all parts of the state contain its id. This is False for a state that an older release has
+        made."""
         return "\n" in (self.directory / "id").read_text()
 
     def name_of_query(self, part: SubTopology) -> str:
-        """Returns the query's name; beginning a micro-batch under it fences earlier processes of the query."""
+        """Returns the name of the sub-topology's query. When a micro-batch begins under this name, earlier processes
+        of the query are fenced."""
         return f"{self.id}-{part.number}"
 
     def counted_as(self, part: SubTopology) -> str:
-        """Returns the name under which the micro-batches of a query are counted; a new state counts from the start."""
+        """Returns the name under which the numbers of the query's micro-batches are recorded. It contains the state's
+        id, so a new state counts from the start."""
         return f"{self.name_of_query(part)}-{self.state_id}"
 
     def prefixed(self, prefix: str) -> dict[str, str]:
-        """Returns the settings with that prefix, without it, as texts."""
+        """Returns the settings whose names begin with `prefix`, with the prefix removed and the values as texts."""
         named = {
             name.removeprefix(prefix): value for name, value in self.config.values.items() if name.startswith(prefix)
         }
         return {name: value_text(value) or "" for name, value in named.items()}
 
     def consumer_options(self) -> dict[str, str]:
-        """Returns the options of the source."""
+        """Returns the options for the source."""
         isolation = {"kafka.isolation.level": "read_committed"} if self.is_exactly_once else {}
         return {**self._client_options("consumer."), **isolation}
 
     def producer_options(self) -> dict[str, str]:
-        """Returns the options of the sink."""
+        """Returns the options for the sink."""
         return self._client_options("producer.")
 
     def _client_options(self, prefix: str) -> dict[str, str]:
@@ -123,7 +127,7 @@ class Application:
         return [topic for part in self.parts if part.is_global for topic in part.reads]
 
     def global_source(self) -> SourceOptions:
-        """Returns the source options for global topics."""
+        """Returns the source options with which global topics are read."""
         return source_options(
             {**self.consumer_options(), "subscribe": ",".join(self.global_topics()), "includeHeaders": "true"},
             streaming=False,

@@ -1,5 +1,5 @@
-"""An application's requests to the brokers: which topics there are, making internal topics, the ends of topics, and
-the offsets of the group."""
+"""An application's requests to the brokers: lists topics, creates internal topics, lists the ends of topics, commits
+offsets of the group, and deletes records."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from jesenska.client.offsets import EARLIEST, LATEST, list_offsets
 from jesenska.pipeline.connector.cluster_thread import ClusterThread
 from jesenska.pipeline.streams.errors import StreamsError
 
-#: As Kafka Streams makes them: retention deletes nothing. The application deletes records that were read.
+#: The settings of internal topics, as in Kafka Streams: retention deletes nothing. The application itself deletes
+#: records after it has read them.
 _CONFIGS = {"cleanup.policy": "delete", "retention.ms": "-1", "segment.bytes": "52428800"}
 
 
@@ -34,14 +35,14 @@ def make_internal_topics(
     replication_factor: int,
     configs: Mapping[str, str],
 ) -> None:
-    """Makes the topics that are not there, with `configs` besides our own. StreamsError if one exists with another
-    number of partitions."""
+    """Creates the internal topics that do not exist, with `configs` in addition to the usual settings. Raises
+    StreamsError if a topic exists with another number of partitions."""
     for topic, count in wanted.items():
         if topic in there and there[topic] != count:
             raise StreamsError(
                 f"the internal topic {topic} has {there[topic]} partitions and needs {count}, since another topic "
                 f"has changed: "
-                "delete the internal topics and the state of the application, and begin anew."
+                "delete the internal topics and the state of the application, and start it again."
             )
     missing = [
         NewTopic(topic, count, replication_factor, {**_CONFIGS, **configs})
@@ -69,7 +70,7 @@ def make_changelog_topics(
     replication_factor: int,
     configs: Mapping[str, str],
 ) -> None:
-    """Makes the changelog topics of one sub-topology, each with its own settings, where they are not there."""
+    """Creates the changelog topics of one sub-topology that do not exist, each with its own settings."""
     for topic, own in wanted.items():
         make_internal_topics(
             connection, {topic: count}, there, replication_factor, {"retention.ms": "-1", **own, **configs}
@@ -79,7 +80,7 @@ def make_changelog_topics(
 def bounds(
     connection: ClusterThread, topics: Iterable[str], counts: Mapping[str, int]
 ) -> tuple[tuple[str, int, int, int], ...]:
-    """(topic, partition, first offset, end) of every partition of the topics."""
+    """Returns (topic, partition, first offset, end offset) for every partition of the topics."""
     keys = [TopicPartition(topic, number) for topic in topics for number in range(counts[topic])]
 
     async def ask() -> tuple[tuple[str, int, int, int], ...]:
@@ -91,7 +92,7 @@ def bounds(
 
 
 def has_members(connection: ClusterThread, group_id: str) -> bool:
-    """True if consumers are members of the group."""
+    """Returns True if the group has members."""
 
     async def ask() -> bool:
         found = (await Admin(connection.cluster).describe_groups([group_id]))[group_id]
@@ -101,7 +102,7 @@ def has_members(connection: ClusterThread, group_id: str) -> bool:
 
 
 def tell_group(connection: ClusterThread, group_id: str, offsets: Mapping[TopicPartition, int], metadata: str) -> None:
-    """Commits the offsets that a query has read to the group, with this text. KafkaError if that fails."""
+    """Commits offsets that a query has read to the group, with this metadata text. Raises KafkaError if that fails."""
     committed = {key: OffsetAndMetadata(offset, -1, metadata) for key, offset in offsets.items()}
 
     async def commit() -> None:
@@ -114,7 +115,7 @@ def tell_group(connection: ClusterThread, group_id: str, offsets: Mapping[TopicP
 
 
 def delete_records(connection: ClusterThread, before: Mapping[TopicPartition, int]) -> None:
-    """Deletes the records before these offsets. Failed partitions are left for the next time."""
+    """Deletes the records before these offsets. If it fails for a partition, a later call deletes them."""
 
     async def delete() -> None:
         await Admin(connection.cluster).delete_records(dict(before))

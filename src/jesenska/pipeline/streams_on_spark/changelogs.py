@@ -1,7 +1,7 @@
-"""Changelog topics: the contents of a store, in a form that Apache Kafka Streams can restore.
+"""Changelog topics: they contain the changes of a store, in the format from which Apache Kafka Streams can restore it.
 
     topic       <application.id>-<store>-changelog, compacted, with a partition for each task of the sub-topology
-    record      key and value as Kafka Streams writes them, at the time of the value; no value: the key was removed
+    record      key and value as Kafka Streams writes them, with the value's timestamp; a null value removes the key
 
     store       key of the record                                          value
     key-value   the key                                                    the value
@@ -9,11 +9,11 @@
     session     the key, the session's end and start (8 bytes each)        the value
 
 A micro-batch writes each changed key once, with its last value, as Kafka Streams does with a record cache. The changes
-are read from the state file, which notes them to be able to undo them. So they do not depend on the path of the
-records, and a repeated micro-batch gives the same ones. With exactly once it is part of the transaction of the output.
-A window that is older than its store keeps is not written: the topic deletes it by its own retention.
+are read from the state file, which records them for undoing. So they are the same on every path of the records, and in
+a repeated micro-batch. With exactly_once_v2 they are written in the transaction of the output. A window that is older
+than the retention of its store is not written: the topic deletes it by its own retention.
 
-The stores of suppress, of joins of streams and of foreign-key joins have no changelog topic.
+The stores of `suppress`, of joins of streams and of foreign-key joins have no changelog topic.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ _LONGER = "windowstore.changelog.additional.retention.ms"
 
 
 def logged_stores(processors: ProcessorTopology, names: Iterable[str], with_logging: bool) -> tuple[str, ...]:
-    """Returns the stores that get a changelog topic: all without logging=False, or only those with settings for the
-    topic."""
+    """Returns the names of the stores that get a changelog topic. With `with_logging`, these are all stores without
+    logging=False; otherwise only those with settings for the topic."""
     return tuple(name for name in names if _is_logged(processors, processors.stores[name], with_logging))
 
 
@@ -46,8 +46,8 @@ def _is_logged(processors: ProcessorTopology, store: Store, with_logging: bool) 
 
 
 def settings_of_topic(store: Store, config: StreamsConfig) -> dict[str, str]:
-    """Returns the topic's settings, as Kafka Streams makes it. Windows stay longer than in the store, by default a
-    day."""
+    """Returns the settings of a store's changelog topic, as in Kafka Streams. The topic keeps windows longer than the
+    store, by default one day longer."""
     if store.retention_ms is None:
         settings = {"cleanup.policy": "compact"}
     else:
@@ -56,7 +56,8 @@ def settings_of_topic(store: Store, config: StreamsConfig) -> dict[str, str]:
 
 
 def changes(work: Work, names: Iterable[str], directory: Path, partition: int) -> list[Output]:
-    """Returns the changes of a partition's last micro-batch in these stores."""
+    """Returns the changes that the last micro-batch made to these stores of a partition, as records of changelog
+    topics."""
     path = directory / f"{partition}.state"
     if not path.exists():
         return []
@@ -69,7 +70,7 @@ def changes(work: Work, names: Iterable[str], directory: Path, partition: int) -
             topic = changelog_topic(work.config.application_id, name)
             observed = facts.get("stores", {}).get(name, (-1,))[0]
             for key, n, m, value, at in file.changed(name):
-                # A removed row has no timestamp.
+                # A removed row has no timestamp of its own.
                 time = facts.get("stream_time", -1) if value is None else at
                 if value is not None or not _is_over(store, n, observed):
                     found.append(Output(topic, partition, key_of(store, key, n, m), value, max(time, 0), ()))
@@ -83,7 +84,7 @@ def _is_over(store: Store, n: int, observed_ms: int) -> bool:
 
 
 def key_of(store: Store, key: bytes, n: int, m: int) -> bytes:
-    """Returns the key of a row as the key of a changelog record."""
+    """Returns the key of the changelog record for a row of the store."""
     match store.kind:
         case "window":
             return window_store_key(key, n)
@@ -96,7 +97,7 @@ def key_of(store: Store, key: bytes, n: int, m: int) -> bytes:
 def topics_of(
     processors: ProcessorTopology, config: StreamsConfig, names: Iterable[str]
 ) -> Mapping[str, dict[str, str]]:
-    """Returns the changelog topics of these stores, with their settings."""
+    """Returns the names of the changelog topics of these stores, with the settings of each."""
     return {
         changelog_topic(config.application_id, name): settings_of_topic(processors.stores[name], config)
         for name in names

@@ -1,6 +1,6 @@
-"""A topology as the queries that run it: one for each sub-topology. Their topics, the numbers of partitions of
-internal topics, and the order of queries that run one after the other. No broker is asked here.
-"""
+"""Divides a topology into its sub-topologies; each runs as one query. Finds their topics, the numbers of partitions of
+internal topics, and an order in which the queries can run one after the other. This module sends no requests to
+brokers."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from jesenska.pipeline.streams.topology import Topology
 
 @dataclass(frozen=True, slots=True)
 class SubTopology:
-    """`reads` and `writes` are the full names of topics; `pattern` is a regular expression over names that it reads as
-    well. `extracts` is True if it also writes to topics that a function names."""
+    """One sub-topology of the application. `reads` and `writes` contain full names of topics. `pattern` is a regular
+    expression for further topics that it reads. `extracts` is True if it also writes to topics whose names a function
+    returns."""
 
     number: int
     reads: tuple[str, ...]
@@ -33,7 +34,7 @@ class SubTopology:
 
 
 def cut(topology: Topology, application_id: str) -> list[SubTopology]:
-    """Returns the sub-topologies, as `describe()` numbers them."""
+    """Returns the sub-topologies, with the numbers that `describe()` shows."""
     processors, plan = topology.processors, topology.plan
     reset = {
         node.source_name if isinstance(node, TableSource) else node.name: getattr(node, "offset_reset", None)
@@ -69,8 +70,8 @@ def cut(topology: Topology, application_id: str) -> list[SubTopology]:
 
 
 def in_order(parts: Sequence[SubTopology]) -> tuple[list[SubTopology], bool]:
-    """Returns the sub-topologies in an order where the writers of a topic come before its readers; and True if there
-    is a cycle, so that one round may not be enough."""
+    """Returns the sub-topologies in an order in which the writers of a topic come before its readers. Also returns
+    True if there is a cycle: then the queries must run several times."""
     left, ordered = list(parts), []
     circle = False
     while left:
@@ -89,8 +90,8 @@ def _feeds(writer: SubTopology, reader: SubTopology) -> bool:
 def partitions_of_internal_topics(
     topology: Topology, parts: Sequence[SubTopology], application_id: str, known: Mapping[str, int]
 ) -> dict[str, int]:
-    """Returns the number of partitions of each internal topic. `known` are the numbers of all existing topics.
-    StreamsError if a topic is missing, or if joined topics have different numbers."""
+    """Returns the number of partitions of each internal topic. `known` contains the numbers of all existing topics.
+    Raises StreamsError if a topic is missing, or if joined topics have different numbers."""
     internal = {f"{application_id}-{topic}" for topic in topology.processors.internal_topics}
     for part in parts:
         for topic in part.reads:
@@ -129,8 +130,8 @@ def partitions_of_internal_topics(
 def _settle(
     parts: Sequence[SubTopology], groups: Sequence[list[str]], internal: set[str], counts: dict[str, int]
 ) -> None:
-    """Gives every internal topic a number: that of the topics that it is joined with, else the largest among the
-    topics that its writers read."""
+    """Sets the number of partitions of every internal topic in `counts`. It is the number of the topics with which the
+    topic is joined, else the largest number among the topics that its writers read."""
     while missing := sorted(internal - counts.keys()):
         before = len(counts)
         for group in groups:
@@ -153,12 +154,13 @@ def _settle(
 
 
 def tasks_of(part: SubTopology, counts: Mapping[str, int]) -> int:
-    """Returns the sub-topology's number of partitions: the largest of the topics that it reads."""
+    """Returns the number of the sub-topology's tasks: the largest number of partitions among the topics that it
+    reads."""
     return max((number for topic, number in counts.items() if part.takes(topic)), default=1)
 
 
 def _topics_of(plan: Plan, names: Iterable[str], application_id: str, internal: set[str]) -> list[str]:
-    """Returns the topics of source nodes."""
+    """Returns the topics that the named source nodes read."""
     found: dict[str, None] = {}
     for node in plan:
         if node.name in names or getattr(node, "source_name", node.name) in names:

@@ -12,15 +12,16 @@ Each sub-topology is one streaming query of Spark:
                                                                             |
                                                                      state file of the partition
 
-Sub-topologies meet in topics alone. A micro-batch of a query goes through the processors in foreachBatch; its state is
-kept under the micro-batch's number, so one that Spark runs again gives the same (state_file.py). At least once: the
-tasks write with the sink, and a micro-batch that is run again writes again. Exactly once: the output of a micro-batch
-and its number are one transaction (pipeline/exactly_once.py), and internal topics are read committed.
+Sub-topologies exchange records only through topics. In foreachBatch, each micro-batch is processed by the topology's
+processors. Its state is stored with the micro-batch's number, so a repeated micro-batch has the same result
+(state_file.py). With at_least_once, the tasks write with the sink, and a repeated micro-batch writes its output again.
+With exactly_once_v2, the output of a micro-batch and its number are written in one transaction
+(pipeline/exactly_once.py), and topics are read with read_committed.
 
-    <state.dir>/<application.id>/topology         the topology of the state
-                                 id               a number that no other state has
-                                 lock             held while the application runs
-                                 <n>/checkpoint   Spark's, of sub-topology n
+    <state.dir>/<application.id>/topology         the topology to which the state belongs
+                                 id               the unique id of the state
+                                 lock             locked while the application runs
+                                 <n>/checkpoint   Spark's checkpoint of sub-topology n
                                  <n>/stores       the state files, one for each partition
 
 States, as in Kafka Streams:
@@ -71,7 +72,7 @@ _LOOK_SECONDS = 0.2
 
 
 class State(Enum):
-    """The state of the application."""
+    """The state of the application, with Kafka Streams' names."""
 
     CREATED = "CREATED"
     REBALANCING = "REBALANCING"
@@ -91,14 +92,16 @@ StateListener = Callable[[State, State], None]
 
 
 class KafkaStreams:
-    """Runs `topology` with the settings of `config`. `spark` is the session to run in; without it the running one, or
-    a new one on this machine. `max_offsets_per_trigger` is the limit of one micro-batch of a sub-topology, None for no
-    limit; a task has the records of its partitions in memory. `strict` refuses topologies that may give another result
-    than in Kafka Streams (strictness.py). With `with_logging`, stores have changelog topics (changelogs.py), from
-    which a lost state is restored. It is the default, unless the state was begun without them.
+    """Runs `topology` on Spark with the settings of `config`. `spark` is the session to use; without it the running
+    session is used, or a new one on this machine. `max_offsets_per_trigger` limits the offsets that one micro-batch of
+    a sub-topology reads; None means no limit. A task has all records of its partitions in memory.
 
-    SettingError if application.id or bootstrap.servers is missing, StreamsError if `strict` refuses something.
-    """
+    `strict` refuses topologies whose results may differ from Kafka Streams (strictness.py). With `with_logging`,
+    stores have changelog topics (changelogs.py), from which a lost state is restored. This is the default, unless the
+    existing state was made without them.
+
+    Raises SettingError if application.id or bootstrap.servers is missing, and StreamsError if `strict` refuses the
+    topology."""
 
     def __init__(
         self,
@@ -148,12 +151,14 @@ class KafkaStreams:
         return self._state
 
     def set_state_listener(self, listener: StateListener) -> None:
-        """`listener(new, old)` is called at each change of the state. Set it before the application starts."""
+        """Sets a function `listener(new, old)`, which is called at each change of the application's state. Call this
+        before the application starts."""
         self._must_be(State.CREATED, "a state listener is set")
         self._listener = listener
 
     def set_uncaught_exception_handler(self, handler: Callable[[StreamsError], None]) -> None:
-        """`handler(error)` is called when the application has ended with an error. Set it before it starts."""
+        """Sets a function `handler(error)`, which is called when the application has ended with an error. Call this
+        before the application starts."""
         self._must_be(State.CREATED, "a handler is set")
         self._handler = handler
 
@@ -172,7 +177,8 @@ class KafkaStreams:
     # Running
 
     def start(self) -> None:
-        """Starts the queries and returns. StreamsError, before anything runs, if the application cannot run."""
+        """Starts the queries and returns. Raises StreamsError if the application cannot run; then no query was
+        started."""
         self._must_be(State.CREATED, "start was called")
         self._set(State.REBALANCING)
         with self._ends_with_error():
@@ -185,8 +191,8 @@ class KafkaStreams:
         self._watcher.start()
 
     def process_available(self) -> None:
-        """Processes all records that the topics have now, and the records that result from them, and returns. The next
-        call, and the next run of the application, go on from there."""
+        """Processes all records that are in the topics now, and the records that result from them, and returns. The
+        next call, and the next run of the application, continue from there."""
         self._prepare_once()
         self._must_be(State.RUNNING, "process_available was called")
         if self._watcher is not None:
@@ -201,14 +207,15 @@ class KafkaStreams:
                     return
 
     def wait(self, timeout_seconds: float | None = None) -> bool:
-        """Waits until the application has ended; its error, if it ended with one. False if the time was over."""
+        """Waits until the application has ended. Returns False if it has not ended after `timeout_seconds`. Raises the
+        error with which the application ended, if there is one."""
         ended = self._ended.wait(timeout_seconds)
         if self._failure is not None:
             raise self._failure
         return ended
 
     def close(self, timeout_seconds: float = 60.0) -> bool:
-        """Stops the queries. False if they did not stop in that time."""
+        """Stops the queries. Returns False if they have not stopped after `timeout_seconds`."""
         if self._state in (State.NOT_RUNNING, State.ERROR):
             return True
         self._set(State.PENDING_SHUTDOWN)
@@ -226,24 +233,25 @@ class KafkaStreams:
         return True
 
     def clean_up(self) -> bool:
-        """Removes the application's state below state.dir, before it starts or when it has ended. Returns True if
-        there was some. It is restored from changelog topics when the application is started again.
-        kafka-streams-application-reset deletes these topics as well, to start from scratch."""
+        """Removes the application's state below state.dir. It can be called before the application starts and after it
+        has ended. Returns True if there was state. If the application is started again, its state is restored from
+        changelog topics. To start from the beginning, use kafka-streams-application-reset, which deletes these topics,
+        too."""
         if self._state not in (State.CREATED, State.NOT_RUNNING, State.ERROR):
             raise StreamsError(f"clean_up was called in the state {self._state.name}: close the application first.")
         return self._state_directory.remove()
 
     def explain(self) -> str:
-        """Returns a text about each sub-topology: its input, the path of its records and the reason for it, its
-        output. It asks the brokers for topics, makes the internal ones and needs Spark."""
+        """Returns a text about each sub-topology: its input, the path on which its records are processed and why, and
+        its output. Asks the brokers for topics, creates the internal topics, and starts Spark."""
         self._prepare_once()
         return "".join(query.explain() for query in self._queries)
 
     # Interactive queries
 
     def store(self, name: str, *, timestamped: bool = False) -> Any:
-        """Returns a store of the topology, for queries of the state after the last micro-batches. `timestamped`:
-        values are ValueAndTimestamp."""
+        """Returns a read-only store with the state after the last micro-batches, for interactive queries. If
+        `timestamped`, its values are ValueAndTimestamp."""
         processors = self.topology.processors
         if name not in processors.stores:
             raise StreamsError(
@@ -257,7 +265,7 @@ class KafkaStreams:
         return read_only_store(spec, lambda: parts_of(spec, self.topology.plan, self.config, directory), timestamped)
 
     def _global_tables(self) -> GlobalTables:
-        """Returns the global stores, with all that their topics have now."""
+        """Returns the global stores, updated with all records that their topics have now."""
         from jesenska.pipeline.streams_on_spark.queries.spark_task import read_ranges
 
         with self._lock:
@@ -271,7 +279,8 @@ class KafkaStreams:
 
     @property
     def application_server(self) -> str | None:
-        """host:port for queries over HTTP while the application runs; None if application.server is not set."""
+        """Returns the address host:port at which stores can be queried over HTTP while the application runs. Returns
+        None if application.server is not set."""
         return None if self._http is None else self._http.address
 
     def __enter__(self) -> KafkaStreams:
@@ -322,10 +331,10 @@ class KafkaStreams:
         for query in self._queries:
             query.stop()
 
-    # Before anything runs
+    # Before the queries start
 
     def _prepare_once(self) -> None:
-        """Prepares the queries, before the first call that needs them; does not start them."""
+        """Prepares the queries before the first call that needs them. Does not start them."""
         if self._state is State.CREATED:
             self._set(State.REBALANCING)
             with self._ends_with_error():
@@ -354,7 +363,7 @@ class KafkaStreams:
             connection, internal, counts, self.config["replication.factor"], self._application.prefixed("topic.")
         )
         counts = {**counts, **internal}
-        # Records go only through Python, so Java has little code that is worth compiling well.
+        # Nearly all work is done in Python, so it does not pay for Java to compile its code thoroughly.
         spark = self._spark or session(self.config.application_id, config=SHORT_RUN)
         self._queries = [
             SubTopologyQuery(self._application, part, spark, connection, counts)
@@ -376,8 +385,9 @@ class KafkaStreams:
         self._take_over = take_over
 
     def _take_over_once(self) -> None:
-        """Takes the application over, before the first query is started: from then on only this process counts.
-        `explain` does not disturb a process that runs the application elsewhere."""
+        """Takes over the application's state, before the first query is started. From then on, other processes of the
+        application are refused. `explain` does not call this, so it does not disturb a process that runs the
+        application elsewhere."""
         take_over, self._take_over = self._take_over, None
         if take_over is not None:
             for query in self._queries:
@@ -386,7 +396,7 @@ class KafkaStreams:
 
 
 class _Queried:
-    """The application, as HTTP queries see it."""
+    """The view of the application that HTTP queries use."""
 
     def __init__(self, streams: KafkaStreams) -> None:
         self._streams = streams

@@ -1,4 +1,5 @@
-"""The paths for the records of a sub-topology, except for the engine, which fits all."""
+"""Chooses the fast paths on which the records of a sub-topology can be processed. The engine (the test driver's
+processors) can process every sub-topology, so it is always the last choice."""
 
 from __future__ import annotations
 
@@ -11,8 +12,8 @@ Way = ColumnsPath | DirectPath
 
 
 def ways_of(work: Work) -> tuple[list[Way], list[str]]:
-    """Returns the paths that fit, in the order of trial; and the reasons why the paths before the first one do not
-    fit."""
+    """Returns the fast paths that can process this sub-topology, in the order in which they are tried. Also returns
+    the reasons why the paths before the first possible one cannot be used."""
     found: list[Way] = []
     reasons = []
     for kind in (ColumnsPath, DirectPath):

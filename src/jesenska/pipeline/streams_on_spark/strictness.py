@@ -1,6 +1,6 @@
-"""The rules of `KafkaStreams(…, strict=True)`, which refuses a topology with something whose result on Spark may
-differ from Kafka Streams', and not only come at another time. Each rule belongs to a row of the table "What is
-different from Kafka Streams" in docs/streams-on-spark.md.
+"""The rules of `KafkaStreams(…, strict=True)`. It refuses a topology whose results on Spark may differ from those of
+Kafka Streams in more than the time at which they come. Each rule belongs to a row of the table "What is different from
+Kafka Streams" in docs/streams-on-spark.md.
 
     rule                                                          refused
     a sub-topology with state reads several topics: a limit       where micro-batches have a limit
@@ -12,9 +12,8 @@ different from Kafka Streams" in docs/streams-on-spark.md.
       processor that ask for that time
     global tables and stores                                      with exactly_once_v2
 
-The attributes of a processor are found in the text of its source: `self.count += 1`, `self.seen[key] = value`,
-`self.seen.add(key)`. Changes by other objects are not found, and neither are functions that ask for the time or for
-random numbers.
+Changes of a processor's attributes are found in its source text: `self.count += 1`, `self.seen[key] = value`,
+`self.seen.add(key)`. Not found are changes that other objects make, and functions that use the time or random numbers.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ _CHANGES = frozenset(
 
 
 def refuse_what_may_differ(application: Application) -> None:
-    """StreamsError with a sentence for each thing that may differ."""
+    """Raises StreamsError with a sentence for each part of the topology whose results may differ."""
     found = [
         *_cut_apart(application),
         *_attributes(application),
@@ -68,8 +67,8 @@ def refuse_what_may_differ(application: Application) -> None:
 
 
 def _cut_apart(application: Application) -> Iterator[str]:
-    """Sub-topologies that a limit may cut: their micro-batches may have late records of one topic before early ones of
-    another."""
+    """Yields a sentence for each sub-topology with state that reads several topics in micro-batches of limited size.
+    Such micro-batches may contain late records of one topic before early records of another."""
     if application.max_offsets is None:
         return
     processors = application.topology.processors
@@ -86,7 +85,8 @@ def _cut_apart(application: Application) -> Iterator[str]:
 
 
 def _attributes(application: Application) -> Iterator[str]:
-    """Changes of processors' attributes: each micro-batch makes new processors."""
+    """Yields a sentence for each processor that changes its attributes. Each micro-batch makes new processors, so the
+    changes would be lost."""
     for node in application.topology.plan:
         if isinstance(node, Process | TableTransformValues):
             for at, what, remedy in _Reader(node.supplier()).findings():
@@ -131,18 +131,18 @@ def _of_exactly_once(application: Application) -> Iterator[str]:
 
 
 def _punctuated_by_the_clock(application: Application, part: SubTopology) -> list[str]:
-    """Returns the processors that schedule punctuations on wall-clock time in `init`."""
+    """Returns the names of the processors that schedule punctuations on wall-clock time in `init`."""
     work = Work.of(application.topology, part.number, application.config, {})
     with dry_task(work) as task:
         return [punctuation.node for punctuation in task._wall_clock._scheduled]
 
 
 Finding = tuple[Location | None, str, str]
-"""the line, what is done there, what to do instead"""
+"""the line of the program, what the program does there, what it should do instead"""
 
 
 class _Reader:
-    """Reads the source of a processor's class."""
+    """Searches the source text of a processor's class."""
 
     def __init__(self, processor: Any) -> None:
         self._methods: list[tuple[ast.FunctionDef, str, int]] = []
@@ -164,7 +164,7 @@ class _Reader:
         self._stores = {name for method, _, _ in self._methods for name in _stores_in(method)}
 
     def findings(self) -> Iterator[Finding]:
-        """Changed attributes and late punctuations, outside of `init`."""
+        """Yields changes of attributes and scheduled punctuations outside of `init`."""
         for method, file, before in self._methods:
             if method.name in _IN_INIT:
                 continue
@@ -186,7 +186,7 @@ class _Reader:
                     )
 
     def asks_for_the_time(self) -> Iterator[Location]:
-        """The lines that ask the context for the wall-clock time."""
+        """Yields the lines that ask the processor context for the wall-clock time."""
         for method, file, before in self._methods:
             for node in ast.walk(method):
                 if isinstance(node, ast.Attribute) and node.attr == "current_system_time_ms":
@@ -194,7 +194,7 @@ class _Reader:
 
 
 def _stores_in(method: ast.FunctionDef) -> Iterator[str]:
-    """Returns the attributes that are given a store of the context's."""
+    """Yields the names of the attributes to which a store of the context is assigned."""
     for node in ast.walk(method):
         if isinstance(node, ast.Assign) and any(
             isinstance(part, ast.Attribute) and part.attr == "get_state_store" for part in ast.walk(node.value)
@@ -203,7 +203,7 @@ def _stores_in(method: ast.FunctionDef) -> Iterator[str]:
 
 
 def _changed(node: ast.AST, this: str) -> Iterator[str]:
-    """Returns the attributes of `this` that a statement or a call changes."""
+    """Yields the names of the attributes of `this` that a statement or a call changes."""
     targets: list[ast.expr] = []
     match node:
         case ast.Assign(targets=several) | ast.Delete(targets=several):

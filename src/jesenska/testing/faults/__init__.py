@@ -1,10 +1,15 @@
-"""Faults for the processes and the network of any Kafka cluster, and checkers of its guarantees.
+"""Injects faults into the processes and the network of any Kafka cluster, and checks the guarantees of the cluster.
 
-    python -m jesenska.testing.faults check HISTORY.jsonl...    findings, one a line; exit code 1 if there are any
+python -m jesenska.testing.faults check HISTORY.jsonl...    findings, one a line; exit code 1 if there are any
 
-`history` records the clients' operations, as JSON lines that any program can write; `checkers` find violations in it;
-`proxy`, between clients and brokers, delays, holds, cuts; `processes` kills, pauses, restarts; `disks` makes them
-full; `rounds` draws faults from a seed and applies them while a load runs; `load` is such a load."""
+history     records the clients' operations, as JSON lines that any program can write
+checkers    find violations of guarantees in a history
+proxy       a TCP proxy between clients and brokers that delays, holds or cuts connections
+processes   kills, pauses and restarts brokers
+disks       fills disks
+rounds      chooses faults at random from a seed, and applies them while a load runs
+load        a load that records its operations in a history
+"""
 
 from jesenska.testing.faults.checkers import CHECKERS, Finding, check
 from jesenska.testing.faults.disks import NoSmallDiskError, SmallDisk, limit_file_size, limited_file_size

@@ -1,4 +1,4 @@
-"""The command: finds violations in histories.
+"""The command `python -m jesenska.testing.faults`: finds violations in histories. Its exit codes:
 
 exit 0   no finding
      1   findings, one a line on stdout
@@ -74,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"{len(history)} operations, {len(found)} findings", file=sys.stderr)
         sys.stdout.flush()
     except BrokenPipeError:
-        # The reader of our output has gone.
+        # The program that reads the output has ended.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return _FOUND if found else 0
 

@@ -1,25 +1,26 @@
-"""Checkers that find violations in a history. Pure functions: a history in, findings out; no findings for a clean one.
+"""Checkers of a history of clients' operations. Each is a pure function that returns findings: violations of Kafka's
+guarantees. A history without violations has no findings. The kinds of findings:
 
     lost                 a record was acknowledged with acks=all, and is not in its partition's last full read
-    not read             records were acknowledged, and their partition has no full read
+    not read             records of a partition were acknowledged, and the history has no full read of the partition
     duplicated           a record that an idempotent producer sent once was read at two offsets
-    reordered            of two acknowledged records of one producer the one that was sent later has the lower offset
-    inconsistent offset  readers saw two records at an offset, or another one than was acknowledged there
-    non-monotonic        a consumer got an offset that it had passed
-    poll skip            a consumer passed over an offset at which there is a record
-    commit went back     a group's committed offset is lower than one that was acknowledged, or seen, before
+    reordered            of two acknowledged records of one producer, the record that was sent later has a lower offset
+    inconsistent offset  consumers got different records at one offset, or another record than was acknowledged there
+    non-monotonic        a consumer got an offset although it had read that offset or a later one
+    poll skip            a consumer skipped an offset at which there is a record
+    commit went back     a group's committed offset is lower than an offset that was acknowledged, or fetched, before
     unexpected           a record was read that no producer sent, or that was certainly not written
     aborted, torn and lost transactions    see `transaction_checkers`
 
-All of them assume: a history is in the order of its times, as `read_history` gives it; each send has its own value;
-topics keep their records (cleanup.policy=delete, no retention, no deletion of records) and were not created twice;
-with transactions, one history does not mix readers of uncommitted and of committed records.
+All checkers assume that the history is sorted by time, as `read_history` returns it, and that each send has its own
+value. Topics must keep their records (cleanup.policy=delete, no retention, no deleted records), and must not be
+created twice. With transactions, consumers of one history must all read with the same isolation level.
 
-A send that was neither acknowledged nor certainly failed is unknown: it may be in the log once, or not. A send that
-certainly failed, and one of a transaction that was aborted, must not be read. A commit without an answer is unknown,
-too: it may take effect at any time.
+A send that was neither acknowledged nor certainly failed is unknown: its record may be in the log once, or not at all.
+A record whose send certainly failed, or whose transaction was aborted, must not be read. An offset commit without a
+response is unknown, too: it may take effect at any time.
 
-Each takes time in proportion to the history (times a logarithm where offsets are sorted)."""
+The time of each checker is proportional to the length of the history (times a logarithm if offsets are sorted)."""
 
 from __future__ import annotations
 
@@ -67,16 +68,17 @@ UNEXPECTED = "unexpected"
 
 
 _ACKS_ALL = -1
-#: The number of requests of an idempotent producer that may be in flight without a change of order.
+#: The largest number of requests in flight with which an idempotent producer keeps the order of records.
 _IN_FLIGHT_IN_ORDER_MAX = 5
 
 
-# --- outcomes of sends -----------------------------------------------------------------------------------------------
+# --- results of sends ------------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
 class _Sent:
-    """One send. `offset` is None if it was not acknowledged, -1 if the acknowledgement has no offset."""
+    """One send of a record. `offset` is None if the record was not acknowledged, and -1 if the acknowledgement has no
+    offset."""
 
     client: str
     key: Key
@@ -102,8 +104,8 @@ class _Sent:
 
 
 def _sends(history: Iterable[Operation]) -> list[_Sent]:
-    """Returns every send with its outcome, in the order of sending. An acknowledged send without a beginning begins at
-    its acknowledgement."""
+    """Returns every send with its result, in the order of sending. If an acknowledged send has no `send` line, its
+    time is that of the acknowledgement."""
     found: list[_Sent] = []
     settings: dict[str, ProducerBegan] = {}
     waiting: dict[tuple[str, int], _Sent] = {}
@@ -144,7 +146,7 @@ def _polls(history: Iterable[Operation]) -> Iterator[Polled]:
 
 
 def _runs(found: dict[int, T]) -> Iterator[list[tuple[int, T]]]:
-    """The entries by offset, grouped in runs of consecutive offsets."""
+    """Yields runs of consecutive offsets, each with its entries."""
     run: list[tuple[int, T]] = []
     for offset in sorted(found):
         if run and offset != run[-1][0] + 1:
@@ -159,13 +161,14 @@ def _runs(found: dict[int, T]) -> Iterator[list[tuple[int, T]]]:
 
 
 def lost(history: Sequence[Operation], *, trimmed: bool = False) -> list[Finding]:
-    """Returns records that were acknowledged with acks=all and are not in the last full read of their partition.
-    Consecutive offsets make one finding.
+    """Returns a finding for records that were acknowledged with acks=all, but are missing in the last full read of
+    their partition. Records at consecutive offsets are one finding. Returns NOT_READ for a partition with acknowledged
+    records and no full read.
 
-    Only the last full read that has ended counts. Records acknowledged after its beginning are left out: if clients
-    run on several machines, end the load before it. `trimmed`: the topics have a retention, or records were deleted,
-    so that acknowledged records below the first existing offset count as deleted. Unknown sends cannot be lost.
-    Records without a value are looked up by their offset. NOT_READ for a partition without a full read."""
+    Only the last completed full read of a partition is used. Records that were acknowledged after its start are not
+    checked. If clients run on several machines, end the load before the full read. `trimmed` says that the topics have
+    a retention, or that records were deleted: then acknowledged records below the first existing offset are not lost.
+    Unknown sends cannot be lost. Records without a value are compared by offset."""
     reads = last_full_reads(history)
     missing: dict[Key, dict[int, _Sent]] = defaultdict(dict)
     elsewhere: dict[Key, list[_Sent]] = defaultdict(list)
@@ -191,11 +194,11 @@ def lost(history: Sequence[Operation], *, trimmed: bool = False) -> list[Finding
     found = []
     for key, sends in missing.items():
         found += [_lost(key, [sent for _, sent in run], f"at offset {run[0][0]}") for run in _runs(sends)]
-    found += [_lost(key, items, "at an offset that it was not told") for key, items in elsewhere.items()]
+    found += [_lost(key, items, "at an unknown offset") for key, items in elsewhere.items()]
     for key, count in unread.items():
         sentence = (
-            f"{place_of(key)} has {count} acknowledged records, and nobody has read it from its beginning to its end: "
-            f"add a full read to the history."
+            f"{place_of(key)} has {count} acknowledged records, and no client has read it from its beginning to "
+            f"its end: add a full read to the history."
         )
         found.append(Finding(NOT_READ, *key, (), (), sentence))
     return found
@@ -203,7 +206,7 @@ def lost(history: Sequence[Operation], *, trimmed: bool = False) -> list[Finding
 
 def _lost(key: Key, sends: list[_Sent], where: str) -> Finding:
     first = sends[0]
-    more = f", and {len(sends) - 1} more behind it are" if len(sends) > 1 else ", is"
+    more = f", and {len(sends) - 1} later records are" if len(sends) > 1 else ", is"
     sentence = (
         f"{first.value!r}, acknowledged to {first.client} {where} of {place_of(key)}{more} not in the last full read."
     )
@@ -212,10 +215,11 @@ def _lost(key: Key, sends: list[_Sent], where: str) -> Finding:
 
 
 def duplicated(history: Sequence[Operation]) -> list[Finding]:
-    """Returns values that readers saw at more offsets, of all partitions of a topic, than they were sent.
+    """Returns a finding for each value that was read at more offsets, in all partitions of its topic, than it was
+    sent.
 
-    Counts values that only idempotent producers have sent; each send that did not certainly fail, even an unknown one,
-    allows one place. Records without a value are left out."""
+    Only values that idempotent producers have sent are checked. Each send that did not certainly fail, even an unknown
+    one, allows one offset. Records without a value are left out."""
     allowed: dict[tuple[str, str], int] = defaultdict(int)
     others: set[tuple[str, str]] = set()
     for sent in _sends(history):
@@ -243,7 +247,9 @@ def duplicated(history: Sequence[Operation]) -> list[Finding]:
         ordered = sorted(places)
         named = ", ".join(f"offset {offset} of {topic}-{partition}" for partition, offset in ordered[:NAMED_MAX])
         times = "once" if sends == 1 else f"{sends} times"
-        sentence = f"{value!r} was sent {times} by an idempotent producer and stands at {len(ordered)} places: {named}."
+        sentence = (
+            f"{value!r} was sent {times} by an idempotent producer and was read at {len(ordered)} places: {named}."
+        )
         found.append(
             Finding(DUPLICATED, topic, ordered[0][0], first_of([offset for _, offset in ordered]), (value,), sentence)
         )
@@ -251,13 +257,13 @@ def duplicated(history: Sequence[Operation]) -> list[Finding]:
 
 
 def reordered(history: Sequence[Operation]) -> list[Finding]:
-    """Acknowledged records of one producer and partition whose offsets are not in the order of sending: each one that
-    is before the acknowledged one sent just before it.
+    """Returns a finding for acknowledged records of one producer and partition whose offsets are not in the order of
+    sending. Each finding names a record and the acknowledged record that was sent just before it.
 
-    Counts producers with acks=all: idempotent ones with up to five requests in flight, other ones with one. A place is
-    the acknowledged offset; if that is -1, the offset at which readers saw the value, if there is only one. Failed and
-    unknown sends have no place and are left out: a record sent again with another value is a later send."""
-    #: The offset at which readers saw a value; None for several.
+    Only producers with acks=all are checked: idempotent ones with up to five requests in flight, others with one. The
+    offset is the acknowledged one. If it is -1, the offset at which the value was read is used, if there is only one.
+    Failed and unknown sends are left out."""
+    #: The offset at which a value was read; None if there are several.
     seen: dict[tuple[Key, str], int | None] = {}
     sends = [sent for sent in _sends(history) if sent.offset is not None and sent.is_of_all and sent.is_ordered]
     if any(sent.offset == -1 for sent in sends):
@@ -278,7 +284,7 @@ def reordered(history: Sequence[Operation]) -> list[Finding]:
         if previous is not None and offset < previous[0]:
             sentence = (
                 f"{sent.client} sent {previous[1].value!r} before {sent.value!r}, and in {place_of(sent.key)} "
-                f"they stand at the offsets {previous[0]} and {offset}."
+                f"they have the offsets {previous[0]} and {offset}."
             )
             found.append(
                 Finding(REORDERED, *sent.key, (previous[0], offset), (previous[1].value, sent.value), sentence)
@@ -288,11 +294,11 @@ def reordered(history: Sequence[Operation]) -> list[Finding]:
 
 
 def inconsistent_offsets(history: Sequence[Operation]) -> list[Finding]:
-    """Offsets at which two readers, or one at two times, saw different records, or at which another record was
-    acknowledged than was seen or acknowledged there. Consecutive offsets make one finding.
+    """Returns a finding for offsets at which consumers got different records at different times, or at which another
+    record was acknowledged than was read or acknowledged there. Consecutive offsets are one finding.
 
-    A record that was read at an offset, or acknowledged with acks=all, is there for good; other acknowledgements are
-    left out, as a new leader may not have their records."""
+    A record that was read, or acknowledged with acks=all, must stay at its offset permanently. Other acknowledgements
+    are not checked, since a new leader may not have their records."""
     shown: dict[Key, dict[int, tuple[str | None, Operation]]] = defaultdict(dict)
     conflicts: dict[Key, dict[int, tuple[tuple[str | None, Operation], tuple[str | None, Operation]]]] = defaultdict(
         dict
@@ -317,7 +323,7 @@ def inconsistent_offsets(history: Sequence[Operation]) -> list[Finding]:
     for key, offsets in conflicts.items():
         for run in _runs(offsets):
             offset, (one, other) = run[0]
-            more = f", as {len(run) - 1} offsets behind it differ" if len(run) > 1 else ""
+            more = f", as {len(run) - 1} later offsets differ" if len(run) > 1 else ""
             sentence = f"Offset {offset} of {place_of(key)} was {_shown(*one)}, and {_shown(*other)}{more}."
             found.append(Finding(INCONSISTENT, *key, first_of([at for at, _ in run]), (one[0], other[0]), sentence))
     return found
@@ -329,10 +335,11 @@ def _shown(value: str | None, operation: Operation) -> str:
 
 
 def unexpected(history: Sequence[Operation]) -> list[Finding]:
-    """Returns values that were read but never sent, or whose sends all certainly failed; each once.
+    """Returns a finding for each value that was read although it was never sent, or although all its sends certainly
+    failed.
 
-    Assumes that all producers of a topic are in the history from the topic's beginning. Topics without sends and
-    records without a value are left out."""
+    All producers of a topic must be in the history from the topic's creation. Topics without sends and records without
+    a value are left out."""
     written: dict[tuple[str, str], bool] = {}
     topics = set()
     for sent in _sends(history):
@@ -349,7 +356,7 @@ def unexpected(history: Sequence[Operation]) -> list[Finding]:
             if value is None or written.get((poll.topic, value)) or (poll.topic, value) in reported:
                 continue
             reported.add((poll.topic, value))
-            why = "was certainly not written" if (poll.topic, value) in written else "was sent by nobody"
+            why = "was certainly not written" if (poll.topic, value) in written else "no client has sent"
             sentence = (
                 f"{poll.client} was given {value!r} at offset {offset} of {poll.topic}-{poll.partition}, which {why}."
             )
@@ -361,8 +368,9 @@ def unexpected(history: Sequence[Operation]) -> list[Finding]:
 
 
 def _steps(history: Iterable[Operation]) -> Iterator[tuple[Polled, int, str | None, int | None, int | None]]:
-    """Each record that a consumer got: the poll, offset, value, the offset after the highest one since it last began
-    the partition (None: it begins here, and the expected offset is not known), and the offset just before."""
+    """Yields each record that a consumer got: the poll, the offset, the value, the expected offset and the previous
+    offset. The expected offset is the one after the highest offset since the consumer last started the partition; it
+    is None if not known. The previous offset is None at the start."""
     following: dict[tuple[str, Key], int] = {}
     before: dict[tuple[str, Key], int] = {}
     for operation in history:
@@ -385,7 +393,7 @@ def _steps(history: Iterable[Operation]) -> Iterator[tuple[Polled, int, str | No
 
 
 def _resets(operation: Assigned | FullReadBegan | Sought) -> Iterable[tuple[str, int, int | None]]:
-    """Partitions that a consumer begins again, and the offsets."""
+    """Returns the partitions that a consumer starts again, each with the offset (None: not known)."""
     if isinstance(operation, Assigned):
         return operation.reset
     if isinstance(operation, Sought):
@@ -394,11 +402,12 @@ def _resets(operation: Assigned | FullReadBegan | Sought) -> Iterable[tuple[str,
 
 
 def non_monotonic(history: Sequence[Operation]) -> list[Finding]:
-    """Offsets that a consumer got although it had got them, or later ones, since it last began the partition, or
-    although it began after them. Consecutive repeated offsets are one finding.
+    """Returns a finding for each offset that a consumer got although it is below the next expected offset. The
+    expected offset is the one after the highest offset since the consumer last started the partition, or the offset at
+    which it started. Consecutive repeated offsets are one finding.
 
-    A consumer begins a partition with a reset in `assigned`, with `sought` and with `full read`. One that falls back
-    by itself (auto.offset.reset) does not, and is found."""
+    A consumer starts a partition again with a reset in `assigned`, with `sought` and with `full read`. A reset by
+    auto.offset.reset is not in the history, so its repeated offsets are found."""
     found = []
     for poll, offset, value, expected, last in _steps(history):
         if expected is None or offset >= expected or (last is not None and offset == last + 1 and last + 1 < expected):
@@ -412,11 +421,10 @@ def non_monotonic(history: Sequence[Operation]) -> list[Finding]:
 
 
 def poll_skips(history: Sequence[Operation]) -> list[Finding]:
-    """Offsets that a consumer skipped in one stretch of reading, from its beginning of the partition, although some
-    consumer got records there at any time.
+    """Returns a finding for offsets that a consumer skipped although any consumer got records there.
 
-    Offsets that no consumer ever got (markers of transactions, aborted records, gaps of failed writes) may be skipped.
-    If a consumer begins at an unknown offset, its first record is accepted."""
+    Offsets that no consumer ever got may be skipped: transaction markers, aborted records, and gaps after failed
+    writes. If the start offset of a consumer is not known, its first record is accepted."""
     seen: dict[Key, dict[int, str | None]] = defaultdict(dict)
     for poll in _polls(history):
         seen[poll.topic, poll.partition].update(poll.records)
@@ -441,12 +449,12 @@ def poll_skips(history: Sequence[Operation]) -> list[Finding]:
 
 @dataclass(slots=True)
 class _Register:
-    """A group's committed offset of one partition: the times at which offsets were acknowledged or seen, and the
-    lowest offset that may be found after each time."""
+    """The committed offset of a group in one partition, over time. `times_ns` are the times at which offsets were
+    acknowledged or fetched. `floors` are the lowest offsets that may be fetched after each time."""
 
     times_ns: list[int] = field(default_factory=list)
     floors: list[int] = field(default_factory=list)
-    #: Offsets of commits that were not answered.
+    #: The offsets of commits without a response.
     unanswered: dict[tuple[str, int], int] = field(default_factory=dict)
 
     def add(self, time_ns: int, offset: int, back: bool) -> None:
@@ -455,13 +463,13 @@ class _Register:
 
 
 def commits_that_went_back(history: Sequence[Operation]) -> list[Finding]:
-    """Committed offsets that were found lower than one that was acknowledged, or found, before the request. One
-    finding for each such answer.
+    """Returns a finding for each fetched committed offset that is lower than an offset that was acknowledged, or
+    fetched, before the request.
 
-    A commit that is meant to go back says so (`back`). A commit that was begun and never answered may take effect at
-    any time, even after later ones: its offset may be found. Times of several clients are compared: let the members
-    and readers of a group run on one machine. Offsets of a group that expired or were deleted are found as gone
-    back."""
+    A commit that goes back intentionally is marked with `back`. A commit without a response may take effect at any
+    time, even after later commits, so its offset is accepted. Times of several clients are compared: run the members
+    of a group, and the readers of its offsets, on one machine. If the group's offsets expired or were deleted, this is
+    found, too."""
     registers: dict[tuple[str, Key], _Register] = defaultdict(_Register)
     back: set[tuple[str, int]] = set()
     found = []
@@ -484,7 +492,7 @@ def commits_that_went_back(history: Sequence[Operation]) -> list[Finding]:
             register = registers[operation.group, key]
             at = bisect_right(register.times_ns, operation.began_ns) - 1
             floor = register.floors[at] if at >= 0 else -1
-            # During the request a commit may have been acknowledged that was meant to go back.
+            # During the request, a commit may have been acknowledged that intentionally goes back.
             allowed = min(register.floors[at:]) if at >= 0 else -1
             if operation.offset < allowed and operation.offset not in register.unanswered.values():
                 sentence = (
@@ -499,7 +507,7 @@ def commits_that_went_back(history: Sequence[Operation]) -> list[Finding]:
 
 # --- all of them -----------------------------------------------------------------------------------------------------
 
-#: The checkers by the kind that they find.
+#: The checkers, by the kind of their findings.
 CHECKERS: dict[str, Callable[[Sequence[Operation]], list[Finding]]] = {
     LOST: lost,
     DUPLICATED: duplicated,
@@ -516,8 +524,7 @@ CHECKERS: dict[str, Callable[[Sequence[Operation]], list[Finding]]] = {
 
 
 def check(history: Sequence[Operation], *, trimmed: bool = False, kinds: Iterable[str] = CHECKERS) -> list[Finding]:
-    """Returns the findings of all checkers, or of the named kinds; `trimmed` as for `lost`, which finds NOT_READ
-    too."""
+    """Returns the findings of all checkers, or of those in `kinds`. `trimmed` is passed to `lost`."""
     found: list[Finding] = []
     for kind in kinds:
         found += lost(history, trimmed=trimmed) if kind == LOST else CHECKERS[kind](history)

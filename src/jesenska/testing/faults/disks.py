@@ -1,11 +1,11 @@
-"""A disk that is full, for one process or for a directory.
+"""Simulates a full disk, for one process or for a directory.
 
-    limit_file_size    no file of a running process grows beyond a size: a write there fails. Linux; needs no
-                       rights beyond those over the process
-    SmallDisk          a file system of a few megabytes in memory, that can be filled to its last byte. Needs the right
-                       to mount one, which root has
+`limit_file_size` limits the size of all files that a running process writes: a write beyond it fails. It works on
+Linux, and needs only the rights over the process. A write fails with EFBIG, while a full disk has ENOSPC, and smaller
+files can still grow.
 
-The first answers a write with EFBIG where a full disk answers ENOSPC, and lets other files of the process grow."""
+`SmallDisk` is a file system of a few megabytes in memory, which can be filled completely. It needs the right to mount
+a file system, which root has."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _PIECE_BYTES = 4096
 
 
 class NoSmallDiskError(Exception):
-    """No file system can be mounted here; one sentence."""
+    """The error when no file system can be mounted here. The message is one sentence."""
 
 
 def limit_file_size(pid: int, size_bytes: int | None) -> None:
-    """No file of the process grows beyond that size from now on; None ends the limit. Larger files stay, and cannot be
-    written beyond the limit either. A new process has no such limit."""
+    """Limits the size of all files that the process writes to `size_bytes`; None ends the limit. Files that are larger
+    already stay, but cannot be written beyond the limit. A process that is started later is not limited."""
     if sys.platform != "linux":
         raise NotImplementedError("Only Linux can limit the files of another process: use a SmallDisk here.")
     _, most = resource.prlimit(pid, resource.RLIMIT_FSIZE)
@@ -37,7 +37,7 @@ def limit_file_size(pid: int, size_bytes: int | None) -> None:
 
 @contextmanager
 def limited_file_size(pid: int, size_bytes: int) -> Iterator[None]:
-    """The limit for as long as the block takes."""
+    """Limits the size of files as `limit_file_size` does, and ends the limit after the block."""
     limit_file_size(pid, size_bytes)
     try:
         yield
@@ -46,15 +46,15 @@ def limited_file_size(pid: int, size_bytes: int) -> Iterator[None]:
 
 
 class SmallDisk:
-    """A file system of `size_bytes` at `path`, an empty directory, for the `with` block. All its users must have ended
-    before the block ends."""
+    """A file system of `size_bytes`, mounted at `path` (an empty directory) for the `with` block. All processes that
+    use it must end before the block does."""
 
     def __init__(self, path: Path, size_bytes: int) -> None:
         self.path = path
         self.size_bytes = size_bytes
 
     def __enter__(self) -> SmallDisk:
-        """NoSmallDiskError if it cannot be mounted."""
+        """Mounts the file system. Raises NoSmallDiskError if this is not possible."""
         if sys.platform != "linux":
             raise NoSmallDiskError("Only Linux has a file system of a given size in memory.")
         command = ["mount", "-t", "tmpfs", "-o", f"size={self.size_bytes}", "jesenska-test", str(self.path)]
@@ -72,7 +72,8 @@ class SmallDisk:
         subprocess.run(["umount", str(self.path)], check=True)
 
     def fill(self, leaving_bytes: int = 0) -> None:
-        """Takes all room but `leaving_bytes`, with its own file; takes more when called again."""
+        """Fills the file system with a file of its own, except for `leaving_bytes`. It may be called again to fill new
+        free space."""
         with (self.path / _BALLAST).open("ab", buffering=0) as file:
             try:
                 while True:
@@ -83,5 +84,5 @@ class SmallDisk:
             file.truncate(max(0, file.tell() - leaving_bytes))
 
     def free(self) -> None:
-        """Gives the room back that `fill` has taken."""
+        """Deletes the file that `fill` has written."""
         (self.path / _BALLAST).unlink(missing_ok=True)

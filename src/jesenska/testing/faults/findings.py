@@ -1,4 +1,4 @@
-"""The findings of checkers in a history, and their wording."""
+"""The findings of checkers, and helpers for their sentences."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-#: Topic and partition.
+#: A topic and a partition.
 Key = tuple[str, int]
 T = TypeVar("T")
 
-#: The most offsets and values that a finding names; its sentence has the total number.
+#: The largest number of offsets and values that a finding names. Its sentence tells the total number.
 NAMED_MAX = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A violation. `offsets` and `values` are the first ten that it concerns; the sentence says the rest."""
+    """A violation of a guarantee. `offsets` and `values` are the first ten that it concerns. `sentence` describes
+    it."""
 
     kind: str
     topic: str
@@ -38,5 +39,5 @@ def first_of(items: Sequence[T]) -> tuple[T, ...]:
 
 
 def more_of(count: int) -> str:
-    """Returns the end of a sentence about the first of several: the number of the other ones."""
+    """Returns the end of a sentence that names only the first of `count` items: the number of the others."""
     return f", and {count - 1} more" if count > 1 else ""

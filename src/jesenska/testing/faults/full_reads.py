@@ -1,4 +1,4 @@
-"""The results of full reads: the last one of each partition shows which writes are in the log."""
+"""Finds full reads in a history. The last full read of each partition shows which records are in the log."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from jesenska.testing.faults.history import FullReadBegan, FullReadEnded, Operat
 
 @dataclass(slots=True)
 class FullRead:
-    """The records of a full read of one partition. `start` and `end` are unknown until it has ended."""
+    """The records of a full read of one partition. `start` and `end` are the range of its offsets, set when it has
+    ended."""
 
     began_ns: int
     start: int = 0
@@ -20,7 +21,7 @@ class FullRead:
 
 
 def last_full_reads(history: Iterable[Operation]) -> dict[Key, FullRead]:
-    """For each partition the full read that ended last."""
+    """Returns, for each partition, the full read that ended last."""
     reading: dict[str, dict[Key, FullRead]] = {}
     done: dict[Key, FullRead] = {}
     for operation in history:

@@ -1,4 +1,5 @@
-"""A history: the operations of clients, one a line, in JSON. Any program in any language can write one.
+"""A history: a file with the operations of Kafka clients, one JSON line for each. Any program in any language can
+write one. The kinds of lines:
 
     {"what":"producer","time_ns":1,"client":"p","acks":-1,"idempotent":true,"max_in_flight":5}
     {"what":"send","time_ns":2,"client":"p","number":0,"topic":"t","partition":0,"value":"p-0"}
@@ -18,20 +19,20 @@
     {"what":"ended","time_ns":16,"client":"w","number":0,"commits":true}
     {"what":"stable","time_ns":17,"client":"r","ends":[["t",0,19]]}
 
-`client` names a producer or a consumer; `time_ns` is its monotonic clock in nanoseconds, at which it wrote the line. A
-`send` is written before the record leaves, so that a record whose line is missing was never sent. `value` is a text
-for the record's value; two records with the same text are the same, so each send needs its own. `partition` is -1 in a
-`send` without a chosen partition; `offset` is -1 in an `acknowledged` without an offset and in a `found` of a group
-that has committed nothing. Other fields are ignored.
+`client` names a producer or a consumer. `time_ns` is its monotonic clock in nanoseconds when it wrote the line. A
+`send` line is written before the record is sent, so a record without this line was never sent. `value` is a text for
+the record's value. Records with the same text are treated as the same record, so each send needs its own text.
+`partition` is -1 in a `send` without a chosen partition. `offset` is -1 in an `acknowledged` without an offset, and in
+a `found` for a group that has committed nothing. Other fields are ignored.
 
-A transactional producer writes `transactional` before its first send. `ending` is written before the request for the
-transaction's end, with every record that the transaction has sent; `ended` after an answer without an error. `stable`
-is written by a reader of committed records.
+A transactional producer writes `transactional` before its first send. It writes `ending`, with every record of the
+transaction, before the request that ends the transaction, and `ended` after a response without an error. A
+read_committed consumer writes `stable`.
 
-A process that is killed leaves a line that is cut off, as the last one: it is ignored, and cut off when another writer
-goes on with the file. Each file has one writer at a time; `read_history` merges several by their times. Clients on one
-machine share its monotonic clock; the times of clients on several machines cannot be compared, and the checkers say
-what that means for them."""
+A process that is killed may leave an incomplete last line. It is ignored in reading, and removed when another writer
+continues the file. A file has one writer at a time; `read_history` merges several files by time. Clients on one
+machine share its monotonic clock. The times of clients on several machines cannot be compared; the checkers'
+docstrings say what this means for them."""
 
 from __future__ import annotations
 
@@ -49,18 +50,19 @@ from typing import Any, NoReturn, Protocol
 
 from jesenska.base.identifiers import TopicPartition
 
-#: Bytes of one line, with its end.
+#: The largest number of bytes in one line, with the line end.
 LINE_MAX_BYTES = 1024 * 1024
-#: The most bytes of a record's value that are in a line as they are.
+#: The largest number of bytes of a record's value that is written into a line unchanged.
 VALUE_MAX_BYTES = 200
-#: The most records of one line: with the longest values, each character escaped, they stay below LINE_MAX_BYTES.
+#: The largest number of records in one line. Even with the longest values and all characters escaped, the line is
+#: shorter than LINE_MAX_BYTES.
 _RECORDS_PER_LINE = 400
 _BEGINNING_BYTES = 40
 _TAIL_BYTES = 64 * 1024
 
 
 class HistoryError(Exception):
-    """A history that cannot be read or written; one sentence."""
+    """The error when a history cannot be read or written. The message is one sentence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +75,8 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class ProducerBegan(Operation):
-    """The settings of a producer, before its first send. A client without this line has Kafka's defaults since 3.0:
-    acks=all (-1), idempotent, five requests in flight."""
+    """The settings of a producer, written before its first send. Without this line, Kafka's defaults since 3.0 are
+    assumed: acks=all (-1), idempotent, five requests in flight."""
 
     acks: int
     idempotent: bool
@@ -83,7 +85,8 @@ class ProducerBegan(Operation):
 
 @dataclass(frozen=True, slots=True)
 class SendBegan(Operation):
-    """A record is about to be sent. `number` identifies its outcome; numbers of one client go up."""
+    """A record is about to be sent. `number` identifies the send in the line with its result; the numbers of one
+    client increase."""
 
     number: int
     topic: str
@@ -93,8 +96,8 @@ class SendBegan(Operation):
 
 @dataclass(frozen=True, slots=True)
 class SendAcknowledged(Operation):
-    """The broker has acknowledged the record. A send without this line and without a certain failure may or may not
-    have been written, also later."""
+    """The broker has acknowledged the record. If a send has neither this line nor a certain failure, its record may or
+    may not be written, even later."""
 
     number: int
     topic: str
@@ -105,8 +108,9 @@ class SendAcknowledged(Operation):
 
 @dataclass(frozen=True, slots=True)
 class SendFailed(Operation):
-    """The producer has given the record up. `certain`: it never left, or was refused each time, or its transaction was
-    aborted and all readers read committed records; otherwise it is not known if it was written."""
+    """The producer has given up sending the record. `certain` means that the record is certainly not in the log for
+    readers. Either it was never sent, or the broker refused every attempt. Or its transaction was aborted, and all
+    consumers use read_committed. Otherwise it is not known if the record was written."""
 
     number: int
     certain: bool
@@ -114,8 +118,8 @@ class SendFailed(Operation):
 
 @dataclass(frozen=True, slots=True)
 class Assigned(Operation):
-    """A consumer has these partitions from now on. It begins those in `reset` again, at that offset (None: unknown);
-    it continues the other ones from its position."""
+    """A consumer now has these partitions. It starts those in `reset` again at the given offset (None: not known). It
+    continues the others at its position."""
 
     partitions: tuple[TopicPartition, ...]
     reset: tuple[tuple[str, int, int | None], ...]
@@ -123,7 +127,7 @@ class Assigned(Operation):
 
 @dataclass(frozen=True, slots=True)
 class Sought(Operation):
-    """A consumer goes on at that offset because its program wants it so."""
+    """A consumer continues at this offset, because its program has called seek."""
 
     topic: str
     partition: int
@@ -132,7 +136,7 @@ class Sought(Operation):
 
 @dataclass(frozen=True, slots=True)
 class Polled(Operation):
-    """A consumer got records of a partition: (offset, value) in the order in which they came."""
+    """A consumer got records of a partition: (offset, value) in the order in which it got them."""
 
     topic: str
     partition: int
@@ -141,7 +145,7 @@ class Polled(Operation):
 
 @dataclass(frozen=True, slots=True)
 class CommitBegan(Operation):
-    """A commit is about to be sent. `back`: it is meant to be lower than what is committed."""
+    """An offset commit is about to be sent. `back` means that it intentionally commits a lower offset than before."""
 
     number: int
     group: str
@@ -153,7 +157,7 @@ class CommitBegan(Operation):
 
 @dataclass(frozen=True, slots=True)
 class CommitAcknowledged(Operation):
-    """The coordinator has answered a commit without an error."""
+    """The group coordinator has responded to an offset commit without an error."""
 
     number: int
     group: str
@@ -164,7 +168,7 @@ class CommitAcknowledged(Operation):
 
 @dataclass(frozen=True, slots=True)
 class CommittedFound(Operation):
-    """The coordinator's answer about a group's committed offset, to a request at `began_ns`."""
+    """The group coordinator's response to a request for a committed offset. `began_ns` is the time of the request."""
 
     began_ns: int
     group: str
@@ -175,28 +179,29 @@ class CommittedFound(Operation):
 
 @dataclass(frozen=True, slots=True)
 class FullReadBegan(Operation):
-    """A client begins to read these partitions from their beginning; its polls up to FullReadEnded belong to it."""
+    """A client begins to read these partitions from their beginning. Its polls until FullReadEnded belong to this full
+    read."""
 
     partitions: tuple[TopicPartition, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class FullReadEnded(Operation):
-    """A client has read (topic, partition, from the first existing offset, up to below this one)."""
+    """A client has read these ranges completely: (topic, partition, first existing offset, end offset)."""
 
     ranges: tuple[tuple[str, int, int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class TransactionalBegan(Operation):
-    """A producer whose sends are all in transactions. Its records count only if EndBegan says that their transaction
-    is to be committed."""
+    """All sends of this producer are in transactions. A record may only be read if an EndBegan says that its
+    transaction is to be committed."""
 
 
 @dataclass(frozen=True, slots=True)
 class EndBegan(Operation):
-    """A transaction is about to be committed or aborted; `records` are all that it has sent: (topic, partition,
-    value). Without EndAcknowledged it may be committed or aborted, also later, but as a whole."""
+    """A transaction is about to be committed or aborted. `records` are all that it has sent: (topic, partition,
+    value). Without EndAcknowledged it may be committed or aborted, even later, but only as a whole."""
 
     number: int
     commits: bool
@@ -205,7 +210,7 @@ class EndBegan(Operation):
 
 @dataclass(frozen=True, slots=True)
 class EndAcknowledged(Operation):
-    """The end of a transaction was answered without an error."""
+    """The request to end a transaction got a response without an error."""
 
     number: int
     commits: bool
@@ -213,8 +218,7 @@ class EndAcknowledged(Operation):
 
 @dataclass(frozen=True, slots=True)
 class StableEnd(Operation):
-    """A reader of committed records got these last stable offsets, (topic, partition, offset), and every record below
-    them."""
+    """A read_committed consumer has read all records below these last stable offsets: (topic, partition, offset)."""
 
     ends: tuple[tuple[str, int, int], ...]
 
@@ -223,7 +227,7 @@ class StableEnd(Operation):
 
 
 class _WrongError(Exception):
-    """The error of a field."""
+    """The error of a field with a wrong value. The message says what the field should be."""
 
 
 def _integer(found: Any) -> int:
@@ -251,7 +255,7 @@ def _value(found: Any) -> str | None:
 
 
 def _rows(found: Any, shape: str, *columns: Callable[[Any], Any]) -> Iterator[tuple[Any, ...]]:
-    """The rows of a list of lists."""
+    """Yields the rows of a list of lists. Each item is checked by the function for its column."""
     if type(found) is not list:
         raise _WrongError(f"a list of {shape}")
     for row in found:
@@ -293,7 +297,7 @@ def _ends(found: Any) -> tuple[tuple[Any, ...], ...]:
 
 _PLACE: Mapping[str, Callable[[Any], Any]] = {"topic": _text, "partition": _integer}
 _COMMIT: Mapping[str, Callable[[Any], Any]] = {"group": _text, **_PLACE, "offset": _integer}
-#: The fields of each kind of line, in the order of its class.
+#: The fields of each kind of line, in the order of the fields of its class.
 _SHAPES: Mapping[str, tuple[type[Operation], Mapping[str, Callable[[Any], Any]]]] = {
     "producer": (ProducerBegan, {"acks": _integer, "idempotent": _flag, "max_in_flight": _integer}),
     "send": (SendBegan, {"number": _integer, **_PLACE, "value": _value}),
@@ -320,7 +324,7 @@ _NAMES = {made: what for what, (made, _) in _SHAPES.items()}
 
 
 def to_line(operation: Operation) -> bytes:
-    """Returns the line of an operation, with its end; HistoryError for one of more than LINE_MAX_BYTES."""
+    """Returns the line of an operation, with the line end. Raises HistoryError if it has more than LINE_MAX_BYTES."""
     what = _NAMES[type(operation)]
     found = {"what": what, **{name: getattr(operation, name) for name, _ in _READERS[what][1]}}
     line = json.dumps(found, separators=(",", ":")).encode() + b"\n"
@@ -333,7 +337,7 @@ def to_line(operation: Operation) -> bytes:
 
 
 def from_line(line: bytes) -> Operation:
-    """Returns the operation of a line; HistoryError for an invalid line."""
+    """Returns the operation in a line. Raises HistoryError for an invalid line."""
     try:
         found = json.loads(line)
     except (ValueError, RecursionError):
@@ -362,8 +366,8 @@ def _refuse(reason: str) -> NoReturn:
 
 
 def value_text(value: bytes | None) -> str | None:
-    """Returns the text of a record's value in a history: the value itself if it is text of at most VALUE_MAX_BYTES,
-    else its beginning and its SHA-256."""
+    """Returns the text that represents a record's value in a history. This is the value itself if it is text of at
+    most VALUE_MAX_BYTES, else its beginning and its SHA-256."""
     if value is None:
         return None
     if len(value) <= VALUE_MAX_BYTES:
@@ -381,8 +385,8 @@ def value_text(value: bytes | None) -> str | None:
 
 
 def read_history(paths: Iterable[Path | str]) -> list[Operation]:
-    """Returns the operations of all files, in the order of their times; the operations of one client keep their order.
-    HistoryError with the file and the line for an invalid line; a last line that is cut off is left out."""
+    """Returns the operations of all files, sorted by time. Operations of one client stay in their order. Raises
+    HistoryError, with the file and the line, for an invalid line. An incomplete last line is left out."""
     operations = [operation for path in paths for operation in _read_file(Path(path))]
     operations.sort(key=lambda operation: operation.time_ns)
     return operations
@@ -415,12 +419,13 @@ def _read_file(path: Path) -> Iterator[Operation]:
 
 
 class HistoryWriter:
-    """Writes a history, or goes on with one. Threads may share it.
+    """Writes a history file, or continues one. Several threads may use it.
 
-    Each operation is handed to the system before `write` returns, so it outlives this process, even after a kill."""
+    Each operation is passed to the operating system before `write` returns. So it is not lost if this process is
+    killed."""
 
     def __init__(self, path: Path | str, *, now_ns: Callable[[], int] = time.monotonic_ns) -> None:
-        """Locks the file; HistoryError if another writer has it."""
+        """Opens and locks the file. Raises HistoryError if another writer has locked it."""
         self.path = Path(path)
         self._now_ns = now_ns
         self._lock = threading.Lock()
@@ -446,7 +451,7 @@ class HistoryWriter:
         self.close()
 
     def _cut_torn_line(self) -> int:
-        """Cuts the file to the end of its last whole line, and returns that size in bytes."""
+        """Truncates the file after its last complete line. Returns the new size in bytes."""
         size = os.fstat(self._descriptor).st_size
         end = size
         while end:
@@ -461,11 +466,11 @@ class HistoryWriter:
         return end
 
     def now_ns(self) -> int:
-        """Returns the time of an operation now."""
+        """Returns the present time for an operation, in nanoseconds."""
         return self._now_ns()
 
     def write(self, operation: Operation) -> None:
-        """Adds an operation; OSError, and nothing added, if the write fails."""
+        """Appends an operation. Raises OSError if the write fails; then nothing is appended."""
         line = to_line(operation)
         with self._lock:
             if self._descriptor < 0:
@@ -480,7 +485,7 @@ class HistoryWriter:
             self._size_bytes += len(line)
 
     def client(self, name: str) -> ClientHistory:
-        """Returns the writer of one client; clients of one history have different names."""
+        """Returns the writer for one client. Clients of one history must have different names."""
         return ClientHistory(self, name)
 
     def close(self) -> None:
@@ -499,8 +504,8 @@ class Sink(Protocol):
 
 
 class ClientHistory:
-    """One client's part of a history: a method for each operation, with the time of the call. Values are the records'
-    own bytes. Use it on one thread at a time."""
+    """Writes the operations of one client: there is a method for each kind, which uses the time of its call. Values
+    are the bytes of records. It must not be used by several threads at once."""
 
     def __init__(self, writer: Sink, name: str) -> None:
         self.name = name
@@ -511,21 +516,21 @@ class ClientHistory:
         self._writer.write(made(self._writer.now_ns(), self.name, *fields))
 
     def now_ns(self) -> int:
-        """Returns the time that the next operation would have."""
+        """Returns the time that an operation would get now, in nanoseconds."""
         return self._writer.now_ns()
 
     def _number(self) -> int:
         self._numbers += 1
         return self._numbers - 1
 
-    # A producer.
+    # Operations of a producer
 
     def producer(self, *, acks: int = -1, idempotent: bool = True, max_in_flight: int = 5) -> None:
-        """Its settings, before its first send."""
+        """Writes the producer's settings, before its first send."""
         self._write(ProducerBegan, acks, idempotent, max_in_flight)
 
     def sending(self, topic: str, partition: int, value: bytes | None) -> int:
-        """Notes that a record is about to be sent; returns the number for its outcome."""
+        """Writes that a record is about to be sent. Returns the number for the line with the result."""
         number = self._number()
         self._write(SendBegan, number, topic, partition, value_text(value))
         return number
@@ -536,14 +541,14 @@ class ClientHistory:
     def failed(self, number: int, *, certain: bool) -> None:
         self._write(SendFailed, number, certain)
 
-    # A transactional producer.
+    # Operations of a transactional producer
 
     def transactional(self) -> None:
-        """All its sends are in transactions."""
+        """Writes that all sends of this producer are in transactions."""
         self._write(TransactionalBegan)
 
     def ending(self, records: Iterable[tuple[str, int, bytes | None]], *, commits: bool) -> int:
-        """Notes that a transaction that has sent these records is about to end; returns the number for its answer."""
+        """Writes that a transaction with these records is about to end. Returns the number for `ended`."""
         number = self._number()
         self._write(
             EndBegan,
@@ -556,10 +561,10 @@ class ClientHistory:
     def ended(self, number: int, *, commits: bool) -> None:
         self._write(EndAcknowledged, number, commits)
 
-    # A consumer.
+    # Operations of a consumer
 
     def assigned(self, partitions: Iterable[TopicPartition], reset: Mapping[TopicPartition, int | None]) -> None:
-        """All partitions that it has now, and the offsets of those that it begins again."""
+        """Writes all partitions that the consumer has now, and the offsets of those that it starts again."""
         self._write(
             Assigned, tuple(partitions), tuple((key.topic, key.partition, offset) for key, offset in reset.items())
         )
@@ -568,13 +573,13 @@ class ClientHistory:
         self._write(Sought, key.topic, key.partition, offset)
 
     def polled(self, key: TopicPartition, records: Sequence[tuple[int, bytes | None]]) -> None:
-        """(offset, value) in the order in which they came."""
+        """Writes the records that the consumer got: (offset, value), in order."""
         shown = [(offset, value_text(value)) for offset, value in records]
         for first in range(0, len(shown), _RECORDS_PER_LINE):
             self._write(Polled, key.topic, key.partition, tuple(shown[first : first + _RECORDS_PER_LINE]))
 
     def committing(self, group: str, key: TopicPartition, offset: int, *, back: bool = False) -> int:
-        """Notes that a commit is about to be sent; returns the number for its answer."""
+        """Writes that an offset commit is about to be sent. Returns the number for `committed`."""
         number = self._number()
         self._write(CommitBegan, number, group, key.topic, key.partition, offset, back)
         return number
@@ -583,21 +588,21 @@ class ClientHistory:
         self._write(CommitAcknowledged, number, group, key.topic, key.partition, offset)
 
     def found(self, began_ns: int, group: str, key: TopicPartition, offset: int) -> None:
-        """The coordinator's committed offset (-1: nothing), asked at `began_ns`."""
+        """Writes a fetched committed offset (-1: none). `began_ns` is the time of the request."""
         self._write(CommittedFound, began_ns, group, key.topic, key.partition, offset)
 
-    # A reader of everything.
+    # Operations of a full read
 
     def full_read(self, partitions: Iterable[TopicPartition]) -> None:
-        """It begins to read these from their beginning."""
+        """Writes that the client begins to read these partitions from their beginning."""
         self._write(FullReadBegan, tuple(partitions))
 
     def full_read_ended(self, ranges: Mapping[TopicPartition, tuple[int, int]]) -> None:
-        """It has read each from the first offset up to below the second."""
+        """Writes that the client has read each partition from the first offset up to, not including, the second."""
         self._write(
             FullReadEnded, tuple((key.topic, key.partition, start, end) for key, (start, end) in ranges.items())
         )
 
     def stable(self, ends: Mapping[TopicPartition, int]) -> None:
-        """It got these last stable offsets, and every committed record below them."""
+        """Writes that the client has got every committed record below these last stable offsets."""
         self._write(StableEnd, tuple((key.topic, key.partition, offset) for key, offset in ends.items()))

@@ -1,5 +1,5 @@
-"""A load that records its operations, for any Kafka cluster: producers, readers and members of a group of jesenska's
-own client, in a thread of the process that starts it.
+"""A load for any Kafka cluster that records its operations in a history. Producers, consumers and members of a
+consumer group run in a thread of this process, with jesenska's own client.
 
     load = RecordedLoad(bootstrap, "orders", directory)
     load.start()
@@ -7,9 +7,9 @@ own client, in a thread of the process that starts it.
     load.stop()
     findings = check(read_history([load.path]))
 
-Producers write numbered records with acks=all and idempotence; readers follow every partition from its beginning;
-members of one group read and commit. When it stops, every record has its outcome, all is read once more from the
-beginning, and the group's offsets are fetched."""
+Producers write numbered records with acks=all and idempotence. Readers read every partition from its beginning.
+Members of one group read records and commit offsets. When the load stops, it waits until every send has a result. Then
+it reads every partition again from the beginning, and fetches the group's committed offsets."""
 
 from __future__ import annotations
 
@@ -35,26 +35,26 @@ from jesenska.client.producer import Producer, RecordMetadata
 from jesenska.records.record import Record
 from jesenska.testing.faults.history import ClientHistory, HistoryWriter
 
-#: The most records of one producer that may wait for their acknowledgement, and the number between two pauses.
+#: The largest number of unacknowledged records of one producer, and the number of records between two pauses.
 _WINDOW, _BURST = 100, 10
 _POLL_SECONDS, _POLL_RECORDS = 0.2, 1000
 _AGAIN_SECONDS = 0.05
 _REQUEST_SECONDS, _BACKOFF_MAX_SECONDS = 5.0, 0.3
-#: The shortest session that Kafka accepts by default.
+#: The shortest session timeout that Kafka accepts by default.
 _SESSION_SECONDS, _HEARTBEAT_SECONDS, _POLL_INTERVAL_SECONDS = 6.0, 0.5, 30.0
 _DELIVERY_SECONDS = 120.0
 _BEGIN_SECONDS, _END_SECONDS = 120.0, 300.0
 _READER, _MEMBER = "reader", "member"
-#: Error codes after which a member joins again: the group has gone on without it.
+#: Error codes after which a member joins the group again, since the group has rebalanced without it.
 _REBALANCED = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS)
 
 
 class LoadFailedError(AssertionError):
-    """A client of the load ended with an error that no fault excuses."""
+    """The error when a client of the load ended with an error that an injected fault does not explain."""
 
 
 def cluster_of(bootstrap: str, client_id: str) -> Cluster:
-    """Returns a client's view of the cluster with short retry times."""
+    """Returns a client's connection to the cluster, with short retry times."""
     return Cluster(
         bootstrap,
         ClientConfig(
@@ -67,7 +67,8 @@ def cluster_of(bootstrap: str, client_id: str) -> Cluster:
 
 
 class RecordedLoad:
-    """A load on one topic, which is made if it does not exist. The history is `path`, a file in `directory`."""
+    """A load on one topic, which is created if it does not exist. `path` is the file of the history, in
+    `directory`."""
 
     def __init__(
         self,
@@ -82,7 +83,7 @@ class RecordedLoad:
         members: int = 2,
         pause_seconds: float = 0.01,
     ) -> None:
-        """`pause_seconds` is the pause of each producer after ten records."""
+        """`pause_seconds` is the time for which each producer pauses after every ten records."""
         self.path = directory / f"{topic}.jsonl"
         self.group = f"{topic}-group"
         self._bootstrap = bootstrap
@@ -93,7 +94,7 @@ class RecordedLoad:
         self._stopping = threading.Event()
         self._changed = threading.Condition()
         self._acknowledged = 0
-        #: The kinds of clients that have read a record.
+        #: The kinds of consumers that have read a record.
         self._reading: set[str] = set()
         self._failures: list[str] = []
         self._thread: threading.Thread | None = None
@@ -101,8 +102,8 @@ class RecordedLoad:
     # --- for tests ---------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Returns when all kinds of clients are at work: a record is acknowledged, and a reader and a member, if there
-        are any, have read one. LoadFailedError if that takes longer than two minutes."""
+        """Starts the load. Returns when a record has been acknowledged, and a reader and a member, if there are any,
+        have read one. Raises LoadFailedError if that takes longer than two minutes."""
         assert self._thread is None, "the load runs already"
         self._thread = threading.Thread(target=self._run, name=f"load-{self._topic.name}", daemon=True)
         self._thread.start()
@@ -126,26 +127,27 @@ class RecordedLoad:
         )
 
     def steps(self) -> int:
-        """Returns the number of acknowledged records; LoadFailedError if a client has failed."""
+        """Returns the number of acknowledged records. Raises LoadFailedError if a client has failed."""
         with self._changed:
             if self._failures:
                 raise LoadFailedError("; ".join(self._failures))
             return self._acknowledged
 
     def wait_for(self, more: int, seconds: float = 60.0) -> None:
-        """Returns when `more` further records are acknowledged; LoadFailedError if that takes longer."""
+        """Waits until `more` further records are acknowledged. Raises LoadFailedError if that takes longer than
+        `seconds`."""
         with self._changed:
             until = self._acknowledged + more
             if not self._changed.wait_for(lambda: self._acknowledged >= until or self._failures, seconds):
                 raise LoadFailedError(
-                    f"The load stands still: {until - self._acknowledged} of {more} records are missing after "
+                    f"The load makes no progress: {until - self._acknowledged} of {more} records are missing after "
                     f"{seconds:g} s."
                 )
         self.steps()
 
     def stop(self) -> None:
-        """Ends the clients, reads everything, and returns when the history is whole; LoadFailedError if a client has
-        failed."""
+        """Stops the clients, reads all records again, and returns when the history is complete. Raises LoadFailedError
+        if a client has failed."""
         self._stopping.set()
         if self._thread is not None:
             self._thread.join(_END_SECONDS)
@@ -220,7 +222,7 @@ class RecordedLoad:
                 self._acknowledged += 1
                 self._changed.notify_all()
 
-        # At most one request of a partition is in flight with this producer.
+        # This producer has at most one request in flight for each partition.
         history.producer(acks=-1, idempotent=True, max_in_flight=1)
         async with Producer(cluster, delivery_timeout_seconds=_DELIVERY_SECONDS) as producer:
             count = 0
@@ -232,7 +234,7 @@ class RecordedLoad:
                 try:
                     future = await producer.send(topic, value, partition=partition)
                 except KafkaError:
-                    # It did not get into the producer's buffer.
+                    # The record was not added to the producer's buffer.
                     history.failed(number, certain=True)
                     slots.release()
                     await asyncio.sleep(_AGAIN_SECONDS)
@@ -249,7 +251,7 @@ class RecordedLoad:
                 self._changed.notify_all()
 
     async def _read(self, cluster: Cluster, history: ClientHistory) -> None:
-        # A missing offset ends the reader: a record that was read once must stay.
+        # An offset that does not exist ends the reader with an error, since records that were read must not disappear.
         async with Consumer(cluster, auto_offset_reset="none", max_wait_seconds=_POLL_SECONDS) as consumer:
             await _again(lambda: consumer.assign(dict.fromkeys(self._keys, EARLIEST)))
             history.assigned(self._keys, {key: consumer.position(key) for key in self._keys})
@@ -278,7 +280,7 @@ class RecordedLoad:
 
 
 async def read_everything(cluster: Cluster, history: ClientHistory, keys: Sequence[TopicPartition]) -> None:
-    """Reads each partition from its beginning to its present end, and writes that into the history as a full read."""
+    """Reads each partition from its beginning to its present end, and writes this into the history as a full read."""
     history.full_read(keys)
     starts = {key: item.offset for key, item in (await list_offsets(cluster, dict.fromkeys(keys, EARLIEST))).items()}
     ends = {key: item.offset for key, item in (await list_offsets(cluster, dict.fromkeys(keys, LATEST))).items()}
@@ -290,7 +292,7 @@ async def read_everything(cluster: Cluster, history: ClientHistory, keys: Sequen
 
 
 async def _poll_once(consumer: Consumer, history: ClientHistory) -> bool:
-    """One poll; returns True if it gave records. A broker that is down gives none."""
+    """Polls once. Returns True if there were records. Returns False if a broker cannot be reached."""
     try:
         found = await consumer.poll(_POLL_SECONDS, _POLL_RECORDS)
     except KafkaError as error:
@@ -308,7 +310,7 @@ def _shown(records: Collection[Record]) -> list[tuple[int, bytes | None]]:
 
 
 async def _again(ask: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Asks until the answer has no retriable error."""
+    """Calls `ask` until it raises no retriable error."""
     while True:
         try:
             return await ask()
@@ -319,7 +321,7 @@ async def _again(ask: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
 
 class _Member(GroupConsumer):
-    """A member of a group that records its polls and its commits."""
+    """A member of a consumer group that writes its polls and commits into the history."""
 
     def __init__(self, cluster: Cluster, group_id: str, topic: str, history: ClientHistory) -> None:
         super().__init__(
@@ -351,8 +353,8 @@ class _Member(GroupConsumer):
         return found
 
     async def read_and_commit(self) -> bool:
-        """One poll, and a commit of its records; returns True if there were any. Retriable errors and rebalances are
-        left to the next one."""
+        """Polls once, and commits the position after the records. Returns True if there were records. After a
+        retriable error or a rebalance, the next call commits."""
         has_read = False
         try:
             for key, records in (await self.poll(_POLL_SECONDS, _POLL_RECORDS)).items():

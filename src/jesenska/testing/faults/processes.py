@@ -1,7 +1,7 @@
-"""Faults of a server's process: kill -9, SIGSTOP, an orderly stop, each with its reversal.
+"""Faults of a server's process: kill -9, SIGSTOP and an orderly stop. Each can be ended again.
 
-A server is anything with `pid`, `start`, `kill` and `stop`: `jesenska.testing.BrokerProcess`, or a few lines around
-another Kafka."""
+A server is any object with `pid`, `start`, `kill` and `stop`: for example `jesenska.testing.BrokerProcess`, or a few
+lines of code around another Kafka."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _LOOK_SECONDS = 0.001
 
 
 class Server(Protocol):
-    """A server as a process. `start` returns when clients can connect, on the address and the data of the earlier
-    start."""
+    """A server that runs as a process. `start` returns when clients can connect. The address and the data are those of
+    the earlier start."""
 
     @property
     def pid(self) -> int: ...
@@ -27,16 +27,16 @@ class Server(Protocol):
     def start(self) -> object: ...
 
     def kill(self) -> object:
-        """SIGKILL; returns when the process has ended."""
+        """Kills the process with SIGKILL. Returns when it has ended."""
         ...
 
     def stop(self) -> object:
-        """Stops in order; returns when the process has ended."""
+        """Stops the process in an orderly way. Returns when it has ended."""
         ...
 
 
 class ServerFaults:
-    """Faults of one server, which runs when this is made."""
+    """Injects faults into one server, which must be running when this object is made."""
 
     def __init__(self, server: Server) -> None:
         self.server = server
@@ -45,7 +45,7 @@ class ServerFaults:
 
     @property
     def is_running(self) -> bool:
-        """True if there is a process, paused or not."""
+        """Returns True if the server's process exists, even if it is paused."""
         return self._is_running
 
     @property
@@ -53,26 +53,26 @@ class ServerFaults:
         return self._is_paused
 
     def kill(self) -> None:
-        """kill -9. Its writes stay with the system; nothing else is done."""
+        """Kills the server with kill -9. Data that it has written stays in the operating system's cache."""
         if self._is_running:
             self._is_running = self._is_paused = False
             self.server.kill()
 
     def stop(self) -> None:
-        """Asks it to stop in order, and waits until it has."""
+        """Stops the server in an orderly way. Returns when it has ended."""
         if self._is_running:
             self.resume()
             self._is_running = False
             self.server.stop()
 
     def start(self) -> None:
-        """Starts it if it does not run."""
+        """Starts the server, if it does not run."""
         if not self._is_running:
             self.server.start()
             self._is_running = True
 
     def restart(self, *, orderly: bool = False) -> None:
-        """Ends it, with kill -9 or in order, and starts it again."""
+        """Ends the server, with kill -9 or in an orderly way, and starts it again."""
         if orderly:
             self.stop()
         else:
@@ -80,27 +80,28 @@ class ServerFaults:
         self.start()
 
     def pause(self) -> None:
-        """SIGSTOP, as for a process that a machine does not run for a while: its connections stay open, the system
-        takes bytes and connections for it, and there is no answer. Returns when it has stopped."""
+        """Pauses the server with SIGSTOP, as if the machine did not run the process for a while. Its connections stay
+        open, and the operating system accepts bytes and connections for it, but it sends no response. Returns when the
+        process has stopped."""
         if self._is_running and not self._is_paused:
             os.kill(self.server.pid, signal.SIGSTOP)
             self._is_paused = True
             wait_until_stopped(self.server.pid)
 
     def resume(self) -> None:
-        """SIGCONT, if it is paused."""
+        """Continues the server with SIGCONT, if it is paused."""
         if self._is_paused:
             self._is_paused = False
             os.kill(self.server.pid, signal.SIGCONT)
 
     def heal(self) -> None:
-        """Has it run, after any fault."""
+        """Ends any fault: afterwards the server runs."""
         self.resume()
         self.start()
 
 
 def wait_until_stopped(pid: int) -> None:
-    """Returns when a process has stopped after SIGSTOP; TimeoutError if it does not."""
+    """Returns when the process has stopped after SIGSTOP. Raises TimeoutError if it does not within 30 s."""
     deadline = time.monotonic() + _STATE_SECONDS
     while _state(pid) not in _STOPPED_STATES:
         if time.monotonic() > deadline:
@@ -111,9 +112,10 @@ def wait_until_stopped(pid: int) -> None:
 
 
 def _state(pid: int) -> str:
-    """Returns the letter that the system has for a process's state; ProcessLookupError if there is no such process."""
+    """Returns the operating system's letter for the state of a process. Raises ProcessLookupError if there is no such
+    process."""
     try:
-        # After the program's name, which is in brackets and may contain anything.
+        # The state comes after the program's name, which is in brackets and may contain any characters.
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except FileNotFoundError:
         if Path("/proc/self/stat").exists():

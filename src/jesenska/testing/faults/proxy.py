@@ -1,18 +1,20 @@
-"""A TCP proxy with faults, between clients and a broker or between brokers. It knows nothing of Kafka.
+"""A TCP proxy that injects network faults between clients and a broker, or between brokers. It does not use Kafka's
+protocol.
 
     client  --- to the target --->  proxy  --- to the target --->  broker
             <-- to the client ----         <-- to the client ----
 
-    pass       bytes go on as they come; also ends every other fault
-    delay      each byte goes on a number of milliseconds after it came; their order stays
-    limit      a number of bytes a second go on, over all connections of a direction together
-    hold       bytes stay here and connections stay open: as a network that loses everything, or one way of it
-    cut        connections are reset at both ends, and their held bytes are lost
-    refuse     new connections are refused, by a port without a listener
+    pass       bytes are forwarded as they come; this ends every other fault
+    delay      each byte is forwarded a number of milliseconds after it came, in the same order
+    limit      a number of bytes per second is forwarded, over all connections of a direction together
+    hold       no bytes are forwarded, and connections stay open, as in a network that loses all packets
+    cut        connections are reset at both ends, and bytes that were not forwarded are lost
+    refuse     new connections are refused, since the port has no listener
 
-Faults that can be one way are for both unless `way` says which. Faults of a direction act together: bytes that are
-held and delayed leave when neither is so. The end of a connection goes the way of its bytes: it comes after them, and
-waits where they are held. At most about a megabyte of a connection is kept each way; a sender of more has to wait.
+Delay, limit and hold apply to both directions, unless `way` names one. Several faults of a direction apply together:
+bytes that are held and delayed are forwarded when neither fault applies. The end of a connection is treated like its
+bytes: it is forwarded after them, and is held, too. At most about a megabyte of a connection is stored in each
+direction; then the sender has to wait.
 
 Clients of Kafka connect to the addresses in the brokers' metadata. So a broker must have the proxy's address as
 `advertised.listeners`, or clients bypass the proxy:
@@ -24,8 +26,8 @@ Clients of Kafka connect to the addresses in the brokers' metadata. So a broker 
             ... clients connect to proxy.address ...
             proxy.cut()
 
-The proxy has its own event loop in a thread; its methods may be called from any thread, and return when the fault is
-in force."""
+The proxy has its own event loop in a thread. Its methods may be called from any thread, and return when the fault has
+taken effect."""
 
 from __future__ import annotations
 
@@ -45,19 +47,19 @@ from jesenska.client.cluster import parse_bootstrap
 T = TypeVar("T")
 
 _PIECE_BYTES = 64 * 1024
-#: The number of pieces of a connection that are kept each way.
+#: The largest number of pieces of a connection that are stored in each direction.
 _PIECES_MAX = 16
-#: A limited direction sends this part of a second's bytes at once.
+#: A limited direction forwards pieces of this fraction of a second.
 _LIMITED_PIECES_PER_SECOND = 50
 _BACKLOG = 128
 _CONNECT_SECONDS = 10.0
 _CALL_SECONDS = 30.0
-#: An immediate reset in place of an orderly end.
+#: The socket option for a reset of the connection instead of an orderly close.
 _RESET = struct.pack("ii", 1, 0)
 
 
 class Way(Flag):
-    """Directions of a connection."""
+    """The directions of a connection."""
 
     TO_TARGET = auto()
     TO_CLIENT = auto()
@@ -65,14 +67,14 @@ class Way(Flag):
 
 
 class _End(Enum):
-    """The end of a direction's sender."""
+    """The two ways in which the sender of a direction can end."""
 
     ORDERLY = auto()
     RESET = auto()
 
 
 class _Valve:
-    """The faults of one direction, over all connections. Belongs to the loop's thread."""
+    """The faults of one direction, which apply to all connections. It is used only by the event loop's thread."""
 
     def __init__(self) -> None:
         self.held = False
@@ -86,19 +88,19 @@ class _Valve:
         for name, value in what.items():
             setattr(self, name, value)
         self._free_at = 0.0
-        # Waiting tasks look again; later ones wait for the next change.
+        # Tasks that wait check the faults again. Tasks that begin to wait later use the new event.
         self._changed.set()
         self._changed = asyncio.Event()
 
     @property
     def piece_bytes(self) -> int:
-        """Returns the number of bytes that may go on at once."""
+        """Returns the largest number of bytes that may be forwarded at once."""
         if self.bytes_per_second is None:
             return _PIECE_BYTES
         return max(1, min(_PIECE_BYTES, int(self.bytes_per_second / _LIMITED_PIECES_PER_SECOND)))
 
     async def admit(self, arrived_at: float, size: int) -> None:
-        """Returns when `size` bytes that came at that time may go on."""
+        """Waits until `size` bytes that came at `arrived_at` may be forwarded."""
         loop = asyncio.get_running_loop()
         while True:
             now = loop.time()
@@ -120,14 +122,15 @@ class _Valve:
 
 
 class _Connection:
-    """A client's connection and the one that is opened to the target for it."""
+    """A client's connection, and the connection to the target that was opened for it."""
 
     def __init__(self, accepted: socket.socket) -> None:
         self._accepted = accepted
         self._writers: list[asyncio.StreamWriter] = []
 
     async def serve(self, address: tuple[str, int] | None, to_target: _Valve, to_client: _Valve) -> None:
-        """Returns when the connection has ended. A client whose target cannot be reached is reset."""
+        """Forwards bytes until the connection has ended. If the target cannot be reached, the client's connection is
+        reset."""
         try:
             try:
                 client, to_the_client = await asyncio.open_connection(sock=self._accepted, limit=_PIECE_BYTES)
@@ -144,7 +147,7 @@ class _Connection:
                 asyncio.create_task(self._carry(target, to_the_client, to_client)),
             ]
             try:
-                # An orderly end of one direction leaves the other; a reset ends both.
+                # If one direction ends in an orderly way, the other continues. A reset ends both.
                 waiting = set(both)
                 while waiting:
                     done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
@@ -160,7 +163,7 @@ class _Connection:
             self.reset()
 
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, valve: _Valve) -> _End:
-        """One direction, to its end."""
+        """Forwards the bytes of one direction, until its end."""
         loop = asyncio.get_running_loop()
         pieces: asyncio.Queue[tuple[float, bytes | _End]] = asyncio.Queue(_PIECES_MAX)
 
@@ -192,14 +195,14 @@ class _Connection:
                     await writer.drain()
                     rest = rest[size:]
         except OSError:
-            # Its receiver has gone.
+            # The receiver of the bytes has closed its connection.
             return _End.RESET
         finally:
             reading.cancel()
             await asyncio.wait({reading})
 
     def reset(self) -> None:
-        """Ends both connections with a reset, unless they have ended."""
+        """Resets both connections, unless they have ended."""
         if not self._writers:
             _reset_at_close(self._accepted)
             self._accepted.close()
@@ -215,11 +218,11 @@ def _reset_at_close(connection: Any) -> None:
 
 
 class FaultProxy:
-    """A proxy to `target` (host:port), which can be set later: until then connections are reset. Listens on a port of
-    `host` that the system chose, from the beginning of the `with` block (or `start`) to its end (`close`)."""
+    """A proxy to `target` (host:port). The target can be set later: until then connections are reset. The proxy
+    listens on a free port of `host`, from the beginning of the `with` block (or `start`) to its end (or `close`)."""
 
     def __init__(self, target: str | None = None, *, host: str = "127.0.0.1") -> None:
-        """JesenskaError for a target that is not an address."""
+        """Raises JesenskaError if the target is not an address."""
         self.host = host
         self.port = 0
         self._target = None if target is None else _address(target)
@@ -243,9 +246,10 @@ class FaultProxy:
         self.close()
 
     def start(self) -> FaultProxy:
-        """Listens; OSError if the host is not an address of this machine."""
+        """Starts the proxy. Raises OSError if the host is not an address of this machine."""
         assert self._thread is None, "the proxy runs already"
-        # Holds the port while there is no listener: connections are refused then, and no other process gets the port.
+        # This socket reserves the port while there is no listener: connections are then refused, and no other process
+        # gets the port.
         self._placeholder = self._bound()
         self.port = self._placeholder.getsockname()[1]
         self._valves = {Way.TO_TARGET: _Valve(), Way.TO_CLIENT: _Valve()}
@@ -261,7 +265,7 @@ class FaultProxy:
         family, kind, protocol, _, address = socket.getaddrinfo(
             self.host, self.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
-        # asyncio looks at the protocol of an accepted socket before it switches Nagle's algorithm off.
+        # asyncio checks the protocol of an accepted socket before it disables Nagle's algorithm.
         bound = socket.socket(family, kind, protocol)
         try:
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -297,7 +301,7 @@ class FaultProxy:
         self._placeholder.close()
 
     def _call(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Does something on the loop, and gives its result."""
+        """Runs a coroutine on the proxy's event loop, and returns its result."""
         assert self._loop is not None and self._thread is not None, "the proxy was not started"
         return asyncio.run_coroutine_threadsafe(work(), self._loop).result(_CALL_SECONDS)
 
@@ -318,7 +322,7 @@ class FaultProxy:
             listening.close()
 
     def _take(self) -> None:
-        """Accepts every connection that the system has made so far."""
+        """Accepts all connections that the operating system has made so far."""
         while self._listening is not None:
             try:
                 accepted, _ = self._listening.accept()
@@ -347,12 +351,12 @@ class FaultProxy:
 
     @property
     def address(self) -> str:
-        """host:port for clients, and for `advertised.listeners`."""
+        """Returns the proxy's address host:port, for clients and for `advertised.listeners`."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     @property
     def target(self) -> str | None:
-        """host:port of the broker; new connections go to it."""
+        """The address host:port of the broker. New connections are forwarded to it."""
         if self._target is None:
             return None
         host, port = self._target
@@ -369,11 +373,11 @@ class FaultProxy:
 
     @property
     def accepted(self) -> int:
-        """Returns the number of clients that have connected so far."""
+        """Returns the number of client connections that were accepted so far."""
         return self._accepted
 
     def passed_bytes(self, way: Way) -> int:
-        """Returns the bytes that have gone on so far, in one direction or both."""
+        """Returns the number of bytes that were forwarded so far, in one direction or in both."""
         return sum(valve.passed_bytes for valve in self._of(way))
 
     # --- faults ------------------------------------------------------------------------------------------------------
@@ -389,40 +393,40 @@ class FaultProxy:
         self._call(work)
 
     def pass_all(self) -> None:
-        """Ends every fault: held and waiting bytes go on at once, new connections are taken."""
+        """Ends every fault: waiting bytes are forwarded at once, and new connections are accepted."""
         self._change(Way.BOTH, held=False, delay_seconds=0.0, bytes_per_second=None)
         self.accept()
 
     def delay(self, milliseconds: float, way: Way = Way.BOTH) -> None:
-        """Each byte goes on so much later; 0 ends the delay, also for waiting bytes."""
+        """Delays each byte by `milliseconds`. 0 ends the delay, also for waiting bytes."""
         if milliseconds < 0:
             raise ValueError(f"{milliseconds} ms is no delay: give 0 or more.")
         self._change(way, delay_seconds=milliseconds / 1000)
 
     def limit(self, bytes_per_second: float | None, way: Way = Way.BOTH) -> None:
-        """At most `bytes_per_second` go on; None ends the limit."""
+        """Limits the bytes that are forwarded per second. None ends the limit."""
         if bytes_per_second is not None and bytes_per_second <= 0:
             raise ValueError(f"{bytes_per_second} bytes a second is no limit: give a number above 0, or use hold().")
         self._change(way, bytes_per_second=bytes_per_second)
 
     def hold(self, way: Way = Way.BOTH) -> None:
-        """Nothing goes on until `release`; new connections are taken and held, too."""
+        """Stops forwarding until `release`. New connections are accepted, and their bytes are held, too."""
         self._change(way, held=True)
 
     def release(self, way: Way = Way.BOTH) -> None:
-        """Held bytes go on, in their order."""
+        """Ends `hold`: held bytes are forwarded in their order."""
         self._change(way, held=False)
 
     def cut(self) -> int:
-        """Resets every connection, and returns their number."""
+        """Resets every connection. Returns the number of connections."""
         return self._call(self._reset_all)
 
     def refuse(self) -> None:
-        """New connections are refused; those that are open stay."""
+        """Refuses new connections. Open connections stay."""
         self._call(self._stop_listening)
 
     def accept(self) -> None:
-        """New connections are taken again."""
+        """Accepts new connections again."""
         self._call(self._listen)
 
 

@@ -1,22 +1,23 @@
-"""Rounds of faults: their kinds, targets and times, drawn from a seed; and their application while a load runs.
+"""Rounds of faults. Their kinds, targets and times are chosen at random from a seed, and they are applied while a load
+runs.
 
     schedule = draw(seed, ["broker-1", "broker-2", "broker-3"], rounds=10)
     print(schedule.to_json())
     apply(schedule, {"broker-1": Target(ServerFaults(broker), proxy), ...}, load)
 
-A round is one or more faults on different targets that begin together. Each ends after its own time; then the load
-must advance by a number of steps (records acknowledged, say) before the next round begins. So every round shows that
-the cluster comes back, and a slow machine takes longer and fails no sooner.
+A round consists of one or more faults on different targets that begin together. Each fault ends after its own time.
+Then the load must advance by a number of steps (for example acknowledged records) before the next round begins. So
+every round checks that the cluster recovers. On a slow machine this takes longer, but does not fail earlier.
 
-    kill       kill -9, and a start when the fault ends
-    stop       an orderly stop, and a start when the fault ends
-    pause      SIGSTOP, and SIGCONT when it ends
-    cut        connections through the proxy are reset; new ones are taken at once
-    refuse     connections are reset and new ones refused
-    hold       bytes are held, both ways or one
-    delay      bytes are late by `amount` milliseconds
-    limit      `amount` bytes a second go through
-    full disk  no file of the process grows beyond `amount` bytes (Linux)"""
+    kill       kill -9; the server is started again when the fault ends
+    stop       an orderly stop; the server is started again when the fault ends
+    pause      SIGSTOP; SIGCONT when the fault ends
+    cut        connections through the proxy are reset; new connections are accepted at once
+    refuse     connections are reset, and new connections are refused
+    hold       the proxy forwards no bytes, in both directions or in one
+    delay      the proxy forwards bytes `amount` milliseconds later
+    limit      the proxy forwards `amount` bytes per second
+    full disk  no file of the process can grow beyond `amount` bytes (Linux)"""
 
 from __future__ import annotations
 
@@ -44,28 +45,28 @@ KILL, STOP, PAUSE, CUT, REFUSE, HOLD, DELAY, LIMIT, FULL_DISK = (
 )
 PROCESS_FAULTS = (KILL, STOP, PAUSE)
 NETWORK_FAULTS = (CUT, REFUSE, HOLD, DELAY, LIMIT)
-#: The default kinds of `draw`; a full disk needs a size that fits the load, so it must be named.
+#: The kinds that `draw` uses by default. A full disk needs a size that fits the load, so this kind must be named.
 FAULTS = (*PROCESS_FAULTS, *NETWORK_FAULTS)
 
 _WAYS = {"both": Way.BOTH, "to target": Way.TO_TARGET, "to client": Way.TO_CLIENT}
-#: Amounts that are drawn: milliseconds of delay, bytes a second.
+#: The ranges from which amounts are chosen: milliseconds of delay, bytes per second.
 _DELAY_MS = (1, 200)
 _LIMIT_BYTES_PER_SECOND = (2_000, 200_000)
 _LOOK_SECONDS = 0.005
 
 
 class ScheduleError(ValueError):
-    """A schedule that cannot be read, or does not fit the targets; one sentence."""
+    """The error when a schedule cannot be read, or does not fit the targets. The message is one sentence."""
 
 
 class StandsStillError(AssertionError):
-    """The load did not advance after a round of faults."""
+    """The error when the load did not advance after a round of faults."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One fault. `amount` is the milliseconds, bytes a second or bytes of kinds that have some, else 0; `way` is
-    "both", "to target" or "to client"."""
+    """One fault. `amount` is the number of milliseconds, bytes per second or bytes for the kinds that need one, else
+    0. `way` is the direction: "both", "to target" or "to client"."""
 
     kind: str
     target: str
@@ -76,7 +77,8 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """Faults that begin together, on different targets; `steps` is how far the load must advance after them."""
+    """Faults that begin together, on different targets. `steps` is the number of steps by which the load must advance
+    after them."""
 
     faults: tuple[Fault, ...]
     steps: int
@@ -84,18 +86,18 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """All rounds in their order. `seed` is for information."""
+    """All rounds in order. `seed` is the seed from which they were chosen; it is stored for information only."""
 
     seed: int
     rounds: tuple[Round, ...]
 
     def to_json(self) -> str:
-        """One line, from which `from_json` makes the same schedule."""
+        """Returns the schedule as one line of JSON, which `from_json` reads."""
         return json.dumps(asdict(self), separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str) -> Schedule:
-        """Returns the schedule of a line; ScheduleError if it is not one."""
+        """Returns the schedule in a line of JSON. Raises ScheduleError if the line is not a schedule."""
         try:
             found = json.loads(text)
             rounds = tuple(
@@ -130,8 +132,8 @@ def draw(
     steps: tuple[int, int] = (1, 500),
     disk_bytes: int = 1_000_000,
 ) -> Schedule:
-    """Returns a schedule that depends only on these arguments. `at_once` targets at most have a fault at a time; times
-    and steps are drawn from their ranges; a full disk leaves each file `disk_bytes`."""
+    """Returns a random schedule that depends only on these arguments. At most `at_once` targets have a fault at the
+    same time. Times and steps are chosen from their ranges. A full disk limits each file to `disk_bytes`."""
     unknown = [kind for kind in kinds if kind not in (*FAULTS, FULL_DISK)]
     if unknown or not kinds:
         raise ScheduleError(f"There is no fault {unknown[0]!r}." if unknown else "No faults are named.")
@@ -163,17 +165,17 @@ def draw(
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The target of faults: a server, the proxy in front of it, or both."""
+    """A target of faults: a server, the proxy in front of it, or both."""
 
     server: ServerFaults | None = None
     proxy: FaultProxy | None = None
 
     def require(self, fault: Fault) -> None:
-        """ScheduleError if the target lacks the server or proxy that the fault needs."""
+        """Raises ScheduleError if the target does not have the server or proxy that the fault needs."""
         _ = self._proxy(fault) if fault.kind in NETWORK_FAULTS else self._server(fault)
 
     def begin(self, fault: Fault) -> None:
-        """Returns when the fault is in force."""
+        """Begins the fault. Returns when it has taken effect."""
         way = _WAYS[fault.way]
         match fault.kind:
             case "kill":
@@ -197,7 +199,7 @@ class Target:
                 self._proxy(fault).limit(fault.amount, way)
 
     def end(self, fault: Fault) -> None:
-        """Ends the fault of `begin`; a server runs then."""
+        """Ends the fault. A server that the fault has ended or paused runs afterwards."""
         if fault.kind in NETWORK_FAULTS:
             self._proxy(fault).pass_all()
         elif fault.kind == FULL_DISK:
@@ -221,15 +223,15 @@ class Target:
 
 
 class Load(Protocol):
-    """The load that runs during the faults. `start` returns when it is at work, `stop` when it has ended, with
-    everything healed."""
+    """The load that runs during the faults. `start` returns when the load is running. `stop` is called after all
+    faults have ended, and returns when the load has ended."""
 
     def start(self) -> object: ...
 
     def stop(self) -> object: ...
 
     def steps(self) -> int:
-        """Returns the load's progress, a number that goes up; raises the error of a failed load."""
+        """Returns the load's progress, a number that increases. Raises the error of a failed load."""
         ...
 
 
@@ -241,10 +243,10 @@ def apply(
     still_seconds: float = 120.0,
     wait: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Starts the load, does the rounds, and stops the load; every fault has ended then, also after an error.
-
-    StandsStillError if the load does not advance for `still_seconds` after a round; ScheduleError, before anything is
-    done, for a target that is missing or does not fit a fault. The schedule is in the notes of any exception."""
+    """Starts the load, applies all rounds, and stops the load. All faults have ended before the load is stopped, even
+    after an error. Raises StandsStillError if the load does not advance for `still_seconds` after a round. If a target
+    is missing or does not fit a fault, raises ScheduleError before the load is started. A note of every exception
+    contains the schedule."""
     missing = {fault.target for each in schedule.rounds for fault in each.faults} - targets.keys()
     if missing:
         raise ScheduleError(
@@ -267,7 +269,7 @@ def apply(
 
 
 def _do(each: Round, targets: Mapping[str, Target], wait: Callable[[float], None]) -> None:
-    """One round, from the beginning of its faults to the end of the last."""
+    """Applies one round, from the beginning of its faults to the end of the last one."""
     begun: list[Fault] = []
     try:
         for fault in each.faults:
@@ -295,6 +297,6 @@ def _get_on(load: Load, each: Round, number: int, still_seconds: float, wait: Ca
         elif time.monotonic() > deadline:
             done = ", ".join(f"{fault.kind} of {fault.target} for {fault.seconds:g} s" for fault in each.faults)
             raise StandsStillError(
-                f"The load stands still for {still_seconds:g} s behind round {number} ({done}): {now - before} of "
+                f"The load makes no progress for {still_seconds:g} s after round {number} ({done}): {now - before} of "
                 f"{each.steps} steps."
             )

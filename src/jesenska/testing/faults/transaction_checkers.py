@@ -1,16 +1,17 @@
-"""Checkers that find violations by transactions in a history. Pure functions: a history in, findings out.
+"""Checkers of transactions in a history. Each is a pure function that returns findings. The kinds of findings:
 
-    aborted record read  a record was read whose transaction was aborted, or was never asked to be committed
-    torn transaction     of a transaction that was committed, one part was shown and another was not
-    lost transaction     a transaction was committed and acknowledged, and no record of it is in the last full reads
+    aborted record read  a record was read whose transaction was aborted, or whose commit was never requested
+    torn transaction     only a part of the records of a committed transaction could be read
+    lost transaction     a commit was acknowledged, and no record of the transaction is in the last full reads
 
-Their assumptions, besides those of `checkers`: all readers read committed records only. Each record of a transaction
-has its own value. The last full read of a partition begins when no transaction is open any more.
+The assumptions are those of `checkers`, and these: All consumers use read_committed. Each record of a transaction has
+its own value. The last full read of a partition begins when no transaction is open any more.
 
-A last stable offset is the beginning of an open transaction, or the end. So it is never at a record of a transaction
-that is not its first one in the partition. It may lie within a committed transaction, if another began in between and
-is still open: Kafka shows the first part then. Several partitions show a transaction one after the other, as their
-markers are written. So only the last full reads show if it is whole."""
+A last stable offset is the first offset of an open transaction, or the log's end. So it is never the offset of a
+transaction's second or later record in the partition. It may be between two records of a committed transaction, if
+another transaction began between them and is still open: Kafka then shows only the first part. The records of a
+transaction become visible in one partition after the other, as its markers are written. So only the last full reads
+tell if a transaction is complete."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ ABORTED = "aborted record read"
 TORN = "torn transaction"
 LOST_TRANSACTION = "lost transaction"
 
-#: Topic and value.
+#: A topic and a record's value.
 _Value = tuple[str, str]
 
 
@@ -48,7 +49,7 @@ class _Outcome(Enum):
 
 @dataclass(slots=True)
 class _Transaction:
-    """A transaction whose commit or abort was requested. `acknowledged_ns` is 0 without an answer."""
+    """A transaction whose commit or abort was requested. `acknowledged_ns` is 0 if there was no response."""
 
     client: str
     number: int
@@ -69,8 +70,8 @@ class _Transaction:
 
 
 def _transactions(history: Iterable[Operation]) -> list[_Transaction]:
-    """Returns each requested end. After requests for a commit and then an abort, the transaction is aborted once that
-    is answered."""
+    """Returns each transaction whose end was requested. If a commit and then an abort was requested, the transaction
+    is aborted when the abort has been acknowledged."""
     found: list[_Transaction] = []
     asked: dict[tuple[str, int], _Transaction] = {}
     by_records: dict[tuple[str, tuple[tuple[str, int, str | None], ...]], _Transaction] = {}
@@ -94,10 +95,10 @@ def _transactions(history: Iterable[Operation]) -> list[_Transaction]:
 
 
 def aborted_reads(history: Sequence[Operation]) -> list[Finding]:
-    """Returns values that were read although their transaction was aborted or its commit was never requested; each
-    once."""
+    """Returns a finding for each value that was read although its transaction was aborted, or although its commit was
+    never requested."""
     clients = {operation.client for operation in history if isinstance(operation, TransactionalBegan)}
-    #: Values that must not be read, with the reasons.
+    #: The values that must not be read, with the reasons.
     refused: dict[_Value, str] = {}
     for operation in history:
         if isinstance(operation, SendBegan) and operation.client in clients and operation.value is not None:
@@ -125,9 +126,9 @@ def aborted_reads(history: Sequence[Operation]) -> list[Finding]:
 
 
 def torn_transactions(history: Sequence[Operation]) -> list[Finding]:
-    """Transactions of which a part was shown: a last stable offset at a record of it that is not its first one in the
-    partition, or some of its records in the last full reads and others not. One finding for each transaction and
-    partition."""
+    """Returns a finding for each transaction and partition of which only a part could be read. Either a last stable
+    offset is that of a second or later record of the transaction in the partition. Or the last full reads contain some
+    of its records and not the others."""
     ends: dict[Key, set[int]] = defaultdict(set)
     places: dict[tuple[Key, str], int] = {}
     for operation in history:
@@ -172,8 +173,8 @@ def torn_transactions(history: Sequence[Operation]) -> list[Finding]:
 
 
 def lost_transactions(history: Sequence[Operation]) -> list[Finding]:
-    """Transactions whose commit was acknowledged before the last full reads of all their partitions began, and which
-    have no record in them."""
+    """Returns a finding for each transaction without any record in the last full reads, although its commit was
+    acknowledged before the full reads of all its partitions began."""
     reads = last_full_reads(history)
     values = {key: set(read.values.values()) for key, read in reads.items()}
     found = []

@@ -1,8 +1,10 @@
-"""A broker and its clients in one process, on a clock that does not wait, with faults that a seed chooses.
+"""Simulates brokers and their clients in one process. The clock is simulated, so nothing waits, and a seed chooses
+faults.
 
-    python -m jesenska.testing.simulation --seed 1 --schedules 200      many seeds; one line for each that fails, exit
-                                                                        code 1
-    python -m jesenska.testing.simulation --trace 17                    the events of one seed, step by step
+    python -m jesenska.testing.simulation --seed 1 --schedules 200      runs many seeds; prints a line for each seed
+                                                                        that fails, and then has exit code 1
+    python -m jesenska.testing.simulation --trace 17                    prints the events of one seed, step by step
 
-`world` is time and order; `network` and `disk` simulate a machine's; `process` is one program with its own event loop;
-`clients` write, read and commit; `history` holds the answers to them and finds violations."""
+`world` has the simulated time and the order of events. `network` and `disk` simulate those of a machine. `process` is
+one program with its own event loop. `clients` write, read and commit. `history` records the responses to them and
+finds violations of Kafka's guarantees."""

@@ -1,4 +1,5 @@
-"""The command: many seeds, or the trace of one; and a count of each broker state and fault."""
+"""The command `python -m jesenska.testing.simulation`. It runs many seeds, or prints the trace of one seed. It can
+also count how often each fault hit a broker in each state."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from jesenska.testing.simulation.watches.coverage import Cell, as_json, as_table
 
 
 def show(seed: int, tree_apart: bool, brokers: int, kind: str) -> int:
-    """Prints the events of a seed."""
+    """Runs one seed and prints its events. Returns the exit code: 1 if the seed fails."""
     with simulated(seed, tree_apart, brokers, kind) as one:
         failure = None
         try:
@@ -80,7 +81,7 @@ def main() -> int:
     options = _parser().parse_args()
     logging.disable(logging.CRITICAL)
     if os.environ.get("PYTHONHASHSEED") != "0":
-        # The order of sets affects the simulation.
+        # The order of sets affects the simulation, so string hashes must be the same in every run.
         os.execve(  # noqa: S606
             sys.executable,
             [sys.executable, "-m", "jesenska.testing.simulation", *sys.argv[1:]],

@@ -1,8 +1,9 @@
-"""A topic that is made and deleted again and again under one name while brokers are paused, cut off and killed.
+"""A topic that is created and deleted repeatedly under the same name, while brokers are paused, cut off from the
+network and killed.
 
-It gets no records. At the end it exists or not, by chance, and every broker has to report so to its clients: a broker
-that missed a deletion must not go on with the old topic, nor prevent the leadership of a new one. The checks of other
-topics do not apply to it: its leader epochs start again each time."""
+No records are written to the topic. At the end it exists or not, by chance, and every broker must report that to its
+clients. A broker that missed a deletion must not keep serving the old topic, nor prevent a new one from having a
+leader. Checks of other topics do not apply to it, since its leader epochs start again each time."""
 
 from __future__ import annotations
 
@@ -21,20 +22,21 @@ from jesenska.testing.simulation.machine.process import Process
 
 CHURNED: Final = "churned"
 _PARTITIONS: Final = 2
-#: Pauses between two changes, and before one that was refused is tried again.
+#: The pauses in seconds between two changes, and before a refused change is tried again.
 _PAUSES_SECONDS, _AGAIN_SECONDS = (0.5, 2.0, 5.0), 0.5
-#: A deletion that takes longer may have been sent more than once.
+#: If a deletion takes longer than this many seconds, the request may have been sent more than once.
 _ANSWERED_SECONDS: Final = 1.0
 
 
 class Churner:
-    """An operator who makes the topic and deletes it, and half of the time goes on only when every broker reports the
-    result. `brokers` gives the brokers, None for one that is not up. `is_there`: True if the topic was made last."""
+    """An operator who creates and deletes the topic. Half of the time he continues only when every broker reports the
+    change. `brokers` returns the brokers, with None for a broker that is not up. `is_there` is True if the last change
+    created the topic."""
 
     def __init__(self, process: Process, bootstrap: str, brokers: Callable[[], Sequence[Broker | None]]) -> None:
         self.process = process
         self.is_stopping = self.is_there = False
-        #: A deletion was sent again, or was not answered: the first one may be carried out later, on a newer topic.
+        #: True if a deletion was sent twice or got no response. It may then be carried out later, on a newer topic.
         self._deleted_twice = False
         self._bootstrap = bootstrap
         self._brokers = brokers
@@ -59,15 +61,16 @@ class Churner:
         )
 
     async def _settles(self) -> None:
-        # No event reports it, so it polls.
+        # No event reports the state of the brokers, so it is polled.
         while True:
             await asyncio.sleep(_AGAIN_SECONDS)
             if self.is_settled or self.is_deleted_late:
                 return
 
     async def _change(self, admin: Admin) -> bool:
-        """Makes the topic, or deletes it. Returns True if that is done."""
-        # A deletion waits for brokers with a replica: most topics have one, so that others can miss the deletion.
+        """Creates the topic, or deletes it. Returns True if that succeeded."""
+        # A deletion waits for the brokers that have a replica. Most topics have one replica, so that other brokers can
+        # miss the deletion.
         replicas = self.process.world.random.choice((1, 1, 1, 2, len(self._brokers())))
         began = asyncio.get_running_loop().time()
         try:
@@ -77,7 +80,8 @@ class Churner:
                 is_done = error is None or isinstance(error, UnknownTopicOrPartitionError)
             else:
                 (error,) = (await admin.create_topics([NewTopic(CHURNED, _PARTITIONS, replicas)])).values()
-                # A topic that is still being deleted exists, too.
+                # A topic that is still being deleted exists, too, and this error then means that creation must be
+                # tried again.
                 is_done = error is None or (isinstance(error, TopicAlreadyExistsError) and "marked" not in str(error))
         except KafkaError:
             if self.is_there:
@@ -93,8 +97,8 @@ class Churner:
 
     @property
     def is_deleted_late(self) -> bool:
-        """True if a deletion that was sent twice has deleted the topic that was made after it: no broker reports
-        it."""
+        """Returns True if a deletion that was sent twice has deleted the topic that was created after it, so no broker
+        reports the topic."""
         return (
             self._deleted_twice
             and self.is_there
@@ -103,8 +107,8 @@ class Churner:
 
     @property
     def is_settled(self) -> bool:
-        """True if every broker is up and reports the present topic, and each of its partitions has a leader if it
-        exists."""
+        """Returns True if every broker is up and reports the expected state: the same topic with a leader for each
+        partition, or no topic."""
         ids: set[uuid.UUID | None] = set()
         led: set[TopicPartition] = set()
         for broker in self._brokers():

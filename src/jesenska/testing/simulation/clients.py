@@ -1,5 +1,5 @@
-"""The programs of a simulation: a broker, producers, members of a group, and a reader of everything at the end. They
-are jesenska's own client and broker. An operator may write to the tree."""
+"""The programs of a simulation: a broker, producers, members of a group, and a reader that reads everything at the
+end. They use jesenska's own broker and client. There is also an operator who writes to ZooKeeper."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from jesenska.testing.simulation.machine.process import Process
 from jesenska.testing.simulation.watches.history import History
 
 GROUP = "group"
-#: The number of empty polls after which the last reader assumes that it has everything.
+#: After this many empty polls, the last reader assumes that it has read everything.
 _QUIET_POLLS_MAX = 60
-#: The time-out of an operator's session in the tree, and the time for which he waits for a broker's end.
+#: The session timeout of the operator in ZooKeeper, and the time for which he waits for the end of a broker.
 _OPERATORS_SESSION_MS, _OPERATORS_PATIENCE_SECONDS = 4000, 10.0
 
 
 def cluster_of(process: Process, bootstrap: str) -> Cluster:
-    """Returns a client's view of the cluster, in that process."""
+    """Returns a client's connection to the cluster, in this process."""
     return Cluster(
         bootstrap,
         ClientConfig(client_id=process.name, request_timeout_seconds=5.0, connect_timeout_seconds=2.0),
@@ -48,7 +48,7 @@ def cluster_of(process: Process, bootstrap: str) -> Cluster:
 
 
 class BrokerProgram:
-    """A broker with its data in a directory."""
+    """A broker whose data is in a directory."""
 
     def __init__(self, process: Process, data: Path, settings: Mapping[str, str]) -> None:
         self.process = process
@@ -64,7 +64,7 @@ class BrokerProgram:
         self.process.world.tell(self.process.name, "is ready")
 
     def end(self) -> None:
-        """Kills it; its locks are released, as at the end of a process."""
+        """Kills the broker. Its file locks are released, as at the end of a real process."""
         self.process.end()
         broker, self.broker = self.broker, None
         for directory in () if broker is None or broker.storage is None else broker.directories.directories:
@@ -85,7 +85,7 @@ class BrokerProgram:
 
 
 class _Client:
-    """A program that works on a topic until `is_stopping` is set."""
+    """The base class of clients that use a topic until `is_stopping` is set."""
 
     def __init__(self, process: Process, history: History, bootstrap: str, topic: str) -> None:
         self.process = process
@@ -133,18 +133,19 @@ class Writer(_Client):
 
 
 class SimulatedMember(_Client):
-    """A member of the group: reads, commits, and reports its records to the history."""
+    """A member of the consumer group. It reads records, commits offsets, and reports both to the history."""
 
     def __init__(self, process: Process, history: History, bootstrap: str, topic: str) -> None:
         super().__init__(process, history, bootstrap, topic)
         self.read = 0
         self._expected: dict[TopicPartition, int] = {}
-        #: The offsets at which it must begin its partitions, as far as is known. Other members may commit more before
-        #: it reads: it may be cut off, and they may have its partitions then.
+        #: The offsets at which it must start its partitions, if they are known. Another member may commit later
+        #: offsets before it reads, if it was cut off from the network and the other member has its partitions.
         self._starts: dict[TopicPartition, int | None] = {}
         self._membership = (-1, "")
         self._power_losses = 0
-        #: Partitions of which it may have read records that a loss of power removed: it may begin them again, once.
+        #: Partitions in which a loss of power may have removed records that it has read. Each may be started again
+        #: once.
         self._may_restart: set[TopicPartition] = set()
 
     async def run(self) -> None:
@@ -224,14 +225,14 @@ class SimulatedMember(_Client):
 async def create_topic(
     process: Process, bootstrap: str, name: str, partitions: int, replicas: int, settings: Mapping[str, str]
 ) -> None:
-    """Makes a topic; tried until it is there."""
+    """Creates a topic. Repeats the request until the topic exists."""
     cluster = cluster_of(process, bootstrap)
     while True:
         try:
             for error in (
                 await Admin(cluster).create_topics([NewTopic(name, partitions, replicas, configs=dict(settings))])
             ).values():
-                # An unanswered request may have made it.
+                # An earlier request without a response may have created it.
                 if error is not None and not isinstance(error, TopicAlreadyExistsError):
                     raise error
             break
@@ -241,7 +242,8 @@ async def create_topic(
 
 
 async def take_controllers_place(process: Process, tree: str, gone: int, pause_seconds: float) -> None:
-    """An operator's action: deletes the controller's node, soon after the node of a broker has gone."""
+    """Acts as an operator: deletes ZooKeeper's node of the controller, soon after the node of the broker `gone` has
+    disappeared."""
     machine, went = process.machine, asyncio.Event()
 
     def changed(_: WatchEvent) -> None:
@@ -272,7 +274,7 @@ async def take_controllers_place(process: Process, tree: str, gone: int, pause_s
 async def read_everything(
     process: Process, history: History, bootstrap: str, topic: str, partitions: int
 ) -> dict[TopicPartition, int]:
-    """Reads each partition from its beginning to its end; returns the ends."""
+    """Reads each partition from its beginning to its end. Returns the end offsets."""
     cluster = cluster_of(process, bootstrap)
     consumer = Consumer(cluster, max_wait_seconds=0.2)
     keys = [TopicPartition(topic, number) for number in range(partitions)]
@@ -284,7 +286,7 @@ async def read_everything(
         except KafkaError:
             await asyncio.sleep(0.5)
     quiet = 0
-    # If records are known to be there, it waits for a new leader or a slow disk.
+    # If acknowledged records are missing, it waits longer for a new leader or a slow disk.
     while quiet < 3 or (
         quiet < _QUIET_POLLS_MAX and any(place.offset >= expected[place.partition] for place in history.acknowledged)
     ):

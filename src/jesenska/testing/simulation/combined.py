@@ -1,22 +1,24 @@
-"""Faults of several brokers that come together, each aimed at the broker or at the moment that a mistake would need.
+"""Combined faults of several brokers. Each is aimed at a broker, or at a moment, for which a mistake is most likely.
+The "heir" of a partition is the broker that becomes its leader next.
 
 twice               two faults within half a second
-place taken         a broker goes; an operator deletes the controller's node then, and the controller is paused for
-                    a moment
-stale orders        the controller does not reach a broker, has something to send it, and is replaced
-registered again    the same, and the broker's session ends meanwhile, so that it registers again
-heir goes           a follower of a leader is behind when the leader goes, half of the time by milliseconds; the next
-                    leader may go at once
-ahead of the heir   a leader is killed while a follower is ahead of the next leader, and does not have the newest
-                    high watermark
-leader alone        no follower reaches a leader, but clients do, and repeat unanswered requests; it may go then
-power and more      a broker loses its power and is back soon; another one may go meanwhile
-last one's power    a leader is left alone, cut from its followers or while they are paused, and loses its power once
-                    no other broker is in sync; only if min.insync.replicas is 2, so that no record may be lost
-just started        a broker goes, and is hit again within a tenth of a second of its start
-hit while behind    a follower is cut from a leader until it is out of sync, and is hit then
-slow heir           a coordinator goes; the disk of the next one is slow when it begins, and it may be replaced
-far behind          a follower that has missed much comes back, with a slow disk"""
+place taken         a broker is killed; then an operator deletes the controller's node in ZooKeeper, and the controller
+                    is paused for a moment
+stale orders        the controller cannot reach a broker, has a request to send to it, and is replaced
+registered again    as before, and the broker's ZooKeeper session ends, so that it registers again
+heir goes           a follower has fewer records when the leader ends, half of the time by a few milliseconds; the next
+                    leader may end at once, too
+ahead of the heir   a leader is killed while another follower has more records than the heir, and does not have the
+                    newest high watermark
+leader alone        a leader cannot reach its followers, but clients reach it, and repeat requests without a response;
+                    then it may be killed
+power and more      a broker loses its power and starts again soon; another broker may be killed in between
+last one's power    a leader is cut off from its followers, or they are paused. When it is the only in-sync replica, it
+                    loses its power. This is done only if min.insync.replicas is 2, so that no record may be lost
+just started        a broker is killed or stopped, and is hit again within 0.1 s after its start
+hit while behind    a follower is cut off from a leader until it is out of sync, and then hit by a fault
+slow heir           a group coordinator ends; the next one has a slow disk when it begins, and it may be replaced, too
+far behind          a follower that has missed many records comes back with a slow disk"""
 
 from __future__ import annotations
 
@@ -28,14 +30,15 @@ from jesenska.testing.simulation.machine.host import BrokerHost
 from jesenska.testing.simulation.machine.world import World
 from jesenska.testing.simulation.watches.cluster_watch import ClusterWatch
 
-#: Seconds of waiting for a leader to be left alone, and between two checks.
+#: The seconds of waiting until a leader is the only in-sync replica, and between two checks.
 _PATIENCE_SECONDS, _LOOK_SECONDS = 9.0, 0.005
-#: The same for a follower that is ahead of the heir.
+#: The seconds of waiting until a follower has more records than the heir, and between two checks.
 _AHEAD_SECONDS, _CLOSE_LOOK_SECONDS = 0.02, 0.0002
 
 
 class Hitting(Protocol):
-    """The simulation: its brokers, and faults that can hit them. A method with a bool returns True if it hit."""
+    """The simulation, as combined faults use it: its brokers, and the faults that can hit them. Methods that return a
+    bool return True if the fault was applied."""
 
     world: World
     watch: ClusterWatch
@@ -81,7 +84,7 @@ class Hitting(Protocol):
 
 
 class CombinedFaults:
-    """The combined faults of one simulation of several brokers."""
+    """The combined faults of a simulation with several brokers."""
 
     def __init__(self, simulation: Hitting) -> None:
         self._simulation = simulation
@@ -108,13 +111,13 @@ class CombinedFaults:
     # --- targets -----------------------------------------------------------------------------------------------------
 
     def _others(self, host: BrokerHost) -> list[BrokerHost]:
-        """Returns the other brokers, in any order."""
+        """Returns the other brokers in random order."""
         others = [one for one in self._simulation.hosts if one is not host]
         self._random.shuffle(others)
         return others
 
     def _led(self) -> tuple[TopicPartition, BrokerHost] | None:
-        """Returns a partition of the topic, and its leader; None without a leader that is up."""
+        """Returns a random partition of the topic, and its leader. Returns None if the leader is not up."""
         topic_partition = self._random.choice(self._simulation.topic_partitions)
         leader = self._simulation.watch.leader_of(topic_partition)
         if leader < 0 or not self._simulation.hosts[leader].is_up:
@@ -178,8 +181,9 @@ class CombinedFaults:
         simulation.later(uniform(0.0, 0.02) if self._random.random() < 0.5 else uniform(0.05, 1.0), go)
 
     def _ahead_of_heir(self) -> None:
-        """The heir's next fetch arrives late, when other followers have more, and moves the high watermark. The answer
-        does not arrive, and the other followers get the high watermark only with the next record."""
+        """Kills the leader while another follower has more records than the heir. The heir's next fetch request is
+        delayed until the others have more records; then it advances the high watermark. The response does not reach
+        the heir, and the other followers get the high watermark only with the next record."""
         simulation, uniform, found = self._simulation, self._random.uniform, self._led()
         number = -1 if found is None else simulation.watch.heir_of(found[0])
         if found is None or number < 0:
@@ -220,8 +224,8 @@ class CombinedFaults:
             simulation.later(self._random.uniform(0.05, 4.0), lambda: simulation.kill(other))
 
     def last_ones_power(self, is_cut: bool | None = None) -> None:
-        """`is_cut`: the leader is cut from its followers, and itself shrinks the ISR to itself; if not, they are
-        paused, and a controller shrinks it."""
+        """Makes a leader the only in-sync replica, then takes its power. If `is_cut`, the leader is cut off from its
+        followers, and shrinks the ISR itself. Otherwise the followers are paused, and a controller shrinks the ISR."""
         simulation, uniform, found = self._simulation, self._random.uniform, self._led()
         if found is None:
             return
@@ -271,7 +275,8 @@ class CombinedFaults:
 
         def heir(number: int) -> None:
             host = simulation.hosts[number]
-            # Long enough for it to learn of this and to begin, and for little else.
+            # This is long enough for the new coordinator to get the controller's request and to begin, and for little
+            # else.
             simulation.slow_down(host, 4000.0, 0.1)
             if self._random.random() < 0.6:
                 seconds = uniform(3.8, 5.0)

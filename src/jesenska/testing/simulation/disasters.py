@@ -1,22 +1,25 @@
-"""Disasters of brokers and of their tree, by operators and disks, under every seventh seed. One at a time, beside the
-other faults.
+"""Disasters of brokers and of their metadata tree (ZooKeeper's nodes), as operators and broken disks cause them. Every
+seventh seed has disasters, one at a time, in addition to the other faults.
 
-disk replaced     a broker is stopped or killed, and comes up on an empty disk, or on a copy of its old one; perhaps
-                  the old one is back later
-log cut           a broker is stopped in order, and the end of one of its logs is gone when it comes up
-last one's disk   a broker is alone in sync when it comes up on an empty disk, or with the end of a log gone; it has to
-                  wait, and finds all its data a while later
-wrong chroot      a broker is started with another path in zookeeper.connect, where there is no tree: it has to
-                  refuse, and to make nothing there
-empty metadata    the same for a lone broker whose tree's file has no bytes; then it has the file again
-tree rebuilt      all brokers are stopped or killed, and the tree is lost. It is rebuilt from their directories, and
-                  from an older backup, or from none. Topics that were made since are there, and no acknowledged
-                  record is lost
-older tree        the same, and before it an older copy of the tree's files is put back: if each broker's logs have
-                  newer leader epochs, each has to refuse that tree
+disk replaced     a broker is stopped or killed, and starts on an empty disk, or on a copy of its old disk. The old
+disk
+                  may be mounted again later
+log cut           a broker is stopped in an orderly way, and the end of one of its logs is missing when it starts
+last one's disk   a broker that is the only in-sync replica starts on an empty disk, or with the end of a log missing.
+                  It must not lead then; some time later it is started with all its data
+wrong chroot      a broker is started with another path in zookeeper.connect, where there is no tree: it must refuse to
+                  start, and must not create anything there
+empty metadata    a lone broker is started with an empty metadata file: it must refuse to start. Then it gets its file
+                  back
+tree rebuilt      all brokers are stopped or killed, and the tree is lost. It is rebuilt from the brokers' directories,
+                  with or without an older backup. Topics that were created since must exist, and no acknowledged
+                  record may be lost
+older tree        as before, but first an older copy of the tree's files is used. If the logs of all brokers have newer
+                  leader epochs, each broker must refuse this tree
 
-A disk is replaced for good, and a log is cut, only while all replicas are in sync and another broker stays so: records
-on one broker alone would be lost. Disasters have their own source of chance, so that other seeds do not change."""
+A disk is replaced permanently, or a log cut, only while all replicas are in sync and another broker stays in sync.
+Else records that exist on one broker only would be lost. Disasters have their own random numbers, so that other seeds
+do not change."""
 
 from __future__ import annotations
 
@@ -47,22 +50,22 @@ from jesenska.testing.simulation.watches.history import ViolationError
 #: One of this many seeds has disasters.
 _DISASTROUS: Final = 7
 _WRONG_CHROOT: Final = "/kafka-of-others"
-#: The topic that is made at the time of the backup.
+#: The topic that is created when the backup is made.
 MADE_SINCE: Final = "made-since"
-#: Seconds of waiting for a condition, and between two checks.
+#: The seconds of waiting for a condition, and between two checks.
 _PATIENCE_SECONDS, _LOOK_SECONDS = 25.0, 0.05
-#: A broker that is still up then is killed.
+#: A broker that has not stopped after this many seconds is killed.
 _STOP_SECONDS = 20.0
-#: Seconds for which all brokers but the last one in sync are paused.
+#: The seconds for which all other brokers are paused, so that one broker becomes the only in-sync replica.
 _STILL_SECONDS = 9.0
-#: Seconds within which brokers go down one after the other: the last one is in sync alone.
+#: The seconds within which brokers go down one after the other, so that the last one is the only in-sync replica.
 _ONE_BY_ONE_SECONDS = 8.0
-#: Seconds within which all refuse an older tree.
+#: The seconds within which all brokers must have refused an older tree.
 _REFUSE_SECONDS = 60.0
 
 
 class Striking(Protocol):
-    """The simulation: its brokers, and faults that can hit them."""
+    """The simulation, as disasters use it: its brokers, and the faults that can hit them."""
 
     world: World
     watch: ClusterWatch
@@ -109,21 +112,21 @@ class Disasters:
         self._simulation = simulation
         self._chance = Random(f"disasters of {seed}")  # noqa: S311
         self._are_there = seed % _DISASTROUS == first
-        #: All brokers are down, or about to be: no other fault may start one.
+        #: True while all brokers are down, or are about to go down: no other fault may start one.
         self.holds_all = False
-        #: A broker will get its disk or its log back.
+        #: True while a broker waits to get its disk or its log back.
         self._is_busy = False
-        #: The older copy of the tree.
+        #: The directory with an older copy of the tree's files; None before the backup.
         self._backup: Path | None = None
-        #: The task that makes a topic at the time of the backup.
+        #: The task that creates a topic when the backup is made.
         self._making: asyncio.Task[None] | None = None
-        #: The number of directories made for disks and trees that are put aside, or back.
+        #: The number of directories that were made for disks and trees.
         self._directories = 0
-        #: Disks that were taken away.
+        #: The disks that were replaced.
         self._kept: list[Disk] = []
 
     def begin(self, seconds: float) -> None:
-        """Clients have begun; the simulation goes on for `seconds`."""
+        """Plans the disasters. It is called when the clients have begun; the simulation then runs for `seconds`."""
         if not self._are_there:
             return
         simulation, uniform = self._simulation, self._chance.uniform
@@ -141,26 +144,29 @@ class Disasters:
                 self._empty_metadata()
             return
         kinds: list[Callable[[], None]] = [self._disk_replaced, self._log_cut, self._wrong_chroot]
-        # An older disk may hold a topic that was deleted and made again meanwhile: its broker does not touch that.
+        # An older disk may contain a topic that was deleted and created again since. Its broker would not use that
+        # data, so this disaster is left out.
         if not simulation.churns:
             kinds += [self._last_ones_disk]
-        # A rebuilt tree has the churned topic again. Without a backup the settings of the compacted topic are lost.
+        # A rebuilt tree would contain the churned topic although it was deleted. Without a backup, the settings of the
+        # compacted topic would be lost.
         if not (simulation.churns or (simulation.compacts and self._backup is None)):
             kinds += [self._tree_lost, self._tree_lost]
         self._chance.choice(kinds)()
 
     def close(self) -> None:
-        """Closes the open disks."""
+        """Closes the files of replaced disks."""
         for _, files in self._kept:
             files.leave()
 
     @property
     def is_under_way(self) -> bool:
-        """True if a disaster has not ended."""
+        """Returns True while a disaster has not ended."""
         return self.holds_all or self._is_busy
 
     def judge(self) -> None:
-        """Faults are over, and all brokers are in sync: ViolationError if a made topic is missing."""
+        """Raises ViolationError if the topic that was created at the time of the backup is missing on a broker. It is
+        called after all faults, when all brokers are in sync."""
         for host in self._simulation.hosts if self._making is not None and self._making.done() else ():
             broker = host.program.broker
             if broker is None or MADE_SINCE not in broker.view.topics:
@@ -170,7 +176,7 @@ class Disasters:
         self._simulation.world.tell("fault", what)
 
     def _when(self, is_so: Callable[[], bool], what: Callable[[], object]) -> None:
-        """Calls `what` as soon as `is_so`; not at all if that takes too long."""
+        """Calls `what` as soon as `is_so` returns True. Does not call it if that takes longer than 25 s."""
         simulation = self._simulation
         until = simulation.world.now + _PATIENCE_SECONDS
 
@@ -185,7 +191,8 @@ class Disasters:
     # --- disks -------------------------------------------------------------------------------------------------------
 
     def _others_stay(self, host: BrokerHost) -> bool:
-        """True if a broker can lose its data; then another broker is spared for a while."""
+        """Returns True if a broker may lose its data now. Then also protects another broker from faults for a
+        while."""
         simulation = self._simulation
         if not (
             simulation.is_calm() and host.is_up and not host.program.process.is_paused and simulation.may_be_hit(host)
@@ -195,7 +202,7 @@ class Disasters:
         return True
 
     def _has_company(self, host: BrokerHost) -> bool:
-        """True if a broker is nowhere alone in sync."""
+        """Returns True if the broker is not the only in-sync replica of any partition."""
         return all(
             host.number not in state.isr or len(state.isr) > 1 for state in self._simulation.watch.states.values()
         )
@@ -255,7 +262,7 @@ class Disasters:
         self._when(lambda: self._others_stay(host), strike)
 
     def _cut_a_log(self, host: BrokerHost, data: Path) -> str | None:
-        """Returns the partition whose log is cut; None if all logs are empty."""
+        """Truncates a log of the broker. Returns the partition of this log, or None if all logs are empty."""
         logs = sorted(path for path in data.glob("*-*/*.log") if path.stat().st_size)
         if not logs:
             return None
@@ -297,9 +304,9 @@ class Disasters:
         self._when(lambda: simulation.is_calm() and simulation.tree is not None, begin)
 
     def _replace_last_disk(self, host: BrokerHost, loses_all: bool) -> None:
-        """Starts the broker with an empty disk, or with one log cut; later it gets back what it had."""
+        """Starts the broker with an empty disk, or with one log truncated. Later it gets its old data back."""
         if self.is_under_way:
-            # Another disaster came while the broker was stopping.
+            # Another disaster began while the broker was stopping.
             host.mount((host.data, host.files.successor()))
             return
         self._is_busy = True
@@ -318,7 +325,8 @@ class Disasters:
         self._is_busy = False
 
     def _put_back(self, host: BrokerHost, had: Disk, name: str | None) -> None:
-        """The broker's other partitions have gone on meanwhile: they stay as they are."""
+        """Starts the broker with the complete log of the partition `name`. Its other partitions have got new records
+        since then, so they are kept as they are."""
 
         def fill(data: Path) -> None:
             if name is not None:
@@ -329,7 +337,8 @@ class Disasters:
         self._kept += [had, host.replace_disk(fill)]
         self._is_busy = False
 
-    # --- starts that have to fail ------------------------------------------------------------------------------------
+    # --- starts that must fail
+    # ----------------------------------------------------------------------------------------
 
     def _wrong_chroot(self) -> None:
         simulation, host = self._simulation, self._chance.choice(self._simulation.hosts)
@@ -353,7 +362,7 @@ class Disasters:
         )
 
     def _empty_metadata(self) -> None:
-        """The metadata file of a lone broker has no bytes."""
+        """Starts a lone broker with an empty metadata file, which it must refuse. Then it gets its file back."""
         host = self._simulation.hosts[0]
 
         def strike() -> None:
@@ -412,7 +421,7 @@ class Disasters:
                 simulation.world.after(moment, partial(go_down, host))
             simulation.world.after(max(moments), lambda: self._when_all_are_down(simulation.world.now + _STOP_SECONDS))
 
-        # A missing replica is not in a rebuilt tree.
+        # A rebuilt tree does not contain replicas that do not exist on any disk, so all must exist.
         self._when(lambda: simulation.tree is not None and self._all_have_logs(), strike)
 
     def _all_have_logs(self) -> bool:
@@ -498,7 +507,7 @@ class Disasters:
         return target
 
     def _rebuild(self, target: Path) -> None:
-        """Rebuilds the tree as `jesenska tree rebuild` does."""
+        """Rebuilds the tree as `jesenska tree rebuild` does, into the directory `target`."""
         backup = None if self._backup is None else read_tree_file(self._backup / METADATA_FILE)
         built = rebuild(
             self._inventories(), self._simulation.world.new_uuid, backup=None if backup is None else backup.nodes
@@ -517,7 +526,7 @@ class Disasters:
         )
 
     def _inventories(self) -> list[Inventory]:
-        """Returns the inventories of all brokers' directories; no broker runs."""
+        """Returns the inventories of all brokers' directories. No broker may run."""
         files, found = FileLayer(), []
         for host in self._simulation.hosts:
             with locked([host.data], files) as held:
@@ -530,7 +539,7 @@ def _as_it_is(data: Path) -> None:
 
 
 def _is_ahead(inventory: Inventory, backup: Path) -> bool:
-    """True if a broker has records of a newer leader epoch than the backup, in a topic that both have."""
+    """Returns True if a broker has records of a newer leader epoch than the backup, in a topic that both have."""
     nodes = read_tree_file(backup / METADATA_FILE).nodes
     for (topic, number), replica in inventory.replicas.items():
         state = nodes.get(paths.partition_state(topic, number))

@@ -1,5 +1,5 @@
-"""Runs many seeds, some at a time. A process takes a few seeds, one after the other, and ends with their garbage in
-memory: freeing it would take longer than starting the next process."""
+"""Runs many seeds in several processes at a time. A process runs a few seeds, one after the other, without collecting
+garbage: that would take longer than starting the next process."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from jesenska.testing.simulation.schedule import Simulation, simulation
 from jesenska.testing.simulation.transactional import transactional_simulation
 from jesenska.testing.simulation.watches.coverage import Cell
 
-#: Seeds that a process takes: those of three brokers leave about 20 MB each.
+#: The number of seeds that a process runs. A seed with three brokers leaves about 20 MB of garbage.
 _SEEDS_OF_A_PROCESS = 10
 
-#: The seed, its failure (None without one), and the counts of states and faults.
+#: The seed, its failure (None if it passes), and the counts of broker states and faults.
 Outcome = tuple[int, str | None, Counter[Cell]]
 
 
-#: Simulations by the kind of their clients.
+#: The functions that make a simulation, by the kind of its clients.
 KINDS: Mapping[str, Callable[..., AbstractContextManager[Simulation]]] = {
     "groups": simulation,
     "transactions": transactional_simulation,
@@ -32,7 +32,7 @@ KINDS: Mapping[str, Callable[..., AbstractContextManager[Simulation]]] = {
 
 
 def simulated(seed: int, tree_apart: bool, brokers: int, kind: str) -> AbstractContextManager[Simulation]:
-    """Returns the simulation of a seed, with clients of that kind."""
+    """Returns the simulation of a seed, with clients of this kind."""
     return KINDS[kind](seed, tree_apart=tree_apart, brokers=brokers)
 
 
@@ -49,7 +49,8 @@ def outcome_of(seed: int, tree_apart: bool, brokers: int, kind: str) -> Outcome:
 def outcomes_of(
     seeds: Sequence[int], tree_apart: bool, brokers: int, processes: int, kind: str = "groups"
 ) -> Iterator[Outcome]:
-    """The outcomes, as they come. RuntimeError if a process ends without all its outcomes."""
+    """Yields the outcome of each seed as soon as it is known. Raises RuntimeError if a process ends before it has sent
+    all its outcomes."""
     made = multiprocessing.get_context("fork")
     size = max(1, min(_SEEDS_OF_A_PROCESS, len(seeds) // (4 * processes)))
     waiting = [seeds[first : first + size] for first in range(0, len(seeds), size)]
@@ -83,7 +84,7 @@ def outcomes_of(
 
 
 def _run(seeds: Sequence[int], tree_apart: bool, brokers: int, kind: str, outcomes: Connection) -> None:
-    """The work of a process."""
+    """Runs seeds in a process, and sends the outcome of each one."""
     gc.disable()
     for seed in seeds:
         outcomes.send(outcome_of(seed, tree_apart, brokers, kind))

@@ -1,17 +1,18 @@
-"""Simulations of Spark queries that write exactly once: the driver's code of `pipeline.micro_batches`, and tasks that
-write in the driver's transaction, as in `pipeline.exactly_once`.
+"""Simulations of Spark queries that write exactly once. They run the driver's code of `pipeline.micro_batches`, and
+tasks that write in the driver's transaction, as in `pipeline.exactly_once`.
 
-Two queries share the topic of micro-batches and the topic that they write to. A micro-batch has the same rows whenever
-it is tried again, as Spark's checkpoint promises. Clients' faults are these:
+Two queries share the topic of micro-batches and the topic to which they write. A repeated micro-batch has the same
+rows, as Spark's checkpoint ensures. The faults of clients:
 
-driver killed     its tasks go on; another driver goes on from the checkpoint
-executor killed   before or after its tasks' batches are sent; the driver learns of it
-second driver     the first one does not know of it, and goes on
-task fails        after some of its rows; the other tasks go on, and are not awaited
-task run again    Spark starts a failed task, or a slow one, a second time: it refuses
+driver killed     its tasks continue; another driver continues from the checkpoint
+executor killed   before or after the batches of its tasks are sent; the driver is informed
+second driver     another driver of the query starts, while the first one continues
+task fails        after some of its rows; the other tasks continue, and the driver does not wait for them
+task run again    Spark starts a failed or slow task a second time; the second attempt must refuse
 
-The invariant: a reader of committed records finds each micro-batch that the checkpoint counts as done whole, once,
-from one attempt, its rows and the micro-batches in order; of the next one all or nothing."""
+The invariant: a read_committed consumer finds each micro-batch that is done in the checkpoint. Each is complete, is
+there once, and is from a single attempt; its rows and the micro-batches are in order. Of the next micro-batch it finds
+all rows or none."""
 
 from __future__ import annotations
 
@@ -40,22 +41,23 @@ BATCHES_TOPIC = "batches"
 _QUERIES = 2
 _ROWS_MAX = 12
 _TRANSACTION_TIMEOUT_MS, _DELIVERY_TIMEOUT_MS = 6000, 5000
-#: Seconds that a driver waits for its tasks before Spark would start them elsewhere, and between two checks.
+#: The seconds after which a driver gives up waiting for its tasks, and the seconds between two checks.
 _TASKS_SECONDS, _LOOK_SECONDS = 6.0, 0.01
-#: The probabilities that a task fails, that it is slow, and that a driver is slow before the commit.
+#: The probabilities that a task fails, that a task is slow, and that a driver waits before the commit.
 _FAILS, _IS_SLOW, _HESITATES = 0.05, 0.1, 0.1
-#: The share of faults of drivers and executors, and the number of all faults.
+#: The fraction of faults that hit drivers and executors, and the number of all faults.
 _OF_CLIENTS, MICRO_BATCH_FAULTS = 0.5, 8
-#: Micro-batches that each query writes after the last fault.
+#: The number of micro-batches that each query must write after the last fault.
 _AT_THE_END = 2
 
 
 class _TaskError(Exception):
-    """A task has not written its rows."""
+    """The error when a task has not written its rows."""
 
 
 class Checkpoint:
-    """Spark's checkpoint of a query: the rows of each micro-batch by partition, and the last one that is done."""
+    """The Spark checkpoint of a query: the number of rows of each micro-batch by partition, and the last micro-batch
+    that is done."""
 
     def __init__(self, query: str) -> None:
         self.query = query
@@ -63,7 +65,7 @@ class Checkpoint:
         self._rows: list[dict[TopicPartition, int]] = []
 
     def rows(self, batch: int, choose: Callable[[], dict[TopicPartition, int]]) -> Mapping[TopicPartition, int]:
-        """Returns the number of rows of a micro-batch for each partition, chosen at the first call."""
+        """Returns the number of rows of a micro-batch for each partition. They are chosen at the first call."""
         if batch == len(self._rows):
             self._rows.append(choose())
         return self._rows[batch]
@@ -74,7 +76,7 @@ class Checkpoint:
 
 
 class _Run:
-    """A task as the driver knows it."""
+    """The state of a running task, as the driver sees it."""
 
     def __init__(self) -> None:
         self.is_done = False
@@ -82,7 +84,7 @@ class _Run:
 
 
 class Executor:
-    """Runs tasks, in its own process."""
+    """A process that runs tasks."""
 
     def __init__(self, process: Process, bootstrap: str) -> None:
         self.process = process
@@ -109,7 +111,7 @@ class Executor:
 
 
 class Driver:
-    """A run of a query, until it is stopped or another run has begun."""
+    """One run of a query. It ends when it is stopped, or when another run has begun."""
 
     def __init__(
         self,
@@ -169,7 +171,7 @@ class Driver:
     async def _write_in(
         self, transaction: MicroBatchTransaction, batch: int, rows: Mapping[TopicPartition, int]
     ) -> bool:
-        """False if it is written already."""
+        """Writes the micro-batch in the transaction. Returns False if it was written already."""
         ticket = transaction.ticket
         self._known.begun(
             ticket.transactional_id, self.process.name, ProducerName(ticket.producer_id, ticket.producer_epoch)
@@ -238,7 +240,7 @@ class Driver:
         partition: TopicPartition,
         rows: Sequence[int],
     ) -> None:
-        """Writes its rows in the driver's transaction, from number 0 on."""
+        """Writes the rows of one task in the driver's transaction, with sequence numbers from 0."""
         random = self._random
         producer = Producer(
             executor.cluster,
@@ -275,7 +277,7 @@ class Driver:
 
 
 class _Place(NamedTuple):
-    """The content of a record's value: the micro-batch, the attempt at it and the row."""
+    """The contents of a record's value: the query, the micro-batch, the attempt at it, and the row."""
 
     query: str
     batch: int
@@ -291,7 +293,8 @@ class _Place(NamedTuple):
 
 
 def judge_query(checkpoint: Checkpoint, committed: Mapping[RecordPlace, bytes]) -> None:
-    """`committed` are all records of a reader of committed records. ViolationError."""
+    """Checks the rows of one query. `committed` are all records that a read_committed consumer has got. Raises
+    ViolationError if a micro-batch is incomplete, is there twice, or is out of order."""
     found: dict[TopicPartition, list[_Place]] = defaultdict(list)
     attempts: dict[int, str] = {}
     for place in sorted(committed):
@@ -328,7 +331,7 @@ def judge_query(checkpoint: Checkpoint, committed: Mapping[RecordPlace, bytes]) 
 
 
 class MicroBatchSimulation(TransactionalSimulation):
-    """One seed's run of two queries."""
+    """The run of one seed with two queries."""
 
     def __init__(self, seed: int, directory: Path, **others: Any) -> None:
         super().__init__(seed, directory, **others)
@@ -378,7 +381,7 @@ class MicroBatchSimulation(TransactionalSimulation):
             super()._fault()
 
     def _member_gone(self) -> None:
-        """A driver or an executor is killed and replaced, or a second driver begins."""
+        """Kills and replaces a driver or an executor, or starts a second driver."""
         random = self.world.random
         checkpoint = random.choice(self.checkpoints)
         kind = random.choice(("driver", "driver", "executor", "second driver"))
@@ -434,7 +437,7 @@ class MicroBatchSimulation(TransactionalSimulation):
 def micro_batch_simulation(
     seed: int, *, tree_apart: bool = False, brokers: int = 1
 ) -> AbstractContextManager[Simulation]:
-    """Returns a simulation as `schedule.simulation`."""
+    """Gives the block a simulation of queries that write exactly once, as `schedule.simulation` does."""
     return simulation(
         seed,
         seconds=TRANSACTIONAL_SECONDS,

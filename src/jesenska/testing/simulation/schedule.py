@@ -1,41 +1,40 @@
-"""One simulation: brokers, producers and a group for some seconds, faults at times that the seed chooses, and the
-checks at the end.
+"""Runs one simulation: brokers, producers and a consumer group for some seconds, with faults at times that the seed
+chooses, and checks at the end. The faults:
 
-killed              a broker's process is gone between two steps, and its writes are on the disk
-power loss          and the disk keeps only synced writes, and any part of the rest; on a lone broker if the topic asks
-                    for a sync before each answer, among several if all replicas are in sync, or if no other one is
-                    and min.insync.replicas is 2
-stopped             in order, and started again
-cut                 connections break, some or all
-slow disk           the work of threads takes long for a while
-full disk           no file grows for a while
+killed              a broker's process is killed between two steps; all its writes are kept
+power loss          a broker's process ends, and the disk keeps the synced writes and any part of the others. A lone
+                    broker loses its power only if the topic is synced before each response. One of several brokers
+                    does only if all replicas are in sync, or if it is the only in-sync replica and
+                    min.insync.replicas is 2
+stopped             a broker is stopped in an orderly way, and started again
+cut                 some or all connections break
+slow disk           the work of a broker's threads takes longer for a while
+full disk           no file of a broker can grow for a while
 clock               a broker's wall clock is set forward or back
-member gone         a member of the group is killed, another comes
-cut off             nothing reaches a client, or comes from it, for so long that its group may go on without it
+member gone         a member of the group is killed, and a new member joins
+cut off             a client is cut off from the network, for so long that its group may rebalance without it
 
-If the tree is its own program (`tree_apart`, and always with several brokers), these, too:
+If the metadata tree (ZooKeeper's nodes) has its own server program (`tree_apart`, and always with several brokers):
 
-tree killed         and started again on its journal; sessions go on
-tree cut off        nothing reaches the tree, or comes from it, perhaps until brokers' sessions have ended
+tree killed         the server is killed, and started again on its journal; sessions continue
+tree cut off        the server is cut off from the network, perhaps until the brokers' sessions have ended
 
-With several brokers, these, too:
+With several brokers:
 
 pause               a broker's process is paused, perhaps until its session has ended
-partition           nothing reaches a broker, or nothing comes from it, or both; or two brokers do not reach each
-                    other, or a broker and the tree do not
+partition           a broker receives nothing, or can send nothing, or both; or two brokers cannot reach each other; or
+                    a broker cannot reach the tree's server
 
-Half of the faults of several brokers are single ones; the other half are combined ones (`combined`). Half of the time
-they hit a broker with a role at that moment: controller, coordinator of the group, leader of a partition. While they
-run, `cluster_watch` checks invariants. At the end all replicas are in sync again, their logs are the same, and all
-brokers agree on the controller.
+With several brokers, half of the faults are single ones, and the other half are combined (`combined`). Half of them
+hit a broker with a role at that moment: the controller, the group coordinator, or the leader of a partition. During
+the faults, `cluster_watch` checks invariants. At the end all replicas must be in sync again, their logs must be the
+same, and all brokers must agree on the controller.
 
-Under every seventh seed disks are replaced, logs lose their ends, and trees are lost or replaced by wrong ones
-(`disasters`).
+In every seventh seed disks are replaced, logs lose their ends, and trees are lost or replaced by wrong ones
+(`disasters`). In every eleventh seed with several brokers, a topic is repeatedly created and deleted (`churn`).
 
-Under every eleventh seed of several brokers a topic is made and deleted all the while (`churn`).
-
-Under every ninth seed brokers compact: __consumer_offsets, and a topic that has its own writer (`compacted`). Other
-seeds have the cleaner off: they cost less, and the ninth seeds are enough to meet every fault."""
+In every ninth seed brokers compact __consumer_offsets, and a topic that has its own producer (`compacted`). In other
+seeds the log cleaner is off, so that they run faster."""
 
 from __future__ import annotations
 
@@ -76,9 +75,9 @@ from jesenska.testing.simulation.watches.history import History, ViolationError
 TOPIC, PARTITIONS = "t", 3
 _PORT = 9092
 SECONDS, FAULTS = 60.0, 5
-#: Seconds of the world's clock within which all programs must end after the last fault.
+#: The seconds of simulated time within which all programs must end after the last fault.
 _REST_SECONDS = 400.0
-#: Linux's directory for files in memory: a simulated sync need not reach the real disk.
+#: A directory of Linux whose files are in memory. Simulated syncs need not reach a real disk.
 _IN_MEMORY = "/dev/shm"  # noqa: S108
 _SETTINGS = {
     "log.segment.bytes": "20000",
@@ -92,13 +91,14 @@ _SETTINGS = {
     "log.flush.offset.checkpoint.interval.ms": "5000",
     "auto.create.topics.enable": "false",
 }
-#: One of this many seeds compacts.
+#: One of this many seeds compacts topics.
 _COMPACTING = 9
-#: One of this many seeds of several brokers, beginning with the second number, makes and deletes a topic.
+#: One of this many seeds with several brokers (the first number) creates and deletes a topic repeatedly. The second
+#: number is the first such seed.
 _CHURNING, _FIRST_CHURNING = 11, 3
-#: Seconds within which brokers agree on that topic after the last fault.
+#: The seconds within which all brokers must agree on that topic after the last fault.
 _CHURN_SECONDS = 100.0
-#: Settings if the tree is its own program.
+#: The settings of brokers if the metadata tree has its own server program.
 _TREE_APART = {"zookeeper.connect": f"{TREE_HOST}:{TREE_PORT}", "zookeeper.session.timeout.ms": "3000"}
 _SEVERAL = {
     "offsets.topic.replication.factor": "3",
@@ -107,22 +107,22 @@ _SEVERAL = {
     "replica.socket.timeout.ms": "5000",
     "controller.socket.timeout.ms": "3000",
 }
-#: Seconds for which one other broker is spared after a loss of power: sessions end within this time. A broker that has
-#: lost unsynced data is to be out of the ISRs before the last other broker goes.
+#: The seconds for which another broker is protected from faults after a loss of power: sessions end within this time.
+#: A broker that has lost unsynced data must be out of the ISRs before the last other broker ends.
 _SPARED_SECONDS = 5.0
-#: Seconds that a leader may take to sync its log after a controller has shrunk its ISR to it alone.
+#: The seconds that a leader may need to sync its log after a controller has shrunk its ISR to the leader only.
 _SYNC_SECONDS = 0.3
-#: Seconds between two checks for preferred replicas that do not lead.
+#: The possible intervals in seconds between two checks for preferred replicas that do not lead.
 _BALANCE_SECONDS = ("3", "300")
-#: Seconds that a starting broker may need to find the tree again.
+#: The seconds that a starting broker may need to find the tree's server again.
 _TREE_BACK_SECONDS = 5.0
 
 
 class Simulation:
-    """One seed's run. `run` raises ViolationError; `world.trace` has the events. It has more than 500 lines: each
-    fault is a method here, since all of them ask the same state which others are under way."""
+    """The run of one seed. `run` raises ViolationError if a check fails; `world.trace` contains the events. The class
+    has more than 500 lines, since each fault is a method, and all of them need the same state."""
 
-    #: The first seed that has `disasters`: of one broker, of several.
+    #: The first seed with `disasters`, for one broker and for several.
     FIRST_DISASTERS: ClassVar = (3, 4)
 
     def __init__(
@@ -146,18 +146,18 @@ class Simulation:
         self._tree_incarnation = 0
         self._tree: TreeProgram | None = None
         self._tree_apart = tree_apart or brokers > 1
-        #: The time until which a broker may fail to start, since the tree is out of reach.
+        #: The time until which a broker may fail to start, because it cannot reach the tree's server.
         self._tree_gone_until = -1.0
         self._tasks: list[tuple[Process, asyncio.Task[Any]]] = []
         self._writers: list[Writer | KeyedWriter] = []
         self._compacts = seed % _COMPACTING == 0
-        #: Makes and deletes a topic, under some seeds.
+        #: The client that creates and deletes a topic repeatedly; None in most seeds.
         self._churner: Churner | None = None
-        #: A tombstone's time may be over before its time.
+        #: True if clocks were set, so that tombstones may be deleted too early.
         self._clocks_were_set = False
         self._members: list[SimulatedMember] = []
         self._names = 0
-        #: Every answer waits for its sync: then a lone machine may go down at any time.
+        #: True if every response waits for a sync. Then a lone broker may lose its power at any time.
         self.is_synced = self.world.random.random() < 0.5
         if is_synced is not None:
             self.is_synced = is_synced
@@ -176,9 +176,9 @@ class Simulation:
         self._trouble_until = -1.0
         self._spared: BrokerHost | None = None
         self._spared_until = -1.0
-        #: The time since which a leader has known a leader epoch in which only it is in sync.
+        #: The time since which a leader has known a leader epoch in which it is the only in-sync replica.
         self._known_alone: dict[tuple[TopicPartition, int, int], float] = {}
-        #: The brokers of which one is spared when the broker left alone loses its power.
+        #: The brokers of which one is protected from faults when the only in-sync replica loses its power.
         self._to_spare: list[BrokerHost] = []
         if self._several:
             self._watch_several(int(several["min.insync.replicas"]))
@@ -191,7 +191,8 @@ class Simulation:
         }
 
     def _watch_several(self, min_in_sync: int) -> None:
-        """Tells the watch of a cluster what it can rely on, and when records are acknowledged or a broker ends."""
+        """Tells `cluster_watch` the settings on which its checks depend, and connects it to acknowledgements and to
+        the ends of brokers."""
         self.watch.min_in_sync = min_in_sync
         self.watch.compacts = self._compacts
         self.history.on_acknowledged = self.watch.acknowledged
@@ -220,7 +221,8 @@ class Simulation:
         )
 
     def _further_settings(self, brokers: int, others: Mapping[str, str]) -> dict[str, str]:
-        """Settings of brokers that the clients need here. `others` are the seed's."""
+        """Returns the broker settings that the clients of this kind of simulation need. `others` are settings that the
+        seed has chosen."""
         return {}
 
     @property
@@ -263,7 +265,7 @@ class Simulation:
         self._end()
 
     def _begin_clients(self, settings: Mapping[str, str]) -> None:
-        """The topic exists; `settings` are the seed's for any other topic."""
+        """Starts the clients. The topic exists already; `settings` are the seed's settings for any other topic."""
         if self._compacts:
             process = Process(self.world, self._network, self._name("writer"))
             self._writers.append(KeyedWriter(process, self._bootstrap, self.history.on_acknowledged))
@@ -279,7 +281,8 @@ class Simulation:
             self._new_member()
 
     def _end_churn(self) -> None:
-        """Faults are over: the topic reaches its last state, and every broker reports that."""
+        """Stops the repeated creation and deletion of a topic after the last fault. Waits until every broker reports
+        its final state."""
         churner = self._churner
         if churner is None:
             return
@@ -292,7 +295,7 @@ class Simulation:
         )
 
     def _end_clients(self) -> None:
-        """Faults are over: ends all clients."""
+        """Stops all clients after the last fault."""
         for writer in self._writers:
             writer.is_stopping = True
         writing = [task for process, task in self._tasks if process.name.startswith("writer")]
@@ -346,7 +349,7 @@ class Simulation:
         world.tell("simulation", f"the dice stand at {world.random.getrandbits(64):016x}")
 
     def _is_in_sync(self) -> bool:
-        """True if each broker is up, and each partition has a leader with all replicas in sync."""
+        """Returns True if each broker is up, and each partition has a leader with all replicas in sync."""
         if not all(host.is_up for host in self.hosts):
             return False
         led: dict[TopicPartition, int] = {}
@@ -358,13 +361,14 @@ class Simulation:
                     known.add(partition.topic_partition)
                     if partition.is_served:
                         led[partition.topic_partition] = len(partition.isr)
-                        # A rebuilt tree has only the replicas that existed, if a topic was just being made.
+                        # A rebuilt tree contains only replicas that existed. This topic may have been just being
+                        # created, so it may have fewer.
                         if topic.name == MADE_SINCE and len(partition.isr) == len(partition.replicas):
                             led[partition.topic_partition] = len(self.hosts)
         return all(led.get(topic_partition) == len(self.hosts) for topic_partition in known)
 
     def _different_log(self) -> str | None:
-        """Returns a partition whose replicas do not have the same bytes; None without one."""
+        """Returns a partition whose replicas do not have the same bytes, or None if there is none."""
         names = (
             sorted({path.name for host in self.hosts for path in host.data.iterdir() if path.is_dir()})
             if self._several
@@ -381,10 +385,11 @@ class Simulation:
         return None
 
     def _judge_clients(self) -> None:
-        """Further checks, once all is done and in sync."""
+        """Runs the further checks of this kind of simulation, when all clients have ended and all replicas are in
+        sync."""
 
     def _judge_compacted(self) -> None:
-        """Checks the compacted logs, once all is done and in sync."""
+        """Checks the compacted logs, when all clients have ended and all replicas are in sync."""
         logs: dict[TopicPartition, list[PartitionLog]] = {}
         for host in self.hosts if self._compacts else ():
             assert host.program.broker is not None
@@ -407,7 +412,7 @@ class Simulation:
                 )
 
     def close(self) -> None:
-        """Ends all programs and closes the files."""
+        """Ends all programs and closes their files."""
         for process, _ in self._tasks:
             process.end()
         for host in self.hosts:
@@ -428,7 +433,7 @@ class Simulation:
         return task
 
     def _judge_tasks(self) -> None:
-        """An exception of a program, or one that its event loop got, is a failure."""
+        """Raises the exception of a program, or of its event loop, if there is one."""
         for process, task in self._tasks:
             if not process.is_dead and task.done() and not task.cancelled():
                 error = task.exception()
@@ -441,7 +446,7 @@ class Simulation:
                 raise ViolationError(f"{process.name}: {context.get('message')}")
 
     def _watch(self) -> None:
-        """Checks the state of brokers, now and then."""
+        """Checks the state of the brokers, and plans the next check."""
         if self._several:
             self.watch.look()
         else:
@@ -474,7 +479,8 @@ class Simulation:
         self._start(process, member.run())
 
     def _excuse(self, host: BrokerHost, began: float) -> str | None:
-        """Returns the excuse for a broker that began to start then and fails; None without one."""
+        """Returns the reason why a broker that began to start at the time `began` may fail. Returns None if it must
+        not fail."""
         return "without the tree" if began <= max(self._tree_gone_until, host.is_cut_off_until) else None
 
     def _start_tree(self, data: Path) -> None:
@@ -487,21 +493,21 @@ class Simulation:
 
     @property
     def has_tree_apart(self) -> bool:
-        """True if the tree is its own program, also while that is down."""
+        """Returns True if the metadata tree has its own server program, even while it is down."""
         return self._tree_apart
 
     @property
     def tree(self) -> TreeProgram | None:
-        """Returns the tree's program if it is its own program and serves; else None."""
+        """Returns the program of the tree's server, if it is running. Otherwise returns None."""
         return self._tree if self._tree_is_ready() else None
 
     @property
     def directory(self) -> Path:
-        """Returns the directory of all files."""
+        """Returns the directory with all files of the simulation."""
         return self._directory
 
     def replace_tree(self, data: Path) -> None:
-        """The tree's program is gone, and one begins on another directory."""
+        """Ends the tree's server, and starts a new one on another directory."""
         assert self._tree is not None
         self._tree.process.end()
         self._tree_incarnation += 1
@@ -510,16 +516,17 @@ class Simulation:
 
     @property
     def churns(self) -> bool:
-        """True if a topic is made and deleted all the while."""
+        """Returns True if a topic is repeatedly created and deleted in this seed."""
         return self._churner is not None
 
     @property
     def compacts(self) -> bool:
-        """True if a topic is compacted."""
+        """Returns True if topics are compacted in this seed."""
         return self._compacts
 
     def make_topic(self, name: str) -> asyncio.Task[None]:
-        """Acts as an operator who creates a topic with a replica on each broker, and asks until the topic exists."""
+        """Acts as an operator who creates a topic with a replica on each broker. Repeats the request until the topic
+        exists."""
         process = Process(self.world, self._network, self._name("operator"))
         return self._start(process, create_topic(process, self._bootstrap, name, 1, len(self.hosts), {}))
 
@@ -536,7 +543,7 @@ class Simulation:
             self.simple_fault()
 
     def simple_fault(self) -> None:
-        """One of the single faults."""
+        """Applies one random single fault."""
         kinds: list[Callable[[], None]] = [
             self._kill,
             self._kill,
@@ -558,7 +565,7 @@ class Simulation:
         self.world.random.choice(kinds)()
 
     def later(self, seconds: float, what: Callable[[], object]) -> None:
-        """Calls a later part of a fault, unless faults are over by then."""
+        """Calls a later part of a fault after `seconds`, unless the faults have ended by then."""
 
         def happen() -> None:
             if not (self._is_over or self.disasters.holds_all):
@@ -568,7 +575,7 @@ class Simulation:
 
     @property
     def controller(self) -> BrokerHost | None:
-        """Returns the broker that is controller as the tree has it; None if it is not up."""
+        """Returns the broker that is the controller according to the tree. Returns None if it is not up."""
         number = self.watch.controller_id
         return self.hosts[number] if number >= 0 and self.hosts[number].is_up else None
 
@@ -596,18 +603,18 @@ class Simulation:
         self.world.tell("fault", what.format(host.name if self._several else "the broker"))
 
     def met(self, host: BrokerHost, fault: str) -> None:
-        """Notes the states of a broker when a fault hits it."""
+        """Counts the states of the broker that a fault hits."""
         if self._several:
             self.coverage.met(self.watch.states_of(host), fault)
 
     def is_calm(self) -> bool:
-        """True if all replicas are in sync, and no broker is about to leave an ISR."""
+        """Returns True if all replicas are in sync, and no broker is about to leave an ISR."""
         return self._is_in_sync() and self.world.now > max(self._trouble_until, self._tree_gone_until)
 
     def _trouble(self, seconds: float) -> None:
         self._trouble_until = max(self._trouble_until, self.world.now + seconds)
 
-    # Faults of one broker each. They return True if it was hit.
+    # Faults of one broker. Each returns True if the fault was applied.
 
     def kill(self, host: BrokerHost) -> bool:
         if not self.may_be_hit(host):
@@ -621,8 +628,8 @@ class Simulation:
         self.kill(self._one())
 
     def lose_power(self, host: BrokerHost, back_after: float | None = None) -> bool:
-        """Two machines that lose unsynced data may lose acknowledged records: if not all are in sync, the broker is
-        killed."""
+        """Takes the power from a broker. If replicas are out of sync, kills the broker instead: acknowledged records
+        may be lost if two machines lose unsynced data."""
         if self._several and not (self.may_be_hit(host) and self.is_calm()):
             self.kill(host)
             return False
@@ -636,7 +643,7 @@ class Simulation:
         return True
 
     def spare(self, host: BrokerHost) -> None:
-        """Nothing hits a broker for a while."""
+        """Protects a broker from faults for a while."""
         self._spared = host
         self._spared_until = self.world.now + _SPARED_SECONDS
 
@@ -644,9 +651,9 @@ class Simulation:
         self.lose_power(self._one())
 
     def is_left_alone(self, host: BrokerHost) -> bool:
-        """True if a broker is alone in sync somewhere, and must lose nothing if it loses its power now. Where it is
-        alone it has synced the acknowledged records, before it shrank the ISR itself or a moment after a controller
-        did. Elsewhere another broker is in sync, too, and stays."""
+        """Returns True if a broker is the only in-sync replica of a partition, and must lose no record if it loses its
+        power now. It has synced the acknowledged records of such a partition before it shrank the ISR, or a moment
+        after a controller did. In all other partitions another broker is in sync, too, and can be protected."""
         if self.watch.min_in_sync < 2 or not (host.is_up and self.may_be_hit(host)):
             return False
         if host.program.process.is_paused or host.program.process.is_slow:
@@ -676,7 +683,7 @@ class Simulation:
         return self.world.now >= self._known_alone.get(key, self.world.now) + _SYNC_SECONDS
 
     def _stays(self, host: BrokerHost) -> bool:
-        """True if nothing ends the session of a broker soon."""
+        """Returns True if nothing will end the broker's session soon."""
         return (
             host.is_up
             and not host.program.process.is_paused
@@ -684,7 +691,7 @@ class Simulation:
         )
 
     def lose_power_alone(self, host: BrokerHost, back_after: float) -> bool:
-        """Takes the power from a broker while no other broker is in sync (`is_left_alone`)."""
+        """Takes the power from a broker while no other broker is in sync. `is_left_alone` must be True."""
         self.met(host, "power loss")
         self._tell(host, "{}'s machine loses its power, and nobody else is in sync")
         if self._to_spare:
@@ -709,7 +716,7 @@ class Simulation:
         self.met(host, "pause")
         self._tell(host, f"{{}} stands still for {seconds:.3f} s")
         self._trouble(seconds)
-        # A broker that is about to start may lose its session.
+        # A broker that is about to start may lose its session during the pause.
         host.is_cut_off_until = max(host.is_cut_off_until, self.world.now + seconds + _TREE_BACK_SECONDS)
         host.pause(seconds)
         return True
@@ -728,7 +735,7 @@ class Simulation:
         return True
 
     def hold_back(self, host: BrokerHost, other: BrokerHost, seconds: float) -> bool:
-        """Delays the bytes of one broker for another."""
+        """Delays the bytes that one broker sends to another."""
         if not (self.may_be_hit(host) and self.may_be_hit(other)):
             return False
         for one in (host, other):
@@ -749,7 +756,7 @@ class Simulation:
         return True
 
     def _cut_until_end(self, seconds: float) -> None:
-        """Held bytes arrive at the end all at once: the time is checked closely."""
+        """Plans frequent checks for the end of a network fault, when all held bytes arrive at once."""
         self._trouble(seconds)
         self.world.after(seconds - 0.001, self.watch.look_often)
 
@@ -778,7 +785,7 @@ class Simulation:
         return True
 
     def reset_clients(self, host: BrokerHost) -> None:
-        """Connections of clients to a broker are cut."""
+        """Breaks the connections of clients to a broker."""
         clients = {process.name for process in self._clients()}
         ends = [sock for sock in self._network.live() if sock.peer is not None]
         chosen = [
@@ -792,7 +799,8 @@ class Simulation:
             self._network.reset(sock)
 
     def take_controllers_place(self, gone: BrokerHost, pause_seconds: float) -> None:
-        """An operator deletes the controller's node when the node of broker `gone` is gone."""
+        """Acts as an operator who deletes ZooKeeper's node of the controller, after the node of the broker `gone` has
+        disappeared."""
         process = Process(self.world, self._network, self._name("operator"))
         self._start(process, take_controllers_place(process, f"{TREE_HOST}:{TREE_PORT}", gone.number, pause_seconds))
 
@@ -801,7 +809,7 @@ class Simulation:
         for host in self.hosts:
             self.met(host, "cut")
             if not host.is_up:
-                # Its session with the tree may break before it can be renewed.
+                # The connection to the tree's server may break before the broker has a session.
                 host.is_cut_off_until = max(host.is_cut_off_until, self.world.now)
         chosen = (
             live if self.world.random.random() < 0.3 else [sock for sock in live if self.world.random.random() < 0.5]
@@ -815,7 +823,7 @@ class Simulation:
         self.slow_down(host, times, self.world.random.uniform(1.0, 5.0))
 
     def hit(self, host: BrokerHost) -> None:
-        """A single fault hits that broker, in any state."""
+        """Applies a random single fault to this broker, in any state."""
         if not self.may_be_hit(host):
             return
         uniform, choice = self.world.random.uniform, self.world.random.choice
@@ -910,8 +918,8 @@ class Simulation:
 
 @contextmanager
 def _garbage_left_lying() -> Iterator[None]:
-    """Garbage is not collected in this block. A simulation's objects live for a moment or until its end, and are too
-    few to need it."""
+    """Switches garbage collection off in the block. Objects of a simulation are either used until its end, or soon
+    freed by their reference counts."""
     was_looked_for = gc.isenabled()
     gc.disable()
     try:
@@ -933,8 +941,9 @@ def simulation(
     min_in_sync: int | None = None,
     kind: type[Simulation] = Simulation,
 ) -> Iterator[Simulation]:
-    """A simulation of a kind in its own directory, which is removed after it. `is_synced` (answers wait for a sync)
-    and `min_in_sync` (min.insync.replicas) are the seed's if they are None."""
+    """Gives the block a simulation of the class `kind`, in a directory of its own, which is removed afterwards.
+    `is_synced` (responses wait for a sync) and `min_in_sync` (min.insync.replicas) are chosen by the seed if they are
+    None."""
     directory = Path(
         tempfile.mkdtemp(prefix="jesenska-simulation-", dir=_IN_MEMORY if Path(_IN_MEMORY).is_dir() else None)
     )

@@ -1,4 +1,5 @@
-"""Streams of a simulation: asyncio's transports over `SimulatedSocket`s, for programs written as asyncio protocols."""
+"""The streams of a simulation: asyncio transports over `SimulatedSocket`s, for programs that are written as asyncio
+protocols."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ _HIGH_WATER_BYTES = 64 * 1024
 
 
 class SimulatedTransport(asyncio.Transport):
-    """One end of a stream, on the loop that runs."""
+    """One end of a stream, on the running event loop."""
 
     def __init__(self, sock: socket.socket, protocol: asyncio.Protocol) -> None:
         super().__init__({"peername": sock.getpeername(), "sockname": sock.getsockname()})
@@ -112,7 +113,7 @@ class SimulatedTransport(asyncio.Transport):
         return self._is_closing
 
     def close(self) -> None:
-        """Ends it when all written bytes are sent."""
+        """Closes the stream when all written bytes have been sent."""
         if self._is_closing:
             return
         self.pause_reading()
@@ -121,7 +122,7 @@ class SimulatedTransport(asyncio.Transport):
             self._loop.call_soon(self._lose, None)
 
     def abort(self) -> None:
-        """Ends it at once."""
+        """Closes the stream at once."""
         self.pause_reading()
         self._is_closing = True
         self._loop.call_soon(self._lose, None)
@@ -138,7 +139,7 @@ class SimulatedTransport(asyncio.Transport):
 
 
 class SimulatedStreamServer:
-    """Accepts the connections of one socket."""
+    """Accepts the connections of one listening socket."""
 
     def __init__(self, make: MakeProtocol, listening: socket.socket) -> None:
         self._make = make
@@ -160,11 +161,11 @@ class SimulatedStreamServer:
             self._listening.close()
 
     async def wait_closed(self) -> None:
-        """It closes at once."""
+        """Returns at once, since `close` takes no time."""
 
 
 class StreamsOfProcess:
-    """The streams of a process's machine (`metadata.zookeeper.streams.Streams`)."""
+    """The streams as one process uses them (the interface `metadata.zookeeper.streams.Streams`)."""
 
     def __init__(self, network: NetworkOfProcess) -> None:
         self._network = network

@@ -1,9 +1,9 @@
-"""Producers with transactions, and readers of committed records, as programs of a simulation.
+"""The clients of a simulation with transactions: transactional producers and read_committed consumers.
 
-`TransactionalWriter` sends its own requests, in the versions of old and new clients, and does what these may do: it
-shares its transactional id, forgets to end a transaction, gives up unanswered requests. `Transformer` is jesenska's
-own client: a member of a group that makes a record of each committed one, and commits its offsets in the same
-transaction."""
+`TransactionalWriter` sends its own requests, in the versions of old and new clients, and does all that such clients
+may do. It shares its transactional id, forgets to end a transaction, and gives up requests without a response.
+`Transformer` uses jesenska's own client. It is a member of a group that writes a result record for each committed
+record, and commits its offsets in the same transaction."""
 
 from __future__ import annotations
 
@@ -56,12 +56,13 @@ Answer = TypeVar("Answer", bound=Message)
 TRANSFORMERS: Final = "transformers"
 _COMMITTED: Final = 1
 _REQUEST_SECONDS = 2.0
-#: The first version of OffsetFetch that can wait for transactions, and the last for one group.
+#: The version of OffsetFetch that is used: the first one that can wait for transactions, and the last one for a single
+#: group.
 _OFFSET_FETCH = 7
-#: The most attempts at a request; the end of a transaction is requested until it is known.
+#: The largest number of attempts at a request. The end of a transaction is requested until the result is known.
 _ATTEMPTS_MAX = 25
 _MOVED = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-#: Error codes of requests that have had no effect, and will have none.
+#: Error codes of requests that certainly have no effect, now or later.
 _AGAIN = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.CONCURRENT_TRANSACTIONS)
 _IN_NO_TRANSACTION = (ErrorCode.INVALID_TXN_STATE, ErrorCode.TRANSACTION_ABORTABLE)
 _FENCED = (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH)
@@ -78,7 +79,7 @@ _LEADER_MOVED = (
 
 
 class Versions(NamedTuple):
-    """The highest versions of requests that a client speaks."""
+    """The highest versions of requests that a client supports."""
 
     init: int
     add: int
@@ -89,11 +90,12 @@ class Versions(NamedTuple):
 
     @property
     def raises_epochs(self) -> bool:
-        """Transactions raise the epoch, and leaders add partitions to them (KIP-890)."""
+        """Returns True if the end of a transaction raises the producer epoch, and leaders add partitions to
+        transactions (KIP-890)."""
         return self.end >= 5
 
 
-#: Clients of 0.11, of 2.0, of 2.8, of 3.9, and of today.
+#: The versions of clients of Kafka 0.11, 2.0, 2.8 and 3.9, and of the newest ones.
 CLIENTS: Final = (
     Versions(0, 0, 0, 0, 3, 0),
     Versions(1, 1, 1, 2, 6, 1),
@@ -101,20 +103,21 @@ CLIENTS: Final = (
     Versions(5, 3, 4, 4, 11, 4),
     Versions(5, 3, 4, 5, 12, 5),
 )
-#: From here on InitProducerId takes the present id and epoch (KIP-360).
+#: Since this version, InitProducerId contains the present producer id and epoch (KIP-360).
 _KEEPS_ID = 3
 
 
 class _DoomedError(Exception):
-    """The transaction cannot be committed."""
+    """The error when a transaction cannot be committed any more, and must be aborted."""
 
 
 class _GoneError(Exception):
-    """Another program is this producer now, or this one must begin again."""
+    """The error when this producer cannot continue: another program is the producer now, or it must initialize
+    again."""
 
 
 class _Asking:
-    """A program that sends its own requests to coordinators."""
+    """The base class of programs that send their own requests to coordinators."""
 
     def __init__(self, process: Process, known: TransactionHistory, bootstrap: str) -> None:
         self.process = process
@@ -127,7 +130,8 @@ class _Asking:
     async def _ask(
         self, request: Message, response: type[Answer], key: str, key_type: int, at_most: int
     ) -> Answer | None:
-        """Returns the coordinator's answer; None without one, so that the request's outcome is not known."""
+        """Returns the coordinator's response. Returns None without a response; then the result of the request is not
+        known."""
         try:
             node = self._coordinators.get((key, key_type))
             if node is None:
@@ -144,7 +148,8 @@ class _Asking:
         await asyncio.sleep(0.02 if error == ErrorCode.CONCURRENT_TRANSACTIONS else self._random.uniform(0.05, 0.3))
 
     async def _offset_of(self, group: str, partition: TopicPartition, *, is_stable: bool) -> int | None:
-        """Returns a group's committed offset as a coordinator reports it, -1 for nothing; None without an answer."""
+        """Returns a group's committed offset as its coordinator reports it, -1 for none. Returns None without a
+        response."""
         request = OffsetFetchRequest(
             group_id=group,
             topics=[OffsetFetchRequestTopic(name=partition.topic, partition_indexes=[partition.partition])],
@@ -160,7 +165,7 @@ class _Asking:
 
 
 class TransactionalWriter(_Asking):
-    """A producer of numbered records in transactions to the partitions of one topic."""
+    """A producer that writes numbered records in transactions, to the partitions of one topic."""
 
     def __init__(
         self,
@@ -176,7 +181,7 @@ class TransactionalWriter(_Asking):
         self.is_stopping = False
         self.committed = self.aborted = self.unknown = 0
         self.transactional_id = transactional_id
-        #: The group whose offsets it commits: a number that grows.
+        #: The group for which it commits offsets. They are numbers that increase.
         self.group = f"of-{process.name}"
         self._history = history
         self._partitions = partitions
@@ -184,11 +189,11 @@ class TransactionalWriter(_Asking):
         self._producer = ProducerName(-1, -1)
         self._sequences: dict[TopicPartition, int] = {}
         self._added: set[TopicPartition] = set()
-        #: The outcome of a sent batch is not known: a new epoch is requested (KIP-360).
+        #: True if the result of a sent batch is not known. Then a new epoch is requested (KIP-360).
         self._needs_epoch = False
         self._number = self._serial = 0
         self._timeout_ms = self._random.choice((2500, 4000, 8000))
-        #: The time at which its transaction began, or later: nothing was sent before.
+        #: A time at or after the start of its transaction, before which nothing was sent.
         self._begun = 0.0
 
     async def run(self) -> None:
@@ -210,7 +215,8 @@ class TransactionalWriter(_Asking):
     # --- requests ----------------------------------------------------------------------------------------------------
 
     async def _until_taken(self, ask: Callable[[], Awaitable[Collection[int] | None]], what: str) -> None:
-        """Asks until there are no errors. _GoneError if it is fenced, _DoomedError for any other failure."""
+        """Sends a request until its response has no error. Raises _GoneError if the producer is fenced, and
+        _DoomedError after any other failure."""
         for _ in range(_ATTEMPTS_MAX):
             codes = await ask()
             error = (
@@ -263,7 +269,7 @@ class TransactionalWriter(_Asking):
         self._begun = self.process.world.now
         has_something = is_doomed = False
         if self._versions.raises_epochs and random.random() < 0.08:
-            # An abort raises the epoch, also without anything to abort.
+            # An abort raises the epoch, even if nothing was sent.
             await self._perhaps_break(0.5)
             await self._end(transaction, commits=False)
             return
@@ -288,12 +294,12 @@ class TransactionalWriter(_Asking):
             await self._begin(self._producer)
 
     async def _perhaps_break(self, chance: float) -> None:
-        """Perhaps sleeps for about as long as its transaction may be open, without noticing how long."""
+        """Sometimes sleeps for about the transaction timeout, as if the process were paused."""
         if self._random.random() < chance:
             await asyncio.sleep(self._timeout_ms / 1000 + self._random.uniform(-0.5, 2.5))
 
     async def _send(self, transaction: KnownTransaction, partition: TopicPartition) -> None:
-        """A batch, until it is acknowledged or given up."""
+        """Sends a batch until it is acknowledged, or until the producer gives it up."""
         random, producer = self._random, self._producer
         if not self._versions.raises_epochs and partition not in self._added:
             await self._until_taken(lambda: self._add(partition), "a partition")
@@ -316,7 +322,8 @@ class TransactionalWriter(_Asking):
         self._needs_epoch = True
         successor, may_be_written = None, False
         for _ in range(attempts):
-            # A leader that is cut off from the tree repeats its answer to a batch that it wrote before the successor.
+            # A leader that is cut off from the metadata tree may repeat its response to a batch that it wrote before
+            # the successor began.
             if not may_be_written:
                 successor = self._known.successor_of(self.transactional_id, producer)
             error, offset = await self._produce(partition, batch)
@@ -345,7 +352,8 @@ class TransactionalWriter(_Asking):
             self._known.kept_out(self.transactional_id, self.process.name, what, seconds_left)
 
     async def _produce(self, partition: TopicPartition, batch: bytearray) -> tuple[int | None, int]:
-        """Returns the error of the answer, None without an answer, and the offset."""
+        """Sends a batch once. Returns the error code of the response and the offset. The error code is None without a
+        response."""
         data = ProduceRequestTopic(
             name=partition.topic,
             partition_data=[ProduceRequestPartition(index=partition.partition, records=memoryview(batch))],
@@ -451,7 +459,7 @@ class TransactionalWriter(_Asking):
     # --- the end -----------------------------------------------------------------------------------------------------
 
     async def _end(self, transaction: KnownTransaction, *, commits: bool) -> None:
-        """Asks until the transaction's end is known, or cannot be known."""
+        """Requests the end of the transaction until its result is known, or until it cannot become known."""
         producer = self._producer
         request = EndTxnRequest(
             transactional_id=self.transactional_id,
@@ -493,7 +501,7 @@ class TransactionalWriter(_Asking):
 
 
 class Transformer:
-    """A member of a group that reads committed records, and writes one for each."""
+    """A member of a group that reads committed records, and writes a result record for each."""
 
     def __init__(
         self,
@@ -575,7 +583,8 @@ class Transformer:
                         )
                         self._known.sends(transaction, value)
                         sent.append(await producer.send(self._target.topic, value, partition=self._target.partition))
-                # Not the consumer's position: a marker that it has passed may be lost with the power.
+                # The consumer's position is not used: it may be after a transaction marker that is lost in a loss of
+                # power.
                 offsets = {partition: Position(found[-1].offset + 1) for partition, found in records.items()}
                 await producer.send_offsets_to_transaction(offsets, consumer.group_metadata())
                 if self._random.random() < 0.1:
@@ -596,7 +605,7 @@ class Transformer:
 
     @staticmethod
     async def _commit(producer: Producer) -> None:
-        """Asks again while the outcome of the commit is not known."""
+        """Requests the commit again while its result is not known."""
         while True:
             try:
                 await producer.commit_transaction()
@@ -607,7 +616,7 @@ class Transformer:
 
 
 class CommittedReader:
-    """Reads committed records from the beginning on; the history judges them."""
+    """A read_committed consumer that reads from the beginning. The history checks its records."""
 
     def __init__(
         self,
@@ -623,7 +632,7 @@ class CommittedReader:
         self._known = known
         self._partitions = partitions
         self._cluster: Cluster = cluster_of(process, bootstrap)
-        #: The offset of each partition below which it has had everything.
+        #: For each partition, the offset below which it has got all records.
         self.expected = dict.fromkeys(partitions, 0)
 
     async def run(self) -> None:
@@ -632,7 +641,7 @@ class CommittedReader:
         while not self.is_stopping:
             try:
                 if begun != self._history.power_losses:
-                    # It may have been ahead of the synced records.
+                    # It may have read records that were not synced, and are lost now.
                     losses = self._history.power_losses
                     await consumer.assign(dict.fromkeys(self._partitions, EARLIEST))
                     begun, self.expected = losses, dict.fromkeys(self._partitions, 0)
@@ -654,7 +663,7 @@ class CommittedReader:
                 self.expected[partition] = record.offset + 1
 
     async def read_all(self, ends: Mapping[TopicPartition, int]) -> None:
-        """Reads everything below `ends`, as the last one."""
+        """Reads all records below `ends`, as the last reader."""
         consumer = Consumer(self._cluster, isolation_level=_COMMITTED, max_wait_seconds=0.2)
         while not consumer.assignment():
             try:
@@ -670,7 +679,7 @@ class CommittedReader:
 
 
 class OffsetReader(_Asking):
-    """Asks for the offsets of groups once everything is decided."""
+    """Fetches the committed offsets of groups, after all transactions have ended."""
 
     async def read(self, groups: Iterable[tuple[str, TopicPartition]]) -> dict[tuple[str, TopicPartition], int]:
         found: dict[tuple[str, TopicPartition], int] = {}

@@ -1,18 +1,19 @@
-"""Simulations whose clients use transactions: producers of all ages, some of which share a transactional id; members
-of a group that make records of records; a reader of committed records. The invariants are in `transaction_history` and
-in `transaction_watch`.
+"""Simulations whose clients use transactions. There are producers with the request versions of old and new clients,
+some with a shared transactional id. Members of a consumer group write a result record for each input record. There is
+also a read_committed consumer. The invariants are in `transaction_history` and in `transaction_watch`.
 
-Faults are those of `schedule`, aimed at coordinators of transactions, too, and some of them at a moment:
+The faults are those of `schedule`. They are also aimed at transaction coordinators, and some of them at a moment:
 
-decided          a broker has decided the end of a transaction, and not all of its partitions are marked
-offsets wait     a broker has offsets of groups that wait for the end of a transaction
+decided          a coordinator has decided the end of a transaction, and not all of its markers are written
+offsets wait     a group coordinator has offsets that are pending until a transaction ends
 
-At the end clocks are set right, and every transaction must end, by its producer or since its time is over: no last
-stable offset is held back any more.
+At the end the clocks are set right. Then every transaction must end, by its producer or by its timeout, so that every
+last stable offset reaches the log's end.
 
-In some seeds coordinators and logs are slow against each other (`paces`).
+In some seeds transaction coordinators and logs have different speeds (`paces`).
 
-On a lone broker whose topic asks for a sync before each answer, all topics do: decisions survive a loss of power."""
+On a lone broker whose topic is synced before each response, all topics are. So the coordinator's decisions are kept
+after a loss of power."""
 
 from __future__ import annotations
 
@@ -45,20 +46,20 @@ from jesenska.transactions.records import TRANSACTIONS_TOPIC
 
 RESULTS = TopicPartition("results", 0)
 TRANSACTIONAL_SECONDS, TRANSACTIONAL_FAULTS = 15.0, 5
-#: The first two producers share a transactional id.
+#: The numbers of producers that share a transactional id, and of producers with one of their own.
 _SHARED, _OWN = 2, 1
 _SETTINGS = {
     "transaction.state.log.num.partitions": "2",
     "transaction.state.log.segment.bytes": "20000",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
 }
-#: The share of faults that wait for a moment, the seconds of waiting, and those between two checks.
+#: The fraction of faults that are aimed at a moment, the seconds of waiting for it, and between two checks.
 _AIMED, _PATIENCE_SECONDS, _LOOK_SECONDS = 0.5, 3.0, 0.001
 _OF_TRANSACTIONS = (TOPIC, RESULTS.topic, OFFSETS_TOPIC)
 
 
 class TransactionalSimulation(Simulation):
-    """One seed's run."""
+    """The run of one seed with transactional clients."""
 
     FIRST_DISASTERS: ClassVar = (5, 5)
 
@@ -124,7 +125,7 @@ class TransactionalSimulation(Simulation):
         return [one.process for one in self._alive()]
 
     def _member_gone(self) -> None:
-        """A producer is killed, perhaps within a transaction; another takes its place, and its name."""
+        """Kills a producer, perhaps within a transaction. A new one with the same transactional id replaces it."""
         gone = self.world.random.choice(self._alive())
         self.world.tell("fault", f"{gone.process.name} is killed")
         gone.process.end()
@@ -144,7 +145,7 @@ class TransactionalSimulation(Simulation):
             super()._fault()
 
     def _at_moment(self, is_so: Callable[[Broker], bool], until: float) -> None:
-        """A broker is hit as soon as `is_so`."""
+        """Applies a fault to a broker as soon as `is_so` returns True for it. Gives up at the time `until`."""
         for host in self.hosts:
             if host.is_up and host.program.broker is not None and is_so(host.program.broker):
                 self.later(self.world.random.uniform(0.0, 0.002), partial(self._hit_now, host))
@@ -213,7 +214,8 @@ class TransactionalSimulation(Simulation):
         self._judge_tasks()
 
     def _is_decided(self) -> bool:
-        """True if no transaction is open anywhere, and everything is stable."""
+        """Returns True if no transaction is open in any partition, and all last stable offsets are at the log's
+        end."""
         if not self._is_in_sync():
             return False
         logs = self.transaction_watch.look()
@@ -222,7 +224,7 @@ class TransactionalSimulation(Simulation):
         )
 
     def _is_worked_on(self) -> bool:
-        """True if the reader has had the result of every record whose transaction was committed."""
+        """Returns True if the reader has got a result for every record whose transaction was committed."""
         made = {place for place, _ in self._results()}
         return all(
             place in made
@@ -233,7 +235,7 @@ class TransactionalSimulation(Simulation):
         )
 
     def _results(self) -> list[tuple[RecordPlace, int]]:
-        """Returns the input of each result, and the result's offset."""
+        """Returns the input record of each result, and the offset of the result."""
         found = []
         for place, value in self.known.committed.items():
             if place.partition == RESULTS:
@@ -289,7 +291,7 @@ def _has_waiting_offsets(broker: Broker) -> bool:
 def transactional_simulation(
     seed: int, *, tree_apart: bool = False, brokers: int = 1
 ) -> AbstractContextManager[Simulation]:
-    """Returns a simulation as `schedule.simulation`."""
+    """Gives the block a simulation with transactional clients, as `schedule.simulation` does."""
     return simulation(
         seed,
         seconds=TRANSACTIONAL_SECONDS,

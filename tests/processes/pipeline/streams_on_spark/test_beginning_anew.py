@@ -64,5 +64,5 @@ def test_a_state_of_another_topology_says_how_to_begin_anew(
             streams.explain()
 
     run(word_count(source, sink))
-    with pytest.raises(StreamsError, match="begin anew with kafka-streams-application-reset --state-dir"):
+    with pytest.raises(StreamsError, match="start again with kafka-streams-application-reset --state-dir"):
         run(word_count(source, other))

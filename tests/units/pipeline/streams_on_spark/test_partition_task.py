@@ -252,7 +252,7 @@ def test_micro_batches_give_what_the_test_driver_gives(make: Any, tmp_path: Path
 def test_a_state_that_is_newer_than_the_checkpoint_is_refused(tmp_path: Path) -> None:
     work = Work.of(counts(), 0, StreamsConfig({"default.key.serde": "string", "default.value.serde": "string"}), {})
     process(work, 0, 3, [], tmp_path, 0)
-    with pytest.raises(StreamsError, match="micro-batch 3, but the checkpoint stands at 2"):
+    with pytest.raises(StreamsError, match="micro-batch 3, but the checkpoint is at 2"):
         process(work, 0, 2, [], tmp_path, 0)
 
 

@@ -227,7 +227,7 @@ def test_a_state_file_is_known_before_it_is_gone_on_from(tmp_path: Path) -> None
     _micro_batch(path, 1, {"lines": 3}, {"lines": 5})
     Binding("mine 0", {"lines": 3}, {}).check(path, 1)
     Binding("mine 0", {"lines": 5}, {}).check(path, 2)
-    with pytest.raises(StreamsError, match="is of micro-batch 1, but the checkpoint stands at 0"):
+    with pytest.raises(StreamsError, match="is of micro-batch 1, but the checkpoint is at 0"):
         Binding("mine 0", None, {}).check(path, 0)
     with pytest.raises(StreamsError, match="has lines up to offset 5, but the next micro-batch begins at 3"):
         Binding("mine 0", {"lines": 3}, {}).check(path, 2)

@@ -1,4 +1,4 @@
-"""StreamsBuilder: where a topology in the DSL begins.
+"""StreamsBuilder: builds a topology with the Streams DSL.
 
 builder = StreamsBuilder()
 orders = builder.stream("orders", key=Serdes.string(), value=Serdes.json())
@@ -27,7 +27,7 @@ from jesenska.pipeline.streams.topology import Topology
 
 
 class StreamsBuilder(SaysOurName):
-    """Collects the program's operations; `build` gives the topology."""
+    """Builds a topology: collects the operations of the program, until `build` returns the topology."""
 
     def __init__(self) -> None:
         self._construction = Construction(MAKERS)
@@ -42,8 +42,9 @@ class StreamsBuilder(SaysOurName):
         offset_reset: str | None = None,
         name: str | None = None,
     ) -> KStream:
-        """Returns the records of a topic, of several topics, or of all whose name matches a compiled regular
-        expression as a whole. `offset_reset`, earliest or latest, says where an application without offsets begins."""
+        """Returns a stream of the records of a topic or of several topics. A compiled regular expression reads all
+        topics whose whole name it matches. `offset_reset`, "earliest" or "latest", says where an application without
+        committed offsets begins."""
         names, pattern = names_and_pattern(topics)
         node = stream_source(
             self._construction,
@@ -69,7 +70,7 @@ class StreamsBuilder(SaysOurName):
         offset_reset: str | None = None,
         name: str | None = None,
     ) -> KTable:
-        """Reads a topic as a table: the latest record of a key counts, a null value deletes the key."""
+        """Reads a topic as a table. The latest record of each key is its value; a null value deletes the key."""
         materialized = Materialized(store, key, value, None, logging)
         construction = self._construction
         store_name = materialized.named(construction.names, f"{checked(topic)}-")
@@ -100,8 +101,8 @@ class StreamsBuilder(SaysOurName):
         timestamp_extractor: TimestampExtractor | None = None,
         name: str | None = None,
     ) -> GlobalKTable:
-        """Reads a topic as a table that every instance has as a whole, so that streams can be joined with it by any
-        key."""
+        """Reads a topic as a global table: every instance of the application has all of it. So streams can be joined
+        with it by any key."""
         materialized = Materialized(store, key, value, None, False)
         construction = self._construction
         store_name = materialized.named(construction.names, f"{checked(topic)}-")
@@ -122,7 +123,7 @@ class StreamsBuilder(SaysOurName):
         return GlobalKTable(construction, table_name, store_name)
 
     def add_state_store(self, store: Store) -> StreamsBuilder:
-        """Adds a store for processors, made by `Stores`."""
+        """Adds a state store, made by `Stores`, that processors can be connected to."""
         _check_store("add_state_store", store)
         self._construction.add(StateStore(name=store.name, made_at=here(), store=store))
         return self
@@ -138,7 +139,8 @@ class StreamsBuilder(SaysOurName):
         timestamp_extractor: TimestampExtractor | None = None,
         name: str | None = None,
     ) -> StreamsBuilder:
-        """Adds a store that every instance has as a whole. A Processor of yours fills it from a topic."""
+        """Adds a global store: every instance of the application has all of it. A processor of the user's program
+        fills it from the topic."""
         _check_store("add_global_store", store)
         check_supplier("add_global_store", supplier, Processor)
         source = self._construction.names.named(name, "KSTREAM-SOURCE-", "-source")

@@ -1,9 +1,9 @@
-"""The plan while the program builds it: nodes are added, and later nodes settle some of their fields. A table is kept
-in a store if a node after it looks values up, and sends old values if a node after it needs them; both go up to the
-tables that it is made of.
+"""The logical plan while the program builds it. Nodes are added, and later nodes decide some of their fields. A table
+gets a store if a later node looks up its values, and it sends old values if a later node needs them. Both requirements
+are passed on to the tables from which the table is computed.
 
-Two sources of the same topics become one, as in Kafka Streams. The order of the finished plan is the order in which
-Kafka Streams writes its processors: by the moment at which a node was added (or added again), parents before children.
+Two sources of the same topics become one, as in Kafka Streams. The finished plan has the order in which Kafka Streams
+writes its processors: by the time at which a node was added (or used again), parents before children.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from jesenska.pipeline.streams.plan import (
 
 
 class TableFacts:
-    """The facts known so far about one table: if it is kept, if it sends old values, and its parents.
+    """The facts known so far about one table: `kept` (in a store), `sends_old_values`, and its parents.
 
-    kind           when it sends old values
-    "source"       it is kept in its store; not before, unless it has to be
-    "aggregate"    always possible: it has its store
-    "derived"      (filter, map_values, transform_values) from its own store, or if its parent sends old values
-    "join"         if both parents do, which have to
-    "suppress"     if its parent does
+    kind           condition for sending old values
+    "source"       the table has a store; if old values are required, it gets one
+    "aggregate"    none: an aggregation always has a store
+    "derived"      (filter, map_values, transform_values) the table has a store, or its parent sends old values
+    "join"         none: both parents are required to send old values
+    "suppress"     its parent sends old values
     """
 
     def __init__(self, kind: str, *parents: TableFacts, kept: bool = False) -> None:
@@ -47,7 +47,8 @@ class TableFacts:
         self._answered = False
 
     def send_old_values(self, must: bool) -> bool:
-        """Has the table send old values; without `must` only if that costs no store. Returns True if it does."""
+        """Makes the table send old values, and returns True if it does. If `must` is False, it does so only if no
+        additional store is needed."""
         if self._answered:
             return True
         match self.kind:
@@ -74,8 +75,8 @@ class TableFacts:
         return True
 
     def look_up(self) -> None:
-        """A node after the table looks values up by key: the table is kept, or the tables that it is computed from
-        are."""
+        """Notes that a later node looks up values of the table by key. So the table gets a store, or the tables from
+        which it is computed get one."""
         if self.kind == "source":
             self.kept = True
         elif self.kind == "suppress" or (self.kind in ("derived", "join") and not self.kept):
@@ -85,7 +86,7 @@ class TableFacts:
 
 @dataclass(frozen=True, slots=True)
 class Makers:
-    """The classes of streams, tables and groups, for classes that make objects of another kind."""
+    """The classes of streams, tables and groups, for classes that create objects of another of these kinds."""
 
     stream: Callable[..., Any]
     table: Callable[..., Any]
@@ -94,7 +95,7 @@ class Makers:
 
 
 class Construction:
-    """All nodes and facts of one StreamsBuilder."""
+    """All nodes of one StreamsBuilder, with the facts about its tables."""
 
     def __init__(self, make: Makers) -> None:
         self.make = make
@@ -114,13 +115,13 @@ class Construction:
             self._tables[node.name] = facts
 
     def add_table(self, node: Table, facts: TableFacts, sources: frozenset[str]) -> Any:
-        """Adds a node that gives a table; the table, for the program."""
+        """Adds a node whose output is a table. Returns the table object for the program."""
         self.add(node, facts)
         return self.make.table(self, node.name, facts, key=node.key, value=node.value, sources=sources)
 
     def add_again(self, name: str) -> None:
-        """The node is used once more; Kafka Streams then writes it later."""
-        # A node with two parents is added once for each of them.
+        """Notes that the node is used once more. Kafka Streams writes such a node later in its description."""
+        # Kafka Streams counts a node with two parents once for each parent.
         self._next += max(1, len(self._nodes[name].inputs))
         self._order[name] = self._next
 
@@ -128,7 +129,7 @@ class Construction:
         self._nodes[name] = replace(self._nodes[name], **changes)
 
     def must_have(self, operation: str, thing: Any) -> None:
-        """TopologyError where the stream, table or group was made by another StreamsBuilder."""
+        """Raises TopologyError if the stream, table or group was made by another StreamsBuilder."""
         if thing.name not in self._nodes or self._nodes[thing.name] is not thing._construction._nodes.get(thing.name):
             raise refused(
                 f"{operation} takes what the same StreamsBuilder has made, and {thing!r} is of another one: use one "
@@ -139,11 +140,11 @@ class Construction:
         return self._nodes[name]
 
     def known(self, name: str) -> Node | None:
-        """Returns the node of that name, if there is one."""
+        """Returns the node of that name, or None if there is none."""
         return self._nodes.get(name)
 
     def copartition(self, sources: Iterable[str]) -> frozenset[str]:
-        """Records that the topics of these sources must have equally many partitions."""
+        """Records that the topics of these sources must have the same number of partitions."""
         group = frozenset(sources)
         self._copartitioned.append(group)
         return group
@@ -170,7 +171,8 @@ class Construction:
         return Plan(tuple(finished), tuple(groups))
 
     def _merged_sources(self) -> dict[str, str]:
-        """Sources of topics that another source reads already, each with that source, which gets their children."""
+        """Returns sources of topics that another source reads already, each with the name of that other source. The
+        other source takes over their children."""
         first_of: dict[str, StreamSource] = {}
         merged: dict[str, str] = {}
         for node in self._nodes.values():
@@ -214,7 +216,8 @@ def _ordered(nodes: dict[str, Node], order: dict[str, int]) -> list[Node]:
 
 
 def _above_relaxed_joins(nodes: dict[str, Node]) -> set[str]:
-    """Returns the nodes before left and outer joins of streams: records with null keys have a meaning there."""
+    """Returns the names of all nodes before left and outer joins of streams. Records with null keys are needed
+    there."""
     above: set[str] = set()
 
     def climb(name: str) -> None:

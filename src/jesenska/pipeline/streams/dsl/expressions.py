@@ -1,24 +1,25 @@
 """Column expressions over a record: `value["amount"] > 10`, `key.upper()`, `struct(user=key, total=value["n"] * 2)`.
 
-An expression says what is computed, not how. The test driver evaluates it in Python (`evaluate`); Spark has columns of
-the same meaning, which run without Python. The names that an expression may use are roots:
+The test driver evaluates an expression in Python (`evaluate`). On Spark it becomes a column with the same meaning,
+which runs without Python. The names that an expression may use are called roots:
 
-    key, value     the record's, or the table's
-    left, right    the two values of a join (this side's and the other's), and the two aggregates of a session merger
+    key, value     the key and value of the record, or of the table's entry
+    left, right    the two values of a join (of this side and of the other), or the two aggregates of a session merger
     aggregate      the aggregate so far
 
-Meaning, chosen so that Spark can do it natively and a Python reader is not surprised:
+The rules are chosen so that Spark can compute them natively and a Python programmer is not surprised:
 
-- None (null) in, None out: an operator or a function with a None among its operands gives None. The exceptions are
-  `is_null`, `is_not_null`, `equal_null_safe`, `coalesce`, `if_else`, `struct`, `array`, and `&` and `|`, which know
-  that False and anything is False, and True or anything is True.
+- An operator or a function with None (null) among its operands returns None. The exceptions are `is_null`,
+  `is_not_null`, `equal_null_safe`, `coalesce`, `if_else`, `struct` and `array`. `&` and `|` are exceptions, too:
+  `False & None` is False, and `True | None` is True.
 - As a predicate (filter, branch, if_else), None counts as False.
 - A missing field, or an index outside the list, gives None.
 - Integers have 64 bits: a result beyond them is None. `/` gives a double. A divisor of zero gives None. `//` rounds
   down and `%` has the divisor's sign, as in Python.
-- Arithmetic is for numbers and `<`, `<=`, `>`, `>=` for two numbers, two strings, two bytes or two booleans. Other
-  operands are an error, not a guess: use `cast` and `concat`. `==` and `!=` of values of different types are False
-  and True. Strings compare by code points.
+- Arithmetic takes numbers only. `<`, `<=`, `>` and `>=` take two numbers, two strings, two bytes or two booleans.
+Other
+  operands are an error: use `cast` and `concat`. If two values have different types, `==` is False and `!=` is True.
+  Strings are compared by code points.
 - `cast` gives None for a value that it cannot read. A double that is cast to an integer loses its fraction.
 - `round` rounds halves away from zero.
 - Positions count from 0, as in Python.
@@ -50,7 +51,7 @@ class Expression:
     "field"    an expression and a name or position
     "struct"   pairs of a name and an expression
     "cast"     an expression and the name of a type
-    any other  expressions; `OPERATORS` has their meaning
+    any other  expressions; the operator's function is in `OPERATORS`
     """
 
     __slots__ = ("operands", "operator")
@@ -79,11 +80,11 @@ class Expression:
         return Expression(">=", self, of(other))
 
     def equal_null_safe(self, other: Any) -> Expression:
-        """True for two Nones, False for one."""
+        """Compares like `==`, but None equals None (True), and None does not equal any other value (False)."""
         return Expression("<=>", self, of(other))
 
     def is_in(self, *values: Any) -> Expression:
-        """True if it equals one of the values."""
+        """Is True if this expression equals one of the values."""
         return Expression("in", self, *map(of, values))
 
     def between(self, lowest: Any, highest: Any) -> Expression:
@@ -175,11 +176,11 @@ class Expression:
         return Expression("upper", self)
 
     def strip(self) -> Expression:
-        """Returns the string without blanks (U+0020) at both ends."""
+        """Returns the string without spaces (U+0020) at both ends."""
         return Expression("strip", self)
 
     def length(self) -> Expression:
-        """Returns the number of characters of a string, of bytes of bytes, or of elements of a list."""
+        """Returns the length: the characters of a string, the bytes of bytes, or the elements of a list."""
         return Expression("length", self)
 
     def startswith(self, prefix: Any) -> Expression:
@@ -189,7 +190,7 @@ class Expression:
         return Expression("endswith", self, of(suffix))
 
     def contains(self, part: Any) -> Expression:
-        """True if the string contains that part."""
+        """Is True if the string contains the string `part`."""
         return Expression("contains", self, of(part))
 
     def substring(self, start: int, length: int) -> Expression:
@@ -205,14 +206,15 @@ class Expression:
         return Expression("replace", self, of(old), of(new))
 
     def split(self, separator: str) -> Expression:
-        """Returns the parts between separators, as a list; the separator is plain text and not empty."""
+        """Returns a list of the parts between separators. The separator is plain text, not a pattern, and must not be
+        empty."""
         if not isinstance(separator, str) or not separator:
             raise refused("split takes a separator of at least one character: write value.split(' ').")
         return Expression("split", self, of(separator))
 
     # Types
     def cast(self, type_name: str) -> Expression:
-        """Returns the value as string, bytes, boolean, int, long or double."""
+        """Converts the value to string, bytes, boolean, int, long or double."""
         if type_name not in _CASTS:
             raise refused(f"{type_name!r} is no type that cast knows: use one of {', '.join(_CASTS)}.")
         return Expression("cast", self, type_name)
@@ -229,7 +231,7 @@ class Expression:
     def __contains__(self, part: Any) -> NoReturn:
         raise refused(f"{self} is an expression and holds nothing yet: write {self}.contains(…).")
 
-    # Not for type checkers: they are to find such names themselves.
+    # Hidden from type checkers, so that they report unknown names themselves.
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
@@ -259,7 +261,7 @@ class Expression:
 
 
 def of(thing: Any) -> Expression:
-    """Returns the thing as an expression: itself, or a literal."""
+    """Returns `thing` as an expression: unchanged if it is one; otherwise as a literal, struct or array."""
     if isinstance(thing, Expression):
         return thing
     if thing is None or isinstance(thing, bool | int | float | str | bytes):
@@ -278,7 +280,7 @@ key, value, left, right, aggregate = (Expression("root", name) for name in _ROOT
 
 
 def lit(constant: Any) -> Expression:
-    """Returns a constant."""
+    """Returns an expression with a constant value."""
     return of(constant)
 
 
@@ -292,7 +294,7 @@ def array(*elements: Any) -> Expression:
 
 
 def concat(*parts: Any) -> Expression:
-    """Returns the strings one after the other; None if one of them is None."""
+    """Returns the strings joined one after the other. The result is None if one of them is None."""
     return Expression("concat", *map(of, parts))
 
 
@@ -302,7 +304,7 @@ def coalesce(*choices: Any) -> Expression:
 
 
 def if_else(condition: Any, then: Any, otherwise: Any = None) -> Expression:
-    """`then` where the condition holds, `otherwise` where it is False or None."""
+    """Returns `then` if the condition is True, and `otherwise` if it is False or None."""
     return Expression("if_else", of(condition), of(then), of(otherwise))
 
 
@@ -317,7 +319,7 @@ def roots_of(expression: Expression) -> frozenset[str]:
 
 
 def evaluate(expression: Expression, roots: Mapping[str, Any]) -> Any:
-    """Returns the value of the expression for these values of its roots."""
+    """Returns the value of the expression, computed with the given values of its roots."""
     operator, operands = expression.operator, expression.operands
     match operator:
         case "root":
@@ -502,7 +504,7 @@ _OF_NULLS: dict[str, Callable[..., Any]] = {
     ),
 }
 
-#: The functions of the operators, for operands that are not None.
+#: The function of each operator. It is called only if no operand is None.
 OPERATORS: dict[str, Callable[..., Any]] = {
     "==": _equal,
     "!=": lambda one, two: not _equal(one, two),

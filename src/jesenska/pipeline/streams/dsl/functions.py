@@ -1,7 +1,7 @@
-"""The functions of the program: Python callables and column expressions, with one interface.
+"""The functions that a program gives to operations: Python callables and column expressions, with one interface.
 
-A `Function` calls either (`expression` is None for a callable). A callable takes the arguments of its role in this
-order; names in brackets may be left out, and are if the callable takes fewer arguments:
+A `Function` wraps either one (`expression` is None for a callable). Each role has fixed arguments, in this order. An
+argument in brackets is not passed if the callable takes fewer arguments:
 
     predicate          key, value              filter, branch
     pair mapper        key, value              map, flat_map: gives a pair (or pairs); KTable.group_by
@@ -15,9 +15,8 @@ order; names in brackets may be left out, and are if the callable takes fewer ar
     reducer            aggregate, value        reduce; adder and subtractor too
     merger             key, left, right        session aggregates
 
-An expression uses the same names as roots. An initializer may also be a plain value (0, ""); a fresh copy of a list or
-a dict is given each time. A pair may be written as a tuple of two expressions.
-"""
+An expression uses these argument names as its roots. An initializer may also be a plain value (0, ""); a list or a
+dict is copied for each use. A pair may be written as a tuple of two expressions."""
 
 from __future__ import annotations
 
@@ -33,7 +32,7 @@ from jesenska.pipeline.streams.locations import Location, here, refused
 
 
 class Role(Enum):
-    """The role of a function."""
+    """The role of a function in an operation, such as predicate or joiner."""
 
     PREDICATE = "predicate"
     PAIR_MAPPER = "pair mapper"
@@ -51,12 +50,12 @@ class Role(Enum):
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        """Returns the names of its arguments."""
+        """Returns the names of the arguments that a function of this role gets."""
         return _ARGUMENTS[self]
 
     @property
     def optional(self) -> int:
-        """Returns the number of first arguments that may be left out."""
+        """Returns the number of leading arguments that a callable may leave out."""
         return 1 if self in (Role.VALUE_MAPPER, Role.JOINER) else 0
 
 
@@ -80,9 +79,9 @@ _ARGUMENTS: dict[Role, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Function:
-    """A function of the program, equal to itself alone. `call` takes all arguments of the role; `expression` is set
-    where the program gave one (for a pair, an expression of the operator "pair"); `source` is the object that was
-    given."""
+    """A function of the user's program. It is equal only to itself. `call` takes all arguments of the role.
+    `expression` is set if the program gave an expression; a pair of expressions has the operator "pair". `source` is
+    the given object."""
 
     role: Role
     call: Callable[..., Any] = field(repr=False)
@@ -96,8 +95,8 @@ class Function:
 
 
 def function(role: Role, given: Any, operation: str) -> Function:
-    """Returns the Function for an object that the program gave to that operation; TopologyError if it can be neither
-    called nor evaluated."""
+    """Returns the Function for an object that the program gave to `operation`. Raises TopologyError if the object is
+    neither a callable nor an expression."""
     expression = _as_expression(role, given)
     if expression is not None:
         unknown = roots_of(expression) - set(role.arguments)
@@ -142,7 +141,7 @@ def _evaluator(role: Role, expression: Expression) -> Callable[..., Any]:
 
 
 def _adapted(role: Role, given: Callable[..., Any], operation: str) -> Callable[..., Any]:
-    """Returns the callable with all arguments of its role, of which it may take fewer."""
+    """Returns a callable that takes all arguments of the role and passes on those that `given` takes."""
     most, fewest = len(role.arguments), len(role.arguments) - role.optional
     takes = _positional(given)
     if takes is None:  # a builtin without a signature, such as int: the required arguments
@@ -166,7 +165,8 @@ def _counted(arguments: int) -> str:
 
 
 def _positional(given: Callable[..., Any]) -> tuple[int, int] | None:
-    """Returns the least and the largest number of positional arguments of a callable; None if they are not known."""
+    """Returns the smallest and the largest number of positional arguments of a callable. Returns None if the callable
+    has no signature."""
     try:
         parameters = inspect.signature(given).parameters.values()
     except (ValueError, TypeError):

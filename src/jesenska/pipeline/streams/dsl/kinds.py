@@ -1,5 +1,5 @@
-"""The classes that a program uses: streams, tables and groups. Each is the operations of its module; here they are
-tied together, since a stream makes tables, and a table makes streams."""
+"""The classes that a program uses: streams, tables and groups. Their operations are defined in other modules. The
+classes are put together here, since streams create tables, and tables create streams."""
 
 from __future__ import annotations
 
@@ -10,19 +10,20 @@ from jesenska.pipeline.streams.dsl.operations.table_operations import TableOpera
 
 
 class KTable(TableOperations["KStream", "KGroupedTable"]):
-    """A table. Made by `StreamsBuilder.table`, by aggregations and by operations on tables, not by hand."""
+    """A table. It is created by `StreamsBuilder.table`, by aggregations and by operations on tables, not by the
+    program itself."""
 
 
 class KGroupedStream(GroupedStreamOperations[KTable]):
-    """A stream grouped by its keys. Made by `KStream.group_by` and `group_by_key`."""
+    """A stream grouped by key. It is created by `KStream.group_by` and `KStream.group_by_key`."""
 
 
 class KGroupedTable(GroupedTableOperations[KTable]):
-    """A table grouped by new keys. Made by `KTable.group_by`."""
+    """A table grouped by new keys. It is created by `KTable.group_by`."""
 
 
 class KStream(StreamOperations[KTable, KGroupedStream]):
-    """A stream of records. Made by `StreamsBuilder.stream` and by operations, not by hand."""
+    """A stream of records. It is created by `StreamsBuilder.stream` and by operations, not by the program itself."""
 
 
 MAKERS = Makers(stream=KStream, table=KTable, grouped_stream=KGroupedStream, grouped_table=KGroupedTable)

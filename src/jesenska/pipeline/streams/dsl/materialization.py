@@ -1,9 +1,8 @@
-"""The store that an operation keeps its table in, from the program's arguments.
+"""Makes the state store of an operation from the arguments that the program gives.
 
-`store=` names it, and then it can be queried; `key=`, `value=` are its serdes; `retention=` is how long windows stay;
-`logging=False` leaves out its changelog topic. Without them, the name is generated and the serdes are those of the
-operation.
-"""
+`store=` is the name of the store, which makes it queryable. `key=` and `value=` are its serdes. `retention=` is the
+time for which windows are stored. `logging=False` means that the store has no changelog topic. By default the name is
+generated, and the serdes are those of the operation."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ from jesenska.pipeline.streams.serdes.windowed_keys import SessionWindowedSerde,
 
 @dataclass(frozen=True, slots=True)
 class Materialized:
-    """The program's arguments for the store of an operation."""
+    """The arguments of an operation that configure its store."""
 
     store: str | None = None
     key: Serde | None = None
@@ -44,7 +43,7 @@ class Materialized:
         return self != _NOTHING
 
     def named(self, names: NameCounter, prefix: str) -> str:
-        """Returns the store's name: the given one, or a generated one."""
+        """Returns the store's name: the given name, or a generated one."""
         return names.store(prefix) if self.store is None else self.store
 
     def key_value_store(self, name: str, key: Serde | None, value: Serde | None) -> Store:
@@ -60,8 +59,8 @@ class Materialized:
     def windowed_store(
         self, name: str, key: Serde | None, value: Serde | None, windows: TimeWindows | SlidingWindows | SessionWindows
     ) -> tuple[Store, Serde | None]:
-        """Returns the store of an aggregation by windows or sessions; and the serde of its windowed keys, if the keys'
-        serde is known."""
+        """Returns the store of an aggregation by windows or sessions, and the serde of its windowed keys. That serde
+        is None if the serde of the keys is not known."""
         key = self.key or key
         if isinstance(windows, SessionWindows):
             shortest_ms, size_ms, kind = windows.inactivity_gap_ms + windows.grace_ms, None, "session"
@@ -95,7 +94,7 @@ class Materialized:
 
 
 def check_serde(what: str, serde: object) -> None:
-    """TopologyError if it is neither a serde nor None."""
+    """Raises TopologyError if the argument `what` is neither a serde nor None."""
     if serde is not None and not isinstance(serde, Serde):
         raise refused(f"{what}={serde!r} is no serde: write {what}=Serdes.string(), or another one of Serdes.")
 
@@ -104,7 +103,8 @@ _NOTHING = Materialized()
 
 
 class Stores(metaclass=SaysOurNames):
-    """Stores for processors: `builder.add_state_store(Stores.key_value_store("seen", key=..., value=...))`."""
+    """Makes state stores for processors: `builder.add_state_store(Stores.key_value_store("seen", key=...,
+    value=...))`."""
 
     _INSTEAD: ClassVar[dict[str, str]] = {
         written: f"Stores.{ours}(…)"
@@ -137,7 +137,7 @@ class Stores(metaclass=SaysOurNames):
         logging: bool = True,
         changelog_config: Mapping[str, str] | None = None,
     ) -> Store:
-        """Returns a store with the latest value of each key. With `timestamped` its values are ValueAndTimestamp."""
+        """Returns a store with the latest value of each key. If `timestamped`, the values are ValueAndTimestamp."""
         check_serde("key", key)
         check_serde("value", value)
         return Store(
@@ -163,7 +163,8 @@ class Stores(metaclass=SaysOurNames):
         logging: bool = True,
         changelog_config: Mapping[str, str] | None = None,
     ) -> Store:
-        """Returns a store with values by key and by the start of a window. `retention` says how long they are kept."""
+        """Returns a store whose values have a key and the start of a window. `retention` is the time for which they
+        are stored."""
         check_serde("key", key)
         check_serde("value", value)
         retention_ms = milliseconds("the retention of a store", retention)
@@ -195,7 +196,7 @@ class Stores(metaclass=SaysOurNames):
         logging: bool = True,
         changelog_config: Mapping[str, str] | None = None,
     ) -> Store:
-        """Returns a store with values by key and by session. `retention` says how long they are kept."""
+        """Returns a store whose values have a key and a session. `retention` is the time for which they are stored."""
         check_serde("key", key)
         check_serde("value", value)
         return Store(

@@ -1,14 +1,14 @@
-"""The classes of the user's own processors: `Processor`, `Transformer`, `ValueTransformer`, `ValueTransformerWithKey`,
-and the context that they are given. The test driver's own operators have the same interface.
+"""The base classes of the user's own processors: `Processor`, `Transformer`, `ValueTransformer` and
+`ValueTransformerWithKey`, and the context that they get. The built-in operators of the test driver have the same
+interface.
 
-A processor is made by a supplier (its class, or a function that makes one) once for each task, gets its context in
-`init`, each record in `process`, and `close` at the end. Records that it forwards within `process` go down at once:
-`forward` returns when all later processors are done.
+A supplier (the processor's class, or a function) makes one processor for each task. The processor gets its context in
+`init` and each record in `process`; `close` is called at the end. A record that it forwards is processed at once:
+`forward` returns after all later processors have processed it.
 
-Punctuators are functions that are called with a time in milliseconds: on stream time (PunctuationType.STREAM_TIME)
-when the timestamps of records have passed the next multiple of the interval, on wall-clock time when the clock has
-passed it. Missed punctuations are not repeated: there is one call, with the present time.
-"""
+A punctuator is a function that is called regularly with a time in milliseconds. With PunctuationType.STREAM_TIME it is
+called when the records' timestamps have passed the next multiple of the interval; with WALL_CLOCK_TIME, when the clock
+has. If several intervals have passed, there is one call, with the present time."""
 
 from __future__ import annotations
 
@@ -27,54 +27,56 @@ class PunctuationType(Enum):
 
 
 class Cancellable(Protocol):
-    """A punctuation that was scheduled."""
+    """A scheduled punctuation, which can be cancelled."""
 
     def cancel(self) -> None: ...
 
 
 class ProcessorContext(Protocol):
-    """The context of a processor."""
+    """The access of a processor to its task: stores, forwarding, punctuations and times."""
 
     @property
     def application_id(self) -> str: ...
 
     @property
     def task_id(self) -> str:
-        """Returns the task's id: sub-topology and partition, such as `0_0`."""
+        """Returns the task's id, sub-topology and partition: for example `0_0`."""
         ...
 
     @property
     def record_metadata(self) -> RecordMetadata | None:
-        """Returns the place where the current record was read; None in a punctuation."""
+        """Returns the topic, partition and offset of the current record; None in a punctuation."""
         ...
 
     def forward(self, record: Record, child: str | None = None) -> None:
-        """Hands the record to all child processors, or to the named one."""
+        """Forwards the record to all child processors, or only to the child of the given name."""
         ...
 
     def get_state_store(self, name: str) -> Any:
-        """Returns a store that this processor is connected to, or a global store."""
+        """Returns a state store by its name. The processor must be connected to the store, or the store must be
+        global."""
         ...
 
     def schedule(
         self, interval: Duration, punctuation_type: PunctuationType, punctuator: Callable[[int], None]
     ) -> Cancellable:
-        """Has the punctuator called every `interval`."""
+        """Schedules the punctuator to be called every `interval`."""
         ...
 
     def current_stream_time_ms(self) -> int:
-        """Returns the largest timestamp of the task so far; -1 before the first record."""
+        """Returns the largest timestamp that the task has seen so far; -1 before the first record."""
         ...
 
     def current_system_time_ms(self) -> int: ...
 
     def commit(self) -> None:
-        """Asks for a commit soon."""
+        """Requests that the task commits soon."""
         ...
 
 
 class Processor:
-    """Subclass it and override methods as needed; `self.context` is there from `init` on."""
+    """The base class of a processor. Subclass it and override methods as needed. `self.context` is set when `init` is
+    called."""
 
     context: ProcessorContext
 
@@ -89,8 +91,9 @@ class Processor:
 
 
 class Transformer:
-    """transform(key, value) gives a pair of a key and a value, or None for nothing; for `flat_transform` any number of
-    pairs. `context` has the stores and the punctuations; forwarding is for punctuators."""
+    """The base class for `transform` and `flat_transform`. For `transform`, transform(key, value) returns a pair of
+    key and value, or None for no record; for `flat_transform`, any number of pairs. `context` gives access to stores
+    and punctuations. Only punctuators may forward records."""
 
     context: ProcessorContext
 
@@ -105,7 +108,8 @@ class Transformer:
 
 
 class ValueTransformer:
-    """transform(value) gives the new value; for `flat_transform_values` any number of values."""
+    """The base class for `transform_values` and `flat_transform_values`. transform(value) returns the new value; for
+    `flat_transform_values`, any number of values."""
 
     context: ProcessorContext
 
@@ -120,7 +124,8 @@ class ValueTransformer:
 
 
 class ValueTransformerWithKey:
-    """The same with transform(key, value), which sees the key."""
+    """The base class for `transform_values` and `flat_transform_values` if the key is needed: transform(key, value)
+    returns the new value, or any number of values."""
 
     context: ProcessorContext
 
@@ -135,7 +140,8 @@ class ValueTransformerWithKey:
 
 
 def check_supplier(operation: str, supplier: Any, *kinds: type) -> None:
-    """TopologyError where something else than a supplier is given, such as the processor itself."""
+    """Raises TopologyError if `supplier` does not make processors, for example if it is a processor object instead of
+    its class."""
     kind = kinds[0]
     if isinstance(supplier, kinds) or not callable(supplier):
         what = f"one {type(supplier).__name__} for all tasks" if isinstance(supplier, kinds) else repr(supplier)

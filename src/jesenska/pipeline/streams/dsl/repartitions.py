@@ -1,4 +1,5 @@
-"""Internal topics that a stream goes through, so that records of equal keys meet in one partition."""
+"""Repartition topics: internal topics through which a stream passes, so that records with equal keys are in one
+partition."""
 
 from __future__ import annotations
 
@@ -28,8 +29,8 @@ def repartition_node(
     partitioner: Partitioner | None = None,
     asked_for: bool = False,
 ) -> Repartition:
-    """Returns the node of an internal topic that is named after the prefix. If the prefix is a generated name, the
-    node's processors have generated names, too."""
+    """Returns the node of a repartition topic whose name begins with `prefix`. If the prefix is a generated name, the
+    node's processors get generated names, too."""
     topic = prefix if prefix.endswith(_REPARTITION) else prefix + _REPARTITION
     sink = construction.names.processor("KSTREAM-SINK-")
     filter_ = construction.names.processor("KSTREAM-FILTER-")

@@ -1,4 +1,4 @@
-"""The display of a stream, a table or a topology: one line for a prompt, a table for a notebook."""
+"""The display of a stream, a table or a topology: one line of text in a prompt, an HTML table in a notebook."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from jesenska.pipeline.streams.plan import GlobalTableSource, Node, StreamSource
 from jesenska.pipeline.streams.processor_topology import ProcessorTopology, SinkNode, SourceNode, TopologyNode
 from jesenska.pipeline.streams.serdes.serde import Serde
 
-#: The number of operations in one line: the last ones.
+#: The largest number of operations in one line. The last operations are shown.
 _LAST = 4
 _CHARACTERS_MAX = 60
 
 
 def line_of(kind: str, construction: Construction, name: str, key: Serde | None, value: Serde | None) -> str:
-    """Returns a stream or a table: its operations from the source on, and its serdes."""
+    """Returns one line that describes a stream or a table: its operations from the source on, and its serdes."""
     steps = [_operation(node) for node in _way_to(construction, name)]
     way = " -> ".join(["…", *steps[-_LAST:]] if len(steps) > _LAST else steps)
     return f"<{kind} {name}{f': {way}' if way else ''}; key {_serde(key)}, value {_serde(value)}>"
 
 
 def table_of(kind: str, construction: Construction, name: str, key: Serde | None, value: Serde | None) -> str:
-    """Returns the same text as HTML, with an operation in each row."""
+    """Returns an HTML table that describes a stream or a table, with one operation in each row."""
     rows = []
     for node in _way_to(construction, name):
         others = [*node.inputs[1:]] if node.inputs else []
@@ -47,7 +47,7 @@ def topology_line(processors: ProcessorTopology) -> str:
 
 
 def topology_tables(processors: ProcessorTopology) -> str:
-    """Returns a table for each sub-topology, a processor in each row."""
+    """Returns an HTML table for each sub-topology, with one processor in each row."""
     tables = []
     for number, names in enumerate(processors.sub_topologies()):
         reads, writes = _topics(processors, names)
@@ -74,7 +74,7 @@ def _topics(processors: ProcessorTopology, names: Iterable[str]) -> tuple[list[s
 
 
 def _way_to(construction: Construction, name: str) -> list[Node]:
-    """Returns the nodes from the source to this one, by the first input of each."""
+    """Returns the nodes from the source to the node `name`. For a node with several inputs, follows the first one."""
     found: list[Node] = []
     at: str | None = name
     while at is not None and (node := construction.known(at)) is not None:

@@ -1,4 +1,4 @@
-"""Names and stores of a join of two streams, as Kafka Streams gives them."""
+"""The names and stores of a join of two streams, as Kafka Streams generates them."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from jesenska.pipeline.streams.serdes.serde import Serde
 
 @dataclass(frozen=True, slots=True)
 class JoinedSide:
-    """Names of one of the two streams. `generated` is that of the join without a given name, which numbers stores;
-    `suffix` is what follows a given name."""
+    """The processor names of one of the two joined streams. `generated` is the name of a join to which the program
+    gave no name; the numbers of stores are taken from it. `suffix` is appended to a name that the program gave."""
 
     windowed: str
     generated: str
@@ -30,7 +30,8 @@ class StreamJoinNames:
 
     @classmethod
     def of(cls, kind: str, names: NameCounter, name: str | None) -> Self:
-        """Returns the names of an inner, left or outer join, generated in the order in which Kafka Streams counts."""
+        """Returns the names for an inner, left or outer join. They are generated in the order in which Kafka Streams
+        counts."""
         left, right = kind != "inner", kind == "outer"
         this_windowed = names.named(name, "KSTREAM-WINDOWED-", "-this-windowed")
         other_windowed = names.named(name, "KSTREAM-WINDOWED-", "-other-windowed")
@@ -49,7 +50,7 @@ class StreamJoinNames:
 
 @dataclass(frozen=True, slots=True)
 class StreamJoinStores:
-    """Stores of a join; `given` is their name if it has one."""
+    """Makes the stores of a join. `given` is the name that the program gave to them, or None."""
 
     kind: str
     names: StreamJoinNames
@@ -58,7 +59,7 @@ class StreamJoinStores:
     key: Serde | None
 
     def of(self, side: JoinedSide, value: Serde | None) -> Store:
-        """Returns the store of one stream's records, for those of the other one."""
+        """Returns the store with the records of one stream. Records of the other stream look for partners in it."""
         return Store(
             name=(side.generated if self.given is None else self.given + side.suffix) + "-store",
             kind="window",
@@ -72,8 +73,8 @@ class StreamJoinStores:
         )
 
     def unmatched(self) -> Store | None:
-        """Returns the store of records that are joined with nothing when their window is over; None for an inner
-        join."""
+        """Returns the store with the records that have no partner yet. They are joined with None when their window
+        closes. Returns None for an inner join."""
         if self.kind == "inner":
             return None
         number = self.names.this.generated.rpartition("-")[2]

@@ -1,4 +1,4 @@
-"""Topics as streams."""
+"""Sources that read topics as streams."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from jesenska.pipeline.streams.serdes.serde import Serde
 from jesenska.pipeline.streams.timestamps import TimestampExtractor
 
 Topics = str | Iterable[str] | re.Pattern[str]
-"""A topic, several, or all whose name matches a compiled pattern as a whole."""
+"""The name of a topic, several names, or a compiled pattern that matches whole names."""
 
 
 def names_and_pattern(topics: Topics) -> tuple[tuple[str, ...], str | None]:
-    """Returns the topics that a program names, or the pattern."""
+    """Returns the names of the topics and None, or no names and the text of the pattern."""
     if isinstance(topics, re.Pattern):
         return (), topics.pattern
     if isinstance(topics, str):
@@ -42,7 +42,7 @@ def stream_source(
     offset_reset: str | None = None,
     name: str | None = None,
 ) -> StreamSource:
-    """Adds the source of a stream of those topics."""
+    """Adds a source that reads these topics as a stream."""
     check_serde("key", key)
     check_serde("value", value)
     name = construction.names.named(name, "KSTREAM-SOURCE-")
@@ -61,7 +61,8 @@ def stream_source(
 
 
 def checked_reset(offset_reset: str | None) -> str | None:
-    """Returns the start of an application without offsets; TopologyError if it is neither earliest nor latest."""
+    """Returns `offset_reset`, which says where an application without committed offsets begins. Raises TopologyError
+    if it is not "earliest", "latest" or None."""
     if offset_reset not in (None, "earliest", "latest"):
         raise refused(f"offset_reset is {offset_reset!r}: write 'earliest' or 'latest'.")
     return offset_reset

@@ -1,7 +1,7 @@
-"""Kinds of windows, and rules for holding back the results of a table.
+"""The kinds of windows, and the rules by which updates of a table are held back.
 
-    TimeWindows     windows of one size that begin every `advance` ms, counted from 1970: tumbling where advance is the
-                    size, hopping where it is less. A record falls into size / advance windows. [start, end)
+    TimeWindows     windows of one size that begin every `advance` ms, counted from 1970: tumbling if advance equals
+                    the size, hopping if it is less. A record is in size / advance windows. [start, end)
     SlidingWindows  a window for each distinct set of records that are at most `time_difference` ms apart. [start, end]
     SessionWindows  records of a key that follow each other within `inactivity_gap` ms. [start, end]
     JoinWindows     two records join if the other one is at most `before` ms older or `after` ms younger
@@ -10,9 +10,8 @@ A window is closed when stream time (the largest timestamp that the operation ha
 ms. A record that would fall into a closed window is late, and is dropped from that window. Lengths of time are
 milliseconds or timedeltas.
 
-Suppressed says when updates of a table are let through: `until_window_closes` gives one final result for each window,
-`until_time_limit` the last update of a key once it has been held that long.
-"""
+Suppressed says when held-back updates of a table are forwarded. `until_window_closes` forwards one final result for
+each window. `until_time_limit` forwards the last update of a key after the given time."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ from jesenska.pipeline.streams.records import TimeWindow
 
 
 class TimeWindows(metaclass=SaysOurNames):
-    """Tumbling or hopping windows: `TimeWindows(size, advance=size, grace=0)`."""
+    """Windows of one size for aggregations, tumbling or hopping: `TimeWindows(size, advance=size, grace=0)`."""
 
     _INSTEAD: ClassVar[dict[str, str]] = {
         "of": "TimeWindows(…)",
@@ -64,11 +63,11 @@ class TimeWindows(metaclass=SaysOurNames):
 
     @property
     def shortest_retention_ms(self) -> int:
-        """Returns the shortest time for which a store must keep windows."""
+        """Returns the shortest time in ms for which a store must keep windows."""
         return self.size_ms + self.grace_ms
 
     def windows_for(self, timestamp: int) -> Iterator[TimeWindow]:
-        """The windows that a record of that time falls into, the earliest first."""
+        """Yields the windows that contain this timestamp, the earliest first."""
         start = max(0, timestamp - self.size_ms + self.advance_ms) // self.advance_ms * self.advance_ms
         while start <= timestamp:
             yield TimeWindow(start, start + self.size_ms)
@@ -79,7 +78,7 @@ class TimeWindows(metaclass=SaysOurNames):
 
 
 class SlidingWindows(metaclass=SaysOurNames):
-    """Windows of records that are at most `time_difference` apart, for aggregations."""
+    """Sliding windows for aggregations: the records in a window are at most `time_difference` apart."""
 
     _INSTEAD: ClassVar[dict[str, str]] = {"withTimeDifferenceAndGrace": "SlidingWindows(…, grace=…)"}
     __slots__ = ("grace_ms", "time_difference_ms")
@@ -94,7 +93,7 @@ class SlidingWindows(metaclass=SaysOurNames):
 
     @property
     def shortest_retention_ms(self) -> int:
-        """Returns the shortest time for which a store must keep windows."""
+        """Returns the shortest time in ms for which a store must keep windows."""
         return 2 * self.time_difference_ms + self.grace_ms
 
     @classmethod
@@ -110,7 +109,7 @@ class SlidingWindows(metaclass=SaysOurNames):
 
 
 class SessionWindows(metaclass=SaysOurNames):
-    """Sessions that end after `inactivity_gap` without a record of their key."""
+    """Session windows for aggregations: a session ends after `inactivity_gap` without a record of its key."""
 
     _INSTEAD: ClassVar[dict[str, str]] = {"with_": "SessionWindows(…)", "grace": "SessionWindows(…, grace=…)"}
     __slots__ = ("grace_ms", "inactivity_gap_ms")
@@ -132,8 +131,9 @@ class SessionWindows(metaclass=SaysOurNames):
 
 
 class JoinWindows(metaclass=SaysOurNames):
-    """The largest distance of two records that join: `JoinWindows(time_difference, grace=0)`; `before` and `after` set
-    the two sides apart. A negative one means that the other record must be younger (before) or older (after)."""
+    """The largest time difference of two records that join: `JoinWindows(time_difference, grace=0)`. `before` and
+    `after` set the limits for older and younger records separately. A negative limit means that the other record must
+    be younger (before) or older (after)."""
 
     _INSTEAD: ClassVar[dict[str, str]] = {"of": "JoinWindows(…)", "grace": "JoinWindows(…, grace=…)"}
     __slots__ = ("after_ms", "before_ms", "grace_ms")
@@ -151,11 +151,11 @@ class JoinWindows(metaclass=SaysOurNames):
         return cls(time_difference, grace)
 
     def before(self, time_difference: Duration) -> JoinWindows:
-        """Returns the same windows, with another limit for how much older than this record the other one may be."""
+        """Returns the windows with a new limit for how much older than this record the other record may be."""
         return self._with(_signed("the time before", time_difference), self.after_ms)
 
     def after(self, time_difference: Duration) -> JoinWindows:
-        """Returns the same windows, with another limit for how much younger than this record the other one may be."""
+        """Returns the windows with a new limit for how much younger than this record the other record may be."""
         return self._with(self.before_ms, _signed("the time after", time_difference))
 
     def _with(self, before_ms: int, after_ms: int) -> JoinWindows:
@@ -180,7 +180,7 @@ def _signed(what: str, duration: Duration) -> int:
 
 
 class EmitStrategy(Enum):
-    """The time at which a windowed aggregation gives results: with every update, or once when the window closes."""
+    """The time at which a windowed aggregation forwards results: with every update, or once when the window closes."""
 
     ON_WINDOW_UPDATE = "on_window_update"
     ON_WINDOW_CLOSE = "on_window_close"
@@ -188,8 +188,8 @@ class EmitStrategy(Enum):
 
 @dataclass(frozen=True, slots=True)
 class BufferConfig:
-    """The limit of the buffer of `suppress`, and the action beyond it: `emit_early_when_full` lets the oldest update
-    through, otherwise the application stops. None: no limit."""
+    """The limits of the buffer of `suppress`; None means no limit. If a limit is exceeded, the oldest update is
+    forwarded with `emit_early_when_full`; otherwise the application stops."""
 
     max_records: int | None = None
     max_bytes: int | None = None
@@ -209,9 +209,8 @@ class BufferConfig:
 
 @dataclass(frozen=True, slots=True)
 class Suppressed(metaclass=SaysOurNames):
-    """The rule by which `KTable.suppress` lets updates through; made by `until_window_closes` and `until_time_limit`.
-
-    `wait_ms` is None for `until_window_closes`, which waits for the grace of the windows."""
+    """The rule by which `KTable.suppress` forwards updates. It is made by `until_window_closes` and
+    `until_time_limit`. `wait_ms` is None for `until_window_closes`, which waits for the grace of the windows."""
 
     buffer: BufferConfig
     wait_ms: int | None
@@ -219,7 +218,7 @@ class Suppressed(metaclass=SaysOurNames):
 
     @classmethod
     def until_window_closes(cls, buffer: BufferConfig | None = None, *, name: str | None = None) -> Suppressed:
-        """One result for each window, when it is closed. The buffer cannot emit early."""
+        """Forwards one result for each window, when the window closes. The buffer must not emit early."""
         buffer = buffer or BufferConfig.unbounded()
         if buffer.emit_early_when_full:
             raise refused(
@@ -232,8 +231,8 @@ class Suppressed(metaclass=SaysOurNames):
     def until_time_limit(
         cls, time_to_wait: Duration, buffer: BufferConfig | None = None, *, name: str | None = None
     ) -> Suppressed:
-        """Lets through the last update of each key, `time_to_wait` after the first update that was held back (in
-        stream time). Without a `buffer` there is no limit."""
+        """Forwards the last update of each key, `time_to_wait` after the first update that was held back (in stream
+        time). Without `buffer` the number of updates is not limited."""
         return cls(
             buffer or BufferConfig(emit_early_when_full=True), milliseconds("the time to wait", time_to_wait), name
         )

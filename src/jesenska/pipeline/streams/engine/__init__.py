@@ -1,1 +1,1 @@
-"""Kafka Streams' processors in Python: one module for each kind of node, as the test driver runs them."""
+"""Kafka Streams' processors in Python, as the test driver runs them: one module for each kind of plan node."""

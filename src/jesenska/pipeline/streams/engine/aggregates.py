@@ -1,4 +1,4 @@
-"""Aggregations without windows: of grouped streams, and of grouped tables."""
+"""Aggregations without windows, of grouped streams and of grouped tables."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ Call = Callable[..., Any]
 
 
 def beginning_and_step(node: Aggregation) -> tuple[Call, Call]:
-    """initializer() and aggregator(key, value, aggregate) of any operation."""
+    """Returns two functions for an aggregation: initializer(), and aggregator(key, value, aggregate). They are defined
+    for count and reduce, too."""
     if node.operation == "count":
         return (lambda: 0), (lambda key, value, aggregate: aggregate + 1)
     if node.operation == "reduce":
@@ -28,7 +29,7 @@ def beginning_and_step(node: Aggregation) -> tuple[Call, Call]:
 
 
 class AggregateRecords(Operator):
-    """count, reduce and aggregate of a grouped stream."""
+    """The processor for count, reduce and aggregate of a grouped stream."""
 
     def __init__(self, node: Aggregation) -> None:
         assert node.store is not None
@@ -51,14 +52,16 @@ class AggregateRecords(Operator):
             old, timestamp = found.value, max(record.timestamp, found.timestamp)
         new = self.aggregator(record.key, record.value, old)
         if self.sends_old:
-            # Read again: the function may have changed the aggregate that it was given. An initializer's value counts.
+            # The value is read again, since the function may have changed the object that it got. If the key had no
+            # value, the old value is a new initial aggregate.
             old = self.initializer() if found is None else self._store.get(record.key).value
         self._store.put(record.key, None if new is None else ValueAndTimestamp(new, timestamp))
         self.forward_change(record, new, old if self.sends_old else None, timestamp)
 
 
 class AggregateTable(Operator):
-    """count, reduce and aggregate of a grouped table: the old value is taken out, the new one put in."""
+    """The processor for count, reduce and aggregate of a grouped table. For each change it removes the old value from
+    the aggregate and adds the new one."""
 
     def __init__(self, node: TableAggregate) -> None:
         assert node.store is not None
@@ -93,7 +96,8 @@ class AggregateTable(Operator):
 
 
 def _functions(node: TableAggregate) -> tuple[Call, Call, Call]:
-    """initializer(), adder(key, value, aggregate) and subtractor(key, value, aggregate) of any operation."""
+    """Returns three functions for an aggregation of a table: initializer(), adder(key, value, aggregate) and
+    subtractor(key, value, aggregate). They are defined for count and reduce, too."""
     if node.operation == "count":
         return (lambda: 0), (lambda key, value, aggregate: aggregate + 1), (lambda key, value, aggregate: aggregate - 1)
     assert node.adder is not None and node.subtractor is not None

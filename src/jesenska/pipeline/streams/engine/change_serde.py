@@ -1,4 +1,5 @@
-"""Changes of a table in an internal topic, as Kafka Streams writes them from 3.5 on: both values, or the only one.
+"""The bytes of a table's change in an internal topic, as Kafka Streams writes them since 3.5. A change has a new
+value, an old value, or both:
 
 new value | 0x01           only the new one
 old value | 0x00           only the old one

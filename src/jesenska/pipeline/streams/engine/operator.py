@@ -1,4 +1,5 @@
-"""The base of the built-in processors: an operator is a Processor whose context can drop a record."""
+"""The base class of the built-in processors. An operator is a Processor that can drop a record, and that can restore
+its state in a later task."""
 
 from __future__ import annotations
 
@@ -10,25 +11,26 @@ from jesenska.pipeline.streams.records import Change, Record, RecordMetadata
 
 
 class OperatorContext(ProcessorContext, Protocol):
-    """The context as operators see it."""
+    """The processor context with the methods that only operators use."""
 
     def dropped(self, reason: str) -> None:
-        """The current record is dropped: it is counted and logged."""
+        """Drops the current record: counts it, and logs the reason."""
         ...
 
     def exchange_metadata(self, metadata: RecordMetadata | None) -> RecordMetadata | None:
-        """Sets the origin of the current record; gives the origin before."""
+        """Sets the topic, partition and offset of the current record. Returns the previous ones."""
         ...
 
 
 class Operator(Processor):
-    """`remembers` are the attributes, whole numbers or None, that outlive the task besides its stores."""
+    """A built-in processor. `remembers` names its attributes that must be restored in a later task, besides the
+    stores. Their values are whole numbers or None."""
 
     context: OperatorContext
     remembers: tuple[str, ...] = ()
 
     def remembered(self) -> list[int | None]:
-        """Returns the numbers for `remember` of the same operator in a later task."""
+        """Returns the values of these attributes. `remember` restores them in the same operator of a later task."""
         return [getattr(self, name) for name in self.remembers]
 
     def remember(self, values: Sequence[int | None]) -> None:
@@ -36,7 +38,7 @@ class Operator(Processor):
             setattr(self, name, value)
 
     def forward_change(self, record: Record, new: Any, old: Any, timestamp: int | None = None) -> None:
-        """Hands on a change of a table under the record's key."""
+        """Forwards a change of a table, under the record's key."""
         self.context.forward(
             Record(record.key, Change(new, old), record.timestamp if timestamp is None else timestamp, record.headers)
         )

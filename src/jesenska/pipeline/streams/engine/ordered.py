@@ -1,4 +1,4 @@
-"""A map in the order of its keys, as the stores of a task need it."""
+"""A map that is sorted by key, for the stores of a task."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ V = TypeVar("V")
 
 
 class OrderedMap(Generic[V]):
-    """Keys (bytes, numbers or tuples of them) in ascending order. Iterating sees the keys that were there at the
-    start, without those that have gone since."""
+    """A map whose keys (bytes, numbers or tuples of them) are in ascending order. During an iteration, keys that were
+    added since its start are not seen, and removed keys are skipped."""
 
     def __init__(self) -> None:
         self._map: SortedDict[Any, V] = SortedDict()
@@ -29,11 +29,11 @@ class OrderedMap(Generic[V]):
         return removed
 
     def first(self) -> Any:
-        """Returns the smallest key; None if the map is empty."""
+        """Returns the smallest key, or None if the map is empty."""
         return self._map.peekitem(0)[0] if self._map else None
 
     def items(self, lowest: Any = None, above: Any = None) -> Iterator[tuple[Any, V]]:
-        """Keys from `lowest` to below `above`, with their values."""
+        """Yields the keys from `lowest` up to, not including, `above`, with their values."""
         for key in list(self._map.irange(lowest, above, inclusive=(True, False))):
             if key in self._map:
                 yield key, self._map[key]

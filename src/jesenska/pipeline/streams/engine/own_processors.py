@@ -1,4 +1,4 @@
-"""The user's own processors and transformers, with the interface of processors."""
+"""Runs the processors and transformers of the user's program with the interface of built-in processors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from jesenska.pipeline.streams.records import Record
 
 
 def own_processor(name: str, supplier: Callable[[], Any], kind: str) -> Processor:
-    """Returns the processor of a Process node, made from its supplier's object."""
+    """Returns the processor of a Process node. It runs the object that the user's supplier makes."""
     made = supplier()
     if kind == "process":
         if not hasattr(made, "process"):
@@ -34,7 +34,7 @@ def own_processor(name: str, supplier: Callable[[], Any], kind: str) -> Processo
 
 
 class _Delegating(Operator):
-    """Opens and closes the user's object."""
+    """The base class of processors that run an object of the user: initializes and closes it."""
 
     def __init__(self, made: Any) -> None:
         self._made = made
@@ -49,7 +49,7 @@ class _Delegating(Operator):
 
 
 class _SameKeys(_Delegating):
-    """A processor that may not forward other keys than it was given."""
+    """A processor that raises an error if the user's object forwards a key other than that of the current record."""
 
     def __init__(self, name: str, made: Any) -> None:
         super().__init__(made)
@@ -77,7 +77,7 @@ class _SameKeys(_Delegating):
 
 
 class _CheckedContext:
-    """A processor's context that checks forwarded records."""
+    """A processor context that checks forwarded records."""
 
     def __init__(self, context: Any, owner: _SameKeys) -> None:
         self._context = context
@@ -118,7 +118,8 @@ class _TransformingValues(_Delegating):
 
 
 def transform_of(transformer: Any) -> Callable[[Any, Any], Any]:
-    """transform(key, value) of a transformer of values, which may be written for the value alone."""
+    """Returns a function transform(key, value) for a transformer of values. The user's method may also take the value
+    only."""
     parameters = inspect.signature(transformer.transform).parameters.values()
     takes_any = any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters)
     if takes_any or sum(parameter.default is parameter.empty for parameter in parameters) >= 2:

@@ -1,8 +1,8 @@
-"""The next of the waiting records: the one with the smallest timestamp among the first of each topic.
+"""Chooses the next record of a task among the topics whose records wait. Each topic offers its first record, and the
+one with the smallest timestamp is taken.
 
-Where timestamps are equal, the order is that of Java's PriorityQueue, a heap of topics that a topic leaves when its
-record is taken and joins again if it has more.
-"""
+If timestamps are equal, the order is that of Java's PriorityQueue, as in Kafka Streams. It is a heap of topics: a
+topic is removed when its record is taken, and added again if it has more records."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from jesenska.pipeline.streams.records import Headers, Record, RecordMetadata
 
 @dataclass(frozen=True, slots=True)
 class RawRecord:
-    """A record as it is in a topic."""
+    """A record as bytes, as it is in its topic."""
 
     topic: str
     offset: int
@@ -29,8 +29,8 @@ class RawRecord:
 
 @dataclass(frozen=True, slots=True)
 class ReadRecord:
-    """A record that was read: ready for its source node. `record` is None for one that could not be read and is
-    skipped."""
+    """A record that was read from a topic, ready for its source node. `record` is None if the record could not be read
+    and is skipped."""
 
     source: str
     metadata: RecordMetadata
@@ -43,7 +43,8 @@ class ReadRecord:
 
 
 class TopicQueue:
-    """The records of a topic in order; the first is read already. `read` gives None for a record to skip."""
+    """The waiting records of one topic, in order. The first one has been deserialized already. `read` deserializes a
+    record; it returns None for a record that is skipped."""
 
     def __init__(
         self, read: Callable[[RawRecord, int], ReadRecord | None], skipped: Callable[[RawRecord], ReadRecord]
@@ -85,7 +86,7 @@ class TopicQueue:
 
 
 class TopicHeap:
-    """The topics that have records, as Java's PriorityQueue keeps them."""
+    """The topics that have waiting records, ordered as in Java's PriorityQueue."""
 
     def __init__(self) -> None:
         self._heap: list[TopicQueue] = []
@@ -124,7 +125,7 @@ class TopicHeap:
 
 
 class Punctuations:
-    """The scheduled punctuations, the earliest time first."""
+    """The scheduled punctuations of a task, sorted by time."""
 
     def __init__(self) -> None:
         self._scheduled: list[Punctuation] = []
@@ -134,8 +135,8 @@ class Punctuations:
         self._scheduled.sort(key=lambda scheduled: scheduled.at_ms)
 
     def punctuate(self, now_ms: int, call: Callable[[Punctuation, int], Any]) -> None:
-        """Calls the punctuations that are due, each once. The next time is the next multiple of the interval that has
-        not passed."""
+        """Calls each punctuation that is due once. Then schedules it for the next time that is a multiple of its
+        interval later and has not passed."""
         while self._scheduled and self._scheduled[0].at_ms <= now_ms:
             due = self._scheduled.pop(0)
             if due.cancelled:

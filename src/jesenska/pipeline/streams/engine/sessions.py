@@ -1,10 +1,11 @@
-"""Aggregation by sessions.
+"""The aggregation by sessions.
 
-A record begins as a session of its own. All sessions of its key that are within the gap of it are merged into it, in
-the order of their ends: each is deleted, with a change to None, and the merged one is put. If the record falls within
-one session without making it longer, that session is updated in its place. Stream time is the largest timestamp that
-this operator has seen; a record is late if its merged session ends before stream time minus gap minus grace.
-"""
+A record starts as a session of its own. All sessions of its key that are within the gap are merged into it, in the
+order of their ends. Each of them is deleted, with a change to None, and the merged session is stored. If the record is
+inside an existing session and does not extend it, this session is updated.
+
+Stream time is the largest timestamp that this operator has seen. A record is late if its merged session ends before
+stream time minus gap minus grace."""
 
 from __future__ import annotations
 
@@ -91,7 +92,7 @@ def _merger(node: SessionAggregate) -> Any:
     if node.operation == "reduce":
         assert node.reducer is not None
         reducer = node.reducer.call
-        # The merged aggregate so far may be None, the beginning of a reduction.
+        # The merged aggregate so far is None at the beginning of a reduction.
         return lambda key, left, right: right if left is None else reducer(left, right)
     assert node.merger is not None
     return node.merger.call

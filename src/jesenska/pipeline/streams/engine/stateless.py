@@ -1,4 +1,4 @@
-"""Operations on streams that look at one record at a time."""
+"""Stream operations without state: each processes one record at a time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Call = Callable[..., Any]
 
 
 class PassThrough(Operator):
-    """Merge, and the streams of a branch."""
+    """Forwards records unchanged: for `merge`, and for the branches of a stream."""
 
     def process(self, record: Record) -> None:
         self.context.forward(record)
@@ -30,7 +30,7 @@ class FilterRecords(Operator):
 
 
 class DropNullKeys(Operator):
-    """The operator before an internal topic: if `drops`, it drops records without a key."""
+    """The processor before a repartition topic. If `drops` is True, it drops records without a key."""
 
     def __init__(self, drops: bool) -> None:
         self.drops = drops
@@ -117,14 +117,15 @@ class BranchRecords(Operator):
 
 
 def pair(made: Any) -> tuple[Any, Any]:
-    """Returns the result of a function as a key and a value."""
+    """Returns the result of a user's function as key and value. Raises StreamsError if it is not a tuple of two."""
     if not isinstance(made, tuple) or len(made) != 2:
         raise StreamsError(f"a function that makes pairs gave {made!r}: let it give a tuple of the key and the value.")
     return made
 
 
 def several(made: Any, what: str) -> Any:
-    """Returns the result of a function as several values; a string counts as a mistake."""
+    """Returns the result of a user's function as an iterable of values. Raises StreamsError for a string, bytes, or an
+    object that cannot be iterated."""
     if isinstance(made, str | bytes) or not hasattr(made, "__iter__"):
         raise StreamsError(f"a function that makes several {what} gave {made!r}: let it give a list.")
     return made

@@ -1,13 +1,13 @@
 """The state stores of a task, in memory, with Kafka Streams' meaning.
 
-Keys and values are kept as the bytes that their serdes make of them. So two keys are the same if their bytes are, keys
-are ordered by their bytes, a value that a function changes afterwards does not change in the store, and a serde that
-does not fit fails where it would fail in production. A timestamped store gives ValueAndTimestamp.
+Keys and values are stored as the bytes that their serdes produce. So two keys are equal if their bytes are, and keys
+are sorted by their bytes. If a function changes an object later, the stored value does not change. A wrong serde fails
+at the same call as in production. A timestamped store returns ValueAndTimestamp.
 
-Windows and sessions are gone when they are older than the retention: when the start of a window, or the end of a
-session, is at or below the largest one that was put, minus the retention.
+Windows and sessions are deleted after the retention: when the start of a window, or the end of a session, is at or
+below the largest one that was stored, minus the retention.
 
-Each change is handed to `log` as the record that the store's changelog topic would get.
+Each change is passed to `log` as a record for the store's changelog topic.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _Kept = tuple[bytes, int]  # a value and its time
 
 
 class StateStore:
-    """The base of all stores: name, serdes, changelog."""
+    """The base class of all stores: it has the name, the serdes and the changelog."""
 
     def __init__(
         self,
@@ -62,8 +62,8 @@ class StateStore:
         return self._key.deserialize(self._topic, data)
 
     def _to_keep(self, value: Any) -> _Kept | None:
-        """Returns the bytes and the time of a value, which in a timestamped store comes with its time; None for
-        None."""
+        """Returns the bytes and the timestamp of a value, or None for None. In a timestamped store the value comes
+        with its own timestamp. Otherwise the timestamp is that of the record being processed."""
         timestamp = self._now()
         if self.spec.timestamped and value is not None:
             if not isinstance(value, tuple) or len(value) != 2:
@@ -83,18 +83,18 @@ class StateStore:
 
 
 class KeyValueStore(StateStore):
-    """The latest value of each key."""
+    """A store with the latest value of each key."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self._map: OrderedMap[_Kept] = OrderedMap()
 
     def get(self, key: Any) -> Any:
-        """Returns the value of the key; None if it has none."""
+        """Returns the value of the key, or None if it has none."""
         return self._value_of(self._map.get(self._key_bytes(key)))
 
     def put(self, key: Any, value: Any) -> None:
-        """Sets the key; None deletes it."""
+        """Sets the value of the key. None deletes the key."""
         self._put(self._key_bytes(key), self._to_keep(value))
 
     def _put(self, key: bytes, kept: _Kept | None) -> None:
@@ -106,7 +106,7 @@ class KeyValueStore(StateStore):
             self._log(key, kept[0], kept[1])
 
     def put_if_absent(self, key: Any, value: Any) -> Any:
-        """Sets the key if it has no value; gives the value that it had."""
+        """Sets the value of the key if it has none. Returns the previous value."""
         had = self.get(key)
         if had is None:
             self.put(key, value)
@@ -117,20 +117,21 @@ class KeyValueStore(StateStore):
             self.put(key, value)
 
     def delete(self, key: Any) -> Any:
-        """Deletes the key; gives the value that it had."""
+        """Deletes the key. Returns the previous value."""
         had = self.get(key)
         self.put(key, None)
         return had
 
     def all(self) -> Iterator[KeyValue]:
-        """All keys with their values, by the order of the keys' bytes."""
+        """Returns an iterator over all keys with their values, sorted by the keys' bytes."""
         return self._pairs(None, None)
 
     def reverse_all(self) -> Iterator[KeyValue]:
         return iter(list(self.all())[::-1])
 
     def range(self, first: Any = None, last: Any = None) -> Iterator[KeyValue]:
-        """Keys from `first` to `last`, both included; None: no limit on that side."""
+        """Returns an iterator over the keys from `first` to `last`, both included, with their values. None means no
+        limit on that side."""
         return self._pairs(
             None if first is None else self._key_bytes(first), None if last is None else self._key_bytes(last) + b"\x00"
         )
@@ -139,7 +140,8 @@ class KeyValueStore(StateStore):
         return iter(list(self.range(first, last))[::-1])
 
     def prefix_scan(self, prefix: Any, serde: Serde) -> Iterator[KeyValue]:
-        """Keys whose bytes begin with those that the serde makes of the prefix."""
+        """Returns an iterator over the keys whose bytes begin with the prefix's bytes, with their values. `serde`
+        serializes the prefix."""
         data = serde.serialize(self._topic, prefix) or b""
         return (
             KeyValue(self._key_of(key), self._value_of(kept))
@@ -156,7 +158,7 @@ class KeyValueStore(StateStore):
 
 
 class WindowStore(StateStore):
-    """Values by key and by the start of a window."""
+    """A store whose values have a key and the start of a window."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -170,20 +172,20 @@ class WindowStore(StateStore):
 
     @property
     def _expired_ms(self) -> int:
-        """Windows that begin at this time or before are gone."""
+        """Returns a time in ms: windows that begin at or before it have expired."""
         return -(2**63) if self._kept_for_emission else self._observed_ms - self._retention_ms
 
     def keep_until_emitted(self) -> None:
-        """Keeps windows, from now on, until `emitted` releases them."""
+        """Keeps windows after their retention until `emitted` says that they are no longer needed."""
         self._kept_for_emission = True
 
     def emitted(self, up_to_ms: int) -> None:
-        """The windows that begin at this time or before are not needed any more, once the retention is over."""
+        """Allows windows that begin at or before this time to be deleted, after their retention."""
         self._remove_below(min(up_to_ms, self._observed_ms - self._retention_ms) + 1)
 
     def put(self, key: Any, value: Any, window_start_ms: int) -> None:
-        """Sets the key's value in the window that begins then; None deletes it. An expired window is refused, but the
-        changelog has the record, as in Kafka Streams."""
+        """Sets the value of a key in the window that begins at `window_start_ms`. None deletes the value. An expired
+        window is not stored, but its record is written to the changelog, as in Kafka Streams."""
         data, kept = self._key_bytes(key), self._to_keep(value)
         self._observed_ms = max(self._observed_ms, window_start_ms)
         is_refused = window_start_ms <= self._expired_ms
@@ -192,7 +194,7 @@ class WindowStore(StateStore):
         if self.spec.retain_duplicates:
             self._sequence = (self._sequence + 1) & 0x7FFFFFFF
         sequence = self._sequence if self.spec.retain_duplicates else 0
-        # With duplicates, None deletes no value.
+        # In a store with duplicates, None deletes no value.
         if not is_refused and (kept is not None or not self.spec.retain_duplicates):
             self._remove_below(self._expired_ms + 1)
             self._keep(window_start_ms, data, sequence, kept)
@@ -203,8 +205,8 @@ class WindowStore(StateStore):
             self._log(logged, *kept)
 
     def fetch(self, key: Any, time_from: int, time_to: int | None = None) -> Any:
-        """Returns the value in the window that begins at `time_from`, or None. With `time_to`, pairs of start and
-        value of the windows that begin from the first time to the second."""
+        """Returns the value in the window that begins at `time_from`, or None. With `time_to`, returns an iterator
+        over pairs of start and value of the windows that begin from `time_from` to `time_to`."""
         data = self._key_bytes(key)
         if time_to is not None:
             return ((start, self._value_of(kept)) for start, _, kept in self._windows(time_from, time_to, data, data))
@@ -214,20 +216,22 @@ class WindowStore(StateStore):
         return iter(list(self.fetch(key, time_from, time_to))[::-1])
 
     def fetch_range(self, first: Any, last: Any, time_from: int, time_to: int) -> Iterator[KeyValue]:
-        """Windowed keys from `first` to `last` (None: no limit) with their values."""
+        """Returns an iterator over the windowed keys from `first` to `last` (None: no limit), with their values."""
         low = None if first is None else self._key_bytes(first)
         high = None if last is None else self._key_bytes(last)
         return self._pairs(self._windows(time_from, time_to, low, high))
 
     def fetch_all(self, time_from: int, time_to: int) -> Iterator[KeyValue]:
-        """All windowed keys of windows that begin from the first time to the second."""
+        """Returns an iterator over all windowed keys of windows that begin from `time_from` to `time_to`, with their
+        values."""
         return self._pairs(self._windows(time_from, time_to, None, None))
 
     def all(self) -> Iterator[KeyValue]:
-        """All windowed keys with their values, by the windows' start and then by the keys' bytes."""
+        """Returns an iterator over all windowed keys with their values, sorted by the start of the window, then by the
+        key's bytes."""
         return self.fetch_all(0, 2**63 - 1)
 
-    # How it is kept
+    # The representation in memory
 
     def _keep(self, start: int, data: bytes, sequence: int, kept: _Kept | None) -> None:
         window = self._by_time.get(start)
@@ -261,7 +265,7 @@ class WindowStore(StateStore):
 
 
 class SessionStore(StateStore):
-    """Values by key and session."""
+    """A store whose values have a key and a session."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -273,20 +277,20 @@ class SessionStore(StateStore):
 
     @property
     def _expired_ms(self) -> int:
-        """Sessions that end at this time or before are gone."""
+        """Returns a time in ms: sessions that end at or before it have expired."""
         return -(2**63) if self._kept_for_emission else self._observed_ms - self._retention_ms
 
     def keep_until_emitted(self) -> None:
-        """Keeps sessions, from now on, until `emitted` releases them."""
+        """Keeps sessions after their retention until `emitted` says that they are no longer needed."""
         self._kept_for_emission = True
 
     def emitted(self, up_to_ms: int) -> None:
-        """The sessions that end at this time or before are not needed any more, once the retention is over."""
+        """Allows sessions that end at or before this time to be deleted, after their retention."""
         self._by_end.remove_below((min(up_to_ms, self._observed_ms - self._retention_ms) + 1, b"", 0))
 
     def put(self, session: Windowed, value: Any) -> None:
-        """Sets the value of a session; None deletes it. An expired session is refused, but the changelog has the
-        record, as in Kafka Streams."""
+        """Sets the value of a session. None deletes the session. An expired session is not stored, but its record is
+        written to the changelog, as in Kafka Streams."""
         data, kept = self._key_bytes(session.key), self._to_keep(value)
         window = SessionWindow(session.window.start, session.window.end)
         self._observed_ms = max(self._observed_ms, window.end)
@@ -309,28 +313,29 @@ class SessionStore(StateStore):
         self.put(session, None)
 
     def find_sessions(self, key: Any, earliest_end_ms: int, latest_start_ms: int) -> Iterator[KeyValue]:
-        """The key's sessions that end at or after the first time and start at or before the second. Sessions past the
-        retention are not found, even if they wait to be emitted: they grow no more."""
+        """Yields the key's sessions that end at or after `earliest_end_ms` and start at or before `latest_start_ms`.
+        Sessions after their retention are not found, even if they are kept until they are emitted: they can no longer
+        grow."""
         data = self._key_bytes(key)
         for found, window, kept in self._sessions(max(earliest_end_ms, self._observed_ms - self._retention_ms + 1)):
             if found == data and window.start <= latest_start_ms:
                 yield KeyValue(Windowed(self._key_of(found), window), self._value_of(kept))
 
     def sessions_ending(self, earliest_end_ms: int, latest_end_ms: int) -> Iterator[KeyValue]:
-        """All keys' sessions that end from the first time to the second."""
+        """Yields the sessions of all keys that end from `earliest_end_ms` to `latest_end_ms`."""
         for found, window, kept in self._sessions(earliest_end_ms):
             if window.end > latest_end_ms:
                 break
             yield KeyValue(Windowed(self._key_of(found), window), self._value_of(kept))
 
     def fetch_session(self, key: Any, start_ms: int, end_ms: int) -> Any:
-        """Returns the value of exactly that session, or None."""
+        """Returns the value of the session with exactly this start and end, or None."""
         if end_ms <= self._expired_ms:
             return None
         return self._value_of(self._by_end.get((end_ms, self._key_bytes(key), start_ms)))
 
     def fetch(self, key: Any, last: Any = None) -> Iterator[KeyValue]:
-        """The sessions of a key, or of the keys from `key` to `last`."""
+        """Yields the sessions of a key. With `last`, yields the sessions of all keys from `key` to `last`."""
         low = self._key_bytes(key)
         high = low if last is None else self._key_bytes(last)
         for found, window, kept in self._sessions(0):
@@ -338,7 +343,7 @@ class SessionStore(StateStore):
                 yield KeyValue(Windowed(self._key_of(found), window), self._value_of(kept))
 
     def all(self) -> Iterator[KeyValue]:
-        """All sessions, by their end, then the keys' bytes, then their start."""
+        """Yields all sessions, sorted by their end, then by the key's bytes, then by their start."""
         for found, window, kept in self._sessions(0):
             yield KeyValue(Windowed(self._key_of(found), window), self._value_of(kept))
 

@@ -1,10 +1,12 @@
-"""suppress: updates of a table are held back, of each key the last one, in the order of their time.
+"""The processor for `suppress`. It holds updates of a table back in a buffer: only the last update of each key.
 
-The time of an update is the end of its window for final results, else its timestamp; a key keeps the time of the first
-update that is held. Updates leave when stream time (the largest timestamp that this operator has seen) is their time
-plus the waiting time, or when the buffer is too large and may let them go early. An update leaves with the timestamp
-and the origin of the key's last update. A lookup in the table meanwhile finds the value before the first held update.
-"""
+The time of an update is its timestamp, or for final results the end of its window. A key keeps the time of its first
+held update. Updates are forwarded in the order of their times, when stream time (the largest timestamp that this
+operator has seen) reaches their time plus the waiting time. They are forwarded earlier if the buffer is full and may
+emit early.
+
+A forwarded update has the timestamp, topic, partition and offset of the key's last update. Until then, a lookup in the
+table finds the value before the first held update."""
 
 from __future__ import annotations
 
@@ -32,7 +34,8 @@ class _Held:
 
     @property
     def size_bytes(self) -> int:
-        """Returns the size as Kafka Streams counts it: the values, each once, and the record's origin."""
+        """Returns the size in bytes as Kafka Streams counts it: the different values, the record's origin and its
+        headers."""
         values = len(self.prior or b"") + len(self.new or b"")
         if self.old is not None and self.old != self.prior:
             values += len(self.old)
@@ -41,7 +44,7 @@ class _Held:
 
 
 class SuppressBuffer:
-    """(time, key bytes) -> the held update; the index finds a key's time."""
+    """The held updates, sorted by (time, key bytes). `_times` maps the key bytes to the time."""
 
     def __init__(self, key: Serde, value: Serde, topic: str) -> None:
         self._key, self._value, self._topic = key, value, topic
@@ -67,7 +70,7 @@ class SuppressBuffer:
         self._held.put(where, held)
 
     def peek(self) -> tuple[Record, RecordMetadata | None]:
-        """Returns the first update, and leaves it in the buffer."""
+        """Returns the first update without removing it, and its topic, partition and offset."""
         time, key = self._held.first()
         held = self._held.get((time, key))
         assert held is not None
@@ -84,7 +87,7 @@ class SuppressBuffer:
         self.size_bytes -= held.size_bytes + 8 + len(key)
 
     def prior(self, key: Any) -> tuple[bool, Any]:
-        """True if the key is held, and its value before."""
+        """Returns True and the value before the first held update if the key is held; otherwise False and None."""
         data = self._key.serialize(self._topic, key) or b""
         if data not in self._times:
             return False, None
@@ -144,7 +147,7 @@ class SuppressUpdates(Operator):
 
 
 class SuppressedGetter(ValueGetter):
-    """Looks up the last update that has left the buffer."""
+    """Looks up the value of the last update that was forwarded. An update in the buffer is not visible."""
 
     def __init__(self, parent: ValueGetter, store_name: str) -> None:
         self._parent = parent

@@ -1,8 +1,7 @@
-"""Tables: a topic or a stream as a table, operations on them key by key, and how their values are looked up.
+"""The processors of tables: tables from topics and streams, operations on each key, and lookups of values.
 
-Changes carry the old value if a node after it needs it (`sends_old`). A table that is kept forwards the values that it
-has put; a table that is not kept is computed from its parent, for lookups as well.
-"""
+A change contains the old value if a later node needs it (`sends_old`). A table with a store forwards the values that
+it has stored. A table without a store is computed from its parent, also for lookups."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ def value_or_none(found: ValueAndTimestamp | None) -> Any:
 
 
 class ValueGetter:
-    """Looks a table's value up by its key."""
+    """Looks up the value of a key in a table."""
 
     def init(self, context: OperatorContext) -> None:
         raise NotImplementedError
@@ -33,7 +32,7 @@ class ValueGetter:
 
 
 class StoreGetter(ValueGetter):
-    """Looks values up in the table's own store."""
+    """Looks up values in the table's own store."""
 
     def __init__(self, store_name: str) -> None:
         self.store_name = store_name
@@ -54,7 +53,7 @@ class StoreGetter(ValueGetter):
 
 
 class ComputedGetter(ValueGetter):
-    """Computes values from the parent's value, by a function of the key and of that value."""
+    """Computes a table's value from the key and the value in the parent table."""
 
     def __init__(
         self, parent: ValueGetter, compute: Callable[[Any, ValueAndTimestamp | None], ValueAndTimestamp | None]
@@ -70,7 +69,7 @@ class ComputedGetter(ValueGetter):
 
 
 def filtered(predicate: Call, negated: bool) -> Callable[[Any, ValueAndTimestamp | None], ValueAndTimestamp | None]:
-    """Returns the function by which a filter that is not kept computes its values."""
+    """Returns the function that computes the values of a filtered table without a store."""
 
     def compute(key: Any, found: ValueAndTimestamp | None) -> ValueAndTimestamp | None:
         return found if found is not None and bool(predicate(key, found.value)) is not negated else None
@@ -79,7 +78,7 @@ def filtered(predicate: Call, negated: bool) -> Callable[[Any, ValueAndTimestamp
 
 
 def mapped(mapper: Call) -> Callable[[Any, ValueAndTimestamp | None], ValueAndTimestamp | None]:
-    """Returns the function by which a map_values that is not kept computes its values."""
+    """Returns the function that computes the values of a `map_values` table without a store."""
 
     def compute(key: Any, found: ValueAndTimestamp | None) -> ValueAndTimestamp | None:
         value = None if found is None else mapper(key, found.value)
@@ -89,7 +88,7 @@ def mapped(mapper: Call) -> Callable[[Any, ValueAndTimestamp | None], ValueAndTi
 
 
 class TableFromRecords(Operator):
-    """Records as a table: sources and to_table."""
+    """The processor that turns records into changes of a table: for table sources and `to_table`."""
 
     def __init__(self, store_name: str | None, sends_old: bool) -> None:
         self.store_name = store_name
@@ -115,7 +114,7 @@ class TableFromRecords(Operator):
 
 
 class _KeyByKey(Operator):
-    """A table that is computed from another one, and perhaps kept."""
+    """The base class of tables that are computed from another table, key by key. They may have a store."""
 
     def __init__(self, store_name: str | None, sends_old: bool) -> None:
         self.store_name = store_name
@@ -133,7 +132,7 @@ class _KeyByKey(Operator):
         self.forward_change(record, new, old if self.sends_old else None)
 
     def old_value(self, record: Record, compute: Callable[[Any, Any], Any]) -> Any:
-        """Returns the old value: from the store, or computed from the parent's."""
+        """Returns the old value: from the store, or computed from the old value of the parent."""
         if not self.sends_old:
             return None
         return (
@@ -172,7 +171,7 @@ class MapTableValues(_KeyByKey):
 
 
 class TransformTableValues(_KeyByKey):
-    """`transform` also sees None."""
+    """The processor for `transform_values` of a table. The user's transformer is also called for None."""
 
     def __init__(
         self, make: Callable[[], Any], adapt: Callable[[Any], Call], store_name: str | None, sends_old: bool
@@ -196,7 +195,7 @@ class TransformTableValues(_KeyByKey):
 
 
 class TransformedGetter(ValueGetter):
-    """Looks values up through its own transformer."""
+    """Looks up values with its own transformer object, which computes them from the parent's values."""
 
     def __init__(self, parent: ValueGetter, make: Callable[[], Any], adapt: Callable[[Any], Call]) -> None:
         self._parent = parent
@@ -216,14 +215,15 @@ class TransformedGetter(ValueGetter):
 
 
 class ChangesToRecords(Operator):
-    """to_stream: the new values."""
+    """The processor for `to_stream`: forwards the new value of each change."""
 
     def process(self, record: Record) -> None:
         self.context.forward(record.with_value(record.value.new))
 
 
 class RegroupTable(Operator):
-    """group_by of a table: a change takes a pair from one group and gives one to another."""
+    """The processor for `group_by` of a table. For each change it removes the old pair from its group and adds the new
+    pair to its group."""
 
     def __init__(self, mapper: Call) -> None:
         self._mapper = mapper
@@ -246,7 +246,7 @@ class RegroupTable(Operator):
 
 
 def _whole(made: Any) -> tuple[Any, Any] | None:
-    """Returns the pair, unless its key or its value is null."""
+    """Returns the pair, or None if its key or its value is null."""
     if made is None:
         return None
     key, value = pair(made)

@@ -1,9 +1,8 @@
-"""One task that runs a whole topology: it has one partition of every topic, its stores, and stream time.
+"""One task that runs sub-topologies. It has one partition of every topic, its stores, and its stream time.
 
-A record is read with the serdes of its source, gets its timestamp, and goes down through the processors at once. A
-record at a sink is written with the sink's serdes and handed to `produce`. The task has no clock: its caller gives it
-the wall-clock time.
-"""
+A record is deserialized with the serdes of its source, gets its timestamp, and is forwarded through the processors
+immediately. A record that reaches a sink is serialized with the sink's serdes and passed to `produce`. The task has no
+clock: its caller tells it the wall-clock time."""
 
 from __future__ import annotations
 
@@ -43,7 +42,7 @@ Produce = Callable[[str, Record], None]
 
 
 class Task:
-    """Runs the nodes that are named. `stores` are the task's own; `shared` are the global ones."""
+    """A task that runs the nodes in `names`. `stores` are the task's own stores; `shared` are the global stores."""
 
     def __init__(
         self,
@@ -97,7 +96,7 @@ class Task:
     # Records in
 
     def source_of(self, topic: str) -> SourceNode | None:
-        """Returns the source of this task that reads the topic."""
+        """Returns the source node of this task that reads the topic, or None."""
         if topic not in self._sources:
             self._sources[topic] = self._find_source(topic)
         return self._sources[topic]
@@ -114,11 +113,11 @@ class Task:
         return found
 
     def decorated(self, topic: str) -> str:
-        """Returns the topic's full name: internal ones have the application's id in front."""
+        """Returns the full name of a topic. Internal topics have the application's id as a prefix."""
         return f"{self.config.application_id}-{topic}" if topic in self._topology.internal_topics else topic
 
     def enqueue(self, raw: RawRecord) -> None:
-        """A record of a topic, which waits for its turn."""
+        """Adds a record to the queue of its topic."""
         queue = self._queues.get(raw.topic)
         if queue is None:
             source = self.source_of(raw.topic)
@@ -133,7 +132,7 @@ class Task:
         return len(self._heap) > 0
 
     def process_next(self) -> None:
-        """Takes the next record through the topology, and then calls punctuations on stream time."""
+        """Processes the next record, then runs the punctuations on stream time that are due."""
         queue = self._heap.pop()
         read = queue.take()
         if len(queue):
@@ -145,7 +144,7 @@ class Task:
             self._stream_time.punctuate(self.stream_time_ms, self._punctuate)
 
     def process_at_once(self, raw: RawRecord) -> None:
-        """Processes a record of a global store's topic, without a queue."""
+        """Processes a record of a global store's topic immediately, without a queue."""
         source = self.source_of(raw.topic)
         assert source is not None
         read = self._read(source, raw, -1)
@@ -217,7 +216,7 @@ class Task:
     # Within the topology
 
     def forward(self, parent: str, record: Record, child: str | None = None) -> None:
-        """Hands the record to the children of a node."""
+        """Forwards the record to the children of a node, or only to the child of the given name."""
         children = self._children[parent]
         if child is not None:
             if child not in children:
@@ -242,7 +241,8 @@ class Task:
             self.timestamp = before
 
     def _failed(self, error: StreamsError, node: str, record: Record | None) -> None:
-        """Goes on without the record, if the handler says so; else raises the error. The innermost operation asks."""
+        """Drops the record if the processing exception handler decides so; otherwise raises the error. The handler is
+        asked once, for the operation that failed."""
         if not error.is_decided and (not self._is_global or self.config["processing.exception.handler.global.enabled"]):
             raw = self._raw or RawRecord("", -1, None, None, self.timestamp, (), -1)
             self._decide(
@@ -361,7 +361,7 @@ class Task:
 
 
 class NodeContext:
-    """A processor's context."""
+    """The context of one processor."""
 
     def __init__(self, task: Task, name: str) -> None:
         self._task = task
@@ -399,7 +399,7 @@ class NodeContext:
         return self._task.now_ms
 
     def commit(self) -> None:
-        """The driver commits after every record."""
+        """Does nothing: the test driver commits after every record."""
 
     def dropped(self, reason: str) -> None:
         at = self._task.metadata
@@ -415,7 +415,7 @@ class NodeContext:
 
 
 class _Failing:
-    """Words an error of a user's function with the operation, the line and the record."""
+    """Adds the operation, the line of the program and the record to the message of an error in a user's function."""
 
     def __init__(self, name: str, made_at: Location, task: Task) -> None:
         self._name, self._made_at, self._task = name, made_at, task

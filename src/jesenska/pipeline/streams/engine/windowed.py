@@ -1,7 +1,7 @@
 """Aggregations by windows of fixed length: tumbling and hopping ones, and sliding ones.
 
 Stream time is the largest timestamp that this operator has seen. A window is closed when its end is at or below stream
-time minus grace; a sliding window, whose end is in it, when its end is below.
+time minus grace. A sliding window includes its end, so it is closed when its end is below.
 
 A sliding window ends or begins at a record, so that each distinct set of records that are near enough to each other
 has one. For each record there is the window that ends with it (its left window) and the one that begins one
@@ -59,7 +59,7 @@ class _ByWindows(Operator):
         )
 
     def _emit(self, record: Record, from_ms: int, to_ms: int, close_time_ms: int) -> None:
-        """Forwards the final results of windows that begin from the first time to the second."""
+        """Forwards the final results of the windows that begin from `from_ms` to `to_ms`."""
         for windowed, found in list(self._store.fetch_all(from_ms, to_ms)):
             self.context.forward(Record(windowed, Change(found.value, None), found.timestamp, record.headers))
         self._emitted_up_to_ms = close_time_ms
@@ -70,7 +70,7 @@ class _ByWindows(Operator):
 
 
 class AggregateTimeWindows(_ByWindows):
-    """TimeWindows."""
+    """The processor for aggregations by TimeWindows."""
 
     def __init__(self, node: WindowedAggregate) -> None:
         super().__init__(node)
@@ -113,7 +113,7 @@ class AggregateTimeWindows(_ByWindows):
 
 
 class AggregateSlidingWindows(_ByWindows):
-    """SlidingWindows."""
+    """The processor for aggregations by SlidingWindows."""
 
     def __init__(self, node: WindowedAggregate) -> None:
         super().__init__(node)
@@ -207,13 +207,14 @@ class AggregateSlidingWindows(_ByWindows):
         return list(self._store.fetch(record.key, 0, record.timestamp + 1))
 
     def _open_own_right(self, record: Record, right: ValueAndTimestamp) -> None:
-        """The window after the record holds only the later records."""
+        """Opens the window that begins one millisecond after the record. It contains only the later records, and has
+        their aggregate."""
         window = TimeWindow(record.timestamp + 1, record.timestamp + 1 + self._difference_ms)
         self._store.put(record.key, right, window.start)
         self._forward(record, window, right.value, None, right.timestamp)
 
     def _open_right_of(self, previous: int, record: Record, close_time_ms: int) -> None:
-        """The window after the previous record holds only this record."""
+        """Opens the window that begins one millisecond after the previous record. It contains only the new record."""
         window = TimeWindow(previous + 1, previous + 1 + self._difference_ms)
         self._update(record, window, ValueAndTimestamp(self._initializer(), record.timestamp), close_time_ms)
 

@@ -1,12 +1,12 @@
 """Avro values in a schema registry's frame, for Serdes.avro.
 
-    schema     the schema that values are written and read with: a dict, a list (a union), or JSON text
-    schema_id  the id under which the registry has it: a number, or a function of topic and schema that asks for it.
-               Needed for writing; without it values are read only
+    schema     the schema with which values are written and read: a dict, a list (a union), or JSON text
+    schema_id  the schema's id in the registry: a number, or a function of topic and schema that returns it. It is
+               needed for writing; without it values can only be read
     schemas    the schemas of other writers: a mapping from id to schema, or a function of the id. A value that was
                written with another schema is read as `schema` says, by Avro's rules of resolution
 
-A registry is not asked over the network here; a function can do that.
+This module sends no requests to a schema registry. The functions for `schema_id` and `schemas` may do so.
 """
 
 from __future__ import annotations
@@ -86,7 +86,8 @@ class AvroSerde(Serde):
         return value
 
     def _writers_schema(self, schema_id: int) -> Any:
-        """Returns the schema that has the id; this serde's own if nothing else is known and the id is its own."""
+        """Returns the schema of this id. For the id of this serde, and if neither `schema_id` nor `schemas` was given,
+        it is this serde's own schema. Raises SerializationError if the id is unknown."""
         if schema_id == self._id or schema_id in self._own_ids.values():
             return self.schema
         if schema_id not in self._known:

@@ -1,4 +1,5 @@
-"""Objects of a dataclass as JSON, for Serdes.dataclass. The fields are checked by their types in both directions.
+"""The serde for objects of a dataclass as JSON: Serdes.dataclass. Field values are checked against the fields' types,
+in writing and in reading.
 
     str, int, bool, Any      as JSON has them; a bool is no int
     float                    a number; an int is taken for one
@@ -9,9 +10,9 @@
     a dataclass              an object of its fields
     T | None, T | U          the first that fits
 
-A field that is missing has its default. One that the class does not have is not looked at, so that a program can read
-the records of newer programs with more fields. An object is made by calling the class, so the class's own checks are
-made, too.
+A field that is missing in the JSON gets its default. A field that the class does not have is ignored, so a program can
+read the records of newer programs with more fields. An object is made by calling the class, so the class's own checks
+run, too.
 """
 
 from __future__ import annotations
@@ -30,11 +31,11 @@ from jesenska.pipeline.streams.locations import refused
 from jesenska.pipeline.streams.serdes.serde import Serde
 
 Convert = Callable[[str, Any], Any]
-"""convert(where, value) gives the value on the other side, or raises SerializationError that names the place"""
+"""convert(where, value) returns the converted value, or raises SerializationError that names the field"""
 
 
 class DataclassSerde(Serde):
-    """The serde of `kind`, a dataclass. TopologyError if a field has a type without a form in JSON."""
+    """The serde of the dataclass `kind`. Raises TopologyError if a field has a type that cannot be written as JSON."""
 
     name = "dataclass"
 
@@ -75,23 +76,23 @@ def _refusal(where: str, value: Any, wanted: str) -> SerializationError:
 
 
 class _Form:
-    """The reading and writing of values of one type. `wanted` is their name in an error's sentence."""
+    """Reads and writes the values of one type. `wanted` describes these values in error messages."""
 
     def __init__(self, wanted: str) -> None:
         self.wanted = wanted
 
     def read(self, where: str, value: Any) -> Any:
-        """Returns the JSON value as a value of the type."""
+        """Returns the value of the type that a JSON value represents."""
         return value
 
     def write(self, where: str, value: Any) -> Any:
-        """Returns a value of the type, as JSON has it."""
+        """Returns the JSON value that represents a value of the type."""
         return value
 
     @staticmethod
     def of(kind: Any, where: str, known: dict[type, _Form]) -> _Form:
-        """Returns the form of a type; TopologyError that names the field, `where`, if the type has no form. `known`
-        are dataclasses in progress, as a dataclass may contain itself."""
+        """Returns the form of a type. Raises TopologyError, which names the field `where`, if the type has no form.
+        `known` contains the dataclasses that are being processed, since a dataclass may contain itself."""
         origin, arguments = get_origin(kind), get_args(kind)
         if kind is Any or kind is object:
             return _Form("anything")
@@ -220,7 +221,7 @@ class _Either(_Form):
                 return convert(form)
             except SerializationError as error:
                 failed.append((form, error))
-        # The error inside the matching alternative says more than the list of all alternatives.
+        # The error inside the alternative that was meant says more than the list of all alternatives.
         meant = [
             error
             for form, error in failed

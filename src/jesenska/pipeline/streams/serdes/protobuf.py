@@ -1,12 +1,11 @@
 """Protobuf messages in a schema registry's frame, for Serdes.protobuf.
 
     message    the class of the message, as protoc generates it
-    schema_id  the id under which the registry has the file's schema: a number, or a function of topic and message
-               class. Needed for writing; without it messages are read only
+    schema_id  the id of the file's schema in the registry: a number, or a function of topic and message class that
+               returns it. It is needed for writing; without it messages can only be read
 
-A message that is read has to be of that class: its message indexes say which one of its file it is. The id is not
-looked at, since Protobuf reads messages of older and newer versions of a schema as they are.
-"""
+A message that is read must be of that class: its message indexes tell which message of the file it is. The id is
+ignored in reading, since Protobuf can read messages of older and newer versions of a schema."""
 
 from __future__ import annotations
 
@@ -77,7 +76,8 @@ class ProtobufSerde(Serde):
 
 
 def _indexes_of(descriptor: Any) -> tuple[int, ...]:
-    """Returns the message's indexes in its file: positions from the outermost message inwards."""
+    """Returns the message's indexes in its file: its position among the messages at each level, from the outermost
+    message inwards."""
     indexes: list[int] = []
     while descriptor is not None:
         outer = descriptor.containing_type

@@ -14,17 +14,18 @@ from jesenska.pipeline.streams.serdes.varints import read_varint, varint
 
 MAGIC = 0
 _HEAD_BYTES = 5
-#: Messages are nested no deeper in practice; a larger count is not a frame.
+#: The largest accepted count of message indexes. Messages are not nested deeper in practice, so a larger count means
+#: that the bytes are no frame.
 MESSAGE_INDEXES_MAX = 64
 
 
 def framed(schema_id: int, value: bytes) -> bytes:
-    """Returns the value after its frame."""
+    """Returns the value with the frame before it."""
     return bytes([MAGIC]) + schema_id.to_bytes(4, "big") + value
 
 
 def unframed(data: bytes) -> tuple[int, bytes]:
-    """Returns the id of the schema, and the bytes after the frame."""
+    """Returns the schema's id from the frame, and the bytes after the frame."""
     if len(data) < _HEAD_BYTES or data[0] != MAGIC:
         raise SerializationError(
             "it does not begin with the frame of a schema registry (a byte 0 and an id of 4 bytes); name the serde "
@@ -40,7 +41,7 @@ def write_message_indexes(indexes: tuple[int, ...]) -> bytes:
 
 
 def read_message_indexes(data: bytes) -> tuple[tuple[int, ...], bytes]:
-    """Returns the indexes, and the bytes after them."""
+    """Returns the message indexes, and the bytes after them."""
     count, at = read_varint(data, 0, "its message indexes do")
     if count == 0:
         return (0,), data[at:]

@@ -1,4 +1,5 @@
-"""The base of all serdes: a value as bytes, and bytes as a value. serdes.py has the ones of the API."""
+"""The base class of all serdes, which convert values to bytes and bytes to values. The serdes of the API are in
+serdes.py."""
 
 from __future__ import annotations
 
@@ -9,12 +10,12 @@ from jesenska.pipeline.streams.errors import SerializationError
 
 
 class Serde:
-    """Writes and reads one kind of key or value. `topic` is the topic of the bytes; few serdes use it."""
+    """Serializes and deserializes one kind of key or value. `topic` is the topic of the bytes; few serdes use it."""
 
     name = "serde"
 
     def serialize(self, topic: str, value: Any) -> bytes | None:
-        """Returns the bytes of the value; None for None."""
+        """Returns the value as bytes, or None for None."""
         if value is None:
             return None
         try:
@@ -23,7 +24,7 @@ class Serde:
             raise SerializationError(f"{_shown(value)} cannot be written to {topic} as {self.name}: {error}") from error
 
     def deserialize(self, topic: str, data: bytes | None) -> Any:
-        """Returns the value of the bytes; None for None."""
+        """Returns the value of the bytes, or None for None."""
         if data is None:
             return None
         try:
@@ -32,16 +33,16 @@ class Serde:
             raise SerializationError(f"{_shown(data)} in {topic} cannot be read as {self.name}: {error}") from error
 
     def to_bytes(self, value: Any) -> bytes:
-        """Returns the bytes of a value that is not None; SerializationError with the reason and the remedy."""
+        """Returns the bytes of a value that is not None. Raises SerializationError with the reason and the remedy."""
         raise NotImplementedError
 
     def from_bytes(self, data: bytes) -> Any:
-        """Returns the value of these bytes; SerializationError with the reason and the remedy."""
+        """Returns the value of these bytes. Raises SerializationError with the reason and the remedy."""
         raise NotImplementedError
 
     @staticmethod
     def of(serialize: Callable[[Any], bytes], deserialize: Callable[[bytes], Any], name: str = "own") -> Serde:
-        """Returns a serde from two functions. Their exceptions become SerializationErrors."""
+        """Returns a serde made of two functions. Their exceptions become SerializationErrors."""
         return _OwnSerde(serialize, deserialize, name)
 
     def __repr__(self) -> str:

@@ -1,7 +1,7 @@
-"""Serdes: keys and values as bytes in topics and stores, and back.
+"""The serdes of the API. They convert keys and values to bytes in topics and stores, and back:
 
     Serdes.string()      UTF-8
-    Serdes.bytes()       bytes as they are
+    Serdes.bytes()       bytes, unchanged
     Serdes.int()         4 bytes, big-endian, signed         (Java's IntegerSerializer)
     Serdes.long()        8 bytes, big-endian, signed         (Java's LongSerializer)
     Serdes.double()      8 bytes, IEEE 754, big-endian       (Java's DoubleSerializer)
@@ -11,10 +11,10 @@
     Serdes.protobuf(...) a schema registry's frame around Protobuf  (protobuf.py; needs protobuf)
     Serdes.time_windowed(inner, size) and Serdes.session_windowed(inner)   keys of windowed tables (windowed_keys.py)
 
-None has no bytes in any of them, in either direction. Data that does not fit raises SerializationError: bytes of the
-wrong length, text that is not UTF-8, a value of another type. An int is accepted as a double, a bool only as JSON. A
-user's serde is a subclass of `Serde`, or `Serde.of(serialize, deserialize)`.
-"""
+Every serde writes None as a null, not as bytes, and reads a null as None. Data that does not fit raises
+SerializationError: bytes of the wrong length, text that is not UTF-8, or a value of another type. An int is accepted
+as a double; a bool is accepted only as JSON. A user's own serde is a subclass of `Serde`, or made by
+`Serde.of(serialize, deserialize)`."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ _INT, _LONG = _IntegerSerde("int", 4), _IntegerSerde("long", 8)
 
 
 class Serdes(metaclass=SaysOurNames):
-    """The serdes that come with the API."""
+    """The serdes that are part of the API."""
 
     _INSTEAD: ClassVar[dict[str, str]] = {
         "Integer": "Serdes.int()",
@@ -161,27 +161,32 @@ class Serdes(metaclass=SaysOurNames):
 
     @staticmethod
     def dataclass(kind: Any) -> Serde:
-        """Objects of that dataclass as JSON; `dataclass_json.py` says which types its fields may have."""
+        """Returns the serde for objects of the dataclass `kind` as JSON. The module dataclass_json.py lists the
+        possible types of fields."""
         return DataclassSerde(kind)
 
     @staticmethod
     def avro(schema: Any, *, schema_id: Any = None, schemas: Any = None) -> Serde:
-        """Avro in a schema registry's frame; `avro.py` explains the arguments."""
+        """Returns the serde for Avro values in a schema registry's frame. The module avro.py explains the
+        arguments."""
         return AvroSerde(schema, schema_id=schema_id, schemas=schemas)
 
     @staticmethod
     def protobuf(message: Any, *, schema_id: Any = None) -> Serde:
-        """Protobuf in a schema registry's frame; `protobuf.py` explains the arguments."""
+        """Returns the serde for Protobuf messages in a schema registry's frame. The module protobuf.py explains the
+        arguments."""
         return ProtobufSerde(message, schema_id=schema_id)
 
     @staticmethod
     def time_windowed(inner: Serde, size: Duration) -> Serde:
-        """Keys of time windows: the inner key and the window's start; the size gives the end."""
+        """Returns the serde for keys of time windows. The bytes contain the inner key and the window's start; `size`
+        is needed to compute the end."""
         return TimeWindowedSerde(inner, milliseconds("the size of the windows", size))
 
     @staticmethod
     def session_windowed(inner: Serde) -> Serde:
-        """Keys of session windows: the inner key, the end and the start."""
+        """Returns the serde for keys of session windows. The bytes contain the inner key, the session's end and its
+        start."""
         return SessionWindowedSerde(inner)
 
 
@@ -199,8 +204,8 @@ _JAVAS = "org.apache.kafka.common.serialization.Serdes$"
 
 
 def serde_named(setting: str, given: Any) -> Serde:
-    """Returns the serde that a setting names: a Serde, a short name (string, long, json), or the class of Kafka's
-    own."""
+    """Returns the serde that a setting names: a Serde object, a short name (string, long, json), or the name of a
+    Kafka serde class. Raises SettingError for other values."""
     if isinstance(given, Serde):
         return given
     text = str(given)

@@ -1,4 +1,4 @@
-"""Zigzag varints of 32 bits, as Kafka's ByteUtils writes them: seven bits a byte, the lowest first."""
+"""Zigzag varints of 32 bits, in the format of Kafka's ByteUtils: seven bits per byte, the lowest bits first."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _BYTES_MAX = 5
 
 
 def varint(number: int) -> bytes:
-    """Returns the number as a varint."""
+    """Returns the number as the bytes of a varint."""
     rest = number << 1 if number >= 0 else (-number << 1) - 1
     written = bytearray()
     while rest > 0x7F:
@@ -19,8 +19,8 @@ def varint(number: int) -> bytes:
 
 
 def read_varint(data: bytes, at: int, what: str) -> tuple[int, int]:
-    """Reads a varint. Returns the number, and the position after it; SerializationError, naming `what`, if the varint
-    does not end."""
+    """Reads a varint at the position `at`. Returns the number, and the position after it. Raises SerializationError if
+    the varint does not end; `what` begins the message."""
     number = 0
     for place in range(_BYTES_MAX):
         if at >= len(data):

@@ -42,7 +42,7 @@ class _WindowedSerde(Serde):
 
 
 class TimeWindowedSerde(_WindowedSerde):
-    """Keys of time windows and sliding windows of `size_ms`."""
+    """The serde for keys of time windows and sliding windows of `size_ms`."""
 
     name = "time_windowed"
 
@@ -63,7 +63,7 @@ class TimeWindowedSerde(_WindowedSerde):
 
 
 class SessionWindowedSerde(_WindowedSerde):
-    """Keys of session windows."""
+    """The serde for keys of session windows."""
 
     name = "session_windowed"
 
@@ -80,10 +80,10 @@ class SessionWindowedSerde(_WindowedSerde):
 
 
 def window_store_key(key: bytes, start: int, sequence: int = 0) -> bytes:
-    """Returns the key of a window store's changelog."""
+    """Returns the key of a window in the store's changelog topic: key, start and sequence number."""
     return key + struct.pack(">qi", start, sequence)
 
 
 def session_store_key(key: bytes, window: SessionWindow) -> bytes:
-    """Returns the key of a session store's changelog."""
+    """Returns the key of a session in the store's changelog topic: key, end and start."""
     return key + struct.pack(">qq", window.end, window.start)

@@ -1,13 +1,13 @@
-"""count, reduce and aggregate of a grouped stream over whole columns. Each record gives its key's aggregate at that
-point, as in the engine: one change for each record.
+"""count, reduce and aggregate of a grouped stream on columns. Each record gives one change: the aggregate of its key
+after this record, as in the engine. The method depends on the operation:
 
     count                          the store's count plus the key's records so far
     aggregate + (no aggregate)     of whole numbers: a running sum
     any other expression           the first records of all keys at once, then the second ones, and so on
-    Python functions               record by record; expressions too, if a key has many records of a micro-batch
+    Python functions               record by record; expressions too, if a key has many records in the micro-batch
 
-An aggregate of None, which deletes the key, ends the columns path for the micro-batch. The store is read once and
-written once for each key of a micro-batch.
+If an aggregate becomes None, which deletes the key, the micro-batch cannot be processed on the columns path. The store
+is read once and written once for each key of a micro-batch.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ from jesenska.pipeline.streams_on_spark.tasks.partition_task import Work
 from jesenska.pipeline.streams_on_spark.tasks.path_refusals import OtherWayError
 
 _SUM_MAX = 2**62
-#: A turn over the records of all keys costs about as much as this many records one by one.
+#: Processing one record of every key at once costs about as much as this many records one by one.
 _TURN = 30
-#: This many turns are never too slow.
+#: Up to this number of records per key, the keys are always processed together.
 _TURNS_ALWAYS = 20
 
 
 class Aggregator:
-    """Computes the aggregates."""
+    """Computes the aggregates of all records of a micro-batch."""
 
     def __init__(self, node: Aggregation, serdes: StoreSerdes) -> None:
         self._serdes = serdes
@@ -62,8 +62,8 @@ class Aggregator:
     def keep(
         self, batch: MicroBatch, table: StateTable, records: Records, groups: Groups, before: Rows
     ) -> tuple[Column, Indices, Indices]:
-        """Returns the aggregate after each record, its time, and the places of each key's last record, whose aggregate
-        the store gets. `before` has the rows of the keys in the store."""
+        """Returns the aggregate after each record, its timestamp, and the positions of each key's last record. Plans
+        to write the last aggregate of each key to the store. `before` contains the present rows of the keys."""
         old = pa.array(before.value, pa.binary())
         values = self.results(records, groups, self._serdes.values(old), is_null(old))
         times = groups.running_max(records.times, np.array(before.at, np.int64))
@@ -75,8 +75,8 @@ class Aggregator:
     def results(
         self, records: Records, groups: Groups, before: Column, is_new: np.ndarray[Any, np.dtype[np.bool_]]
     ) -> Column:
-        """Returns the aggregate after each record. `before` has the aggregate of each key in the store; `is_new` is
-        True for keys without one."""
+        """Returns the aggregate after each record. `before` contains the aggregate of each key in the store. `is_new`
+        is True for keys that have none."""
         if self._added is not None and self._kind == pa.int64():
             made = self._sums(self._added, records, groups, before, is_new)
             if made is not None:
@@ -127,7 +127,7 @@ class Aggregator:
             if new is None:
                 raise OtherWayError("an aggregate is None")
             made.append(new)
-            # The next record gets it as the store would return it.
+            # The next record of the key gets the aggregate in the form in which the store would return it.
             current[code] = False, new if type(new) is plain else serde.deserialize(topic, serde.serialize(topic, new))
         if self._step is None:
             check_distinct(made)
@@ -185,7 +185,8 @@ _COUNT = Expression("+", Expression("root", "aggregate"), of(1))
 
 
 def _added(step: Expression) -> Expression | None:
-    """Returns the operand that is added to the aggregate, if the expression does nothing else; else None."""
+    """Returns the expression that is added to the aggregate, if the function does nothing but this addition. Otherwise
+    returns None."""
     if step.operator != "+":
         return None
     for one, other in (step.operands, step.operands[::-1]):

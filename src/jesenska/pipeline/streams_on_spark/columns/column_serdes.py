@@ -1,8 +1,10 @@
-"""Serdes over whole columns: bytes as values, values as bytes. The results are those of the serde one by one.
+"""Applies serdes to whole columns: reads values from bytes, and writes values as bytes. The results are the same as
+those of the serde for each value.
 
-String, bytes, int, long and double are read and written without a Python call for each value; the keys of time windows
-too, where the key within is one of these. Any other serde, such as JSON, is called for each value. Data that does not
-fit raises an error; the direct path or the engine reports its cause."""
+String, bytes, int, long and double are read and written without a Python call for each value. The same is true for
+keys of time windows whose inner key has one of these types. Any other serde, such as JSON, is called for each value.
+Data that does not fit raises an error; then the direct path or the engine processes the micro-batch and reports the
+cause."""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ _STRING, _BYTES, _INT, _LONG, _DOUBLE = Serdes.string(), Serdes.bytes(), Serdes.
 
 
 def kind_of(serde: Serde) -> pa.DataType | None:
-    """Returns the Arrow type of the serde's values; None if they are not read as a column."""
+    """Returns the Arrow type of the serde's values. Returns None if the serde must be called for each value."""
     return {
         "string": pa.string(),
         "bytes": pa.binary(),
@@ -37,8 +39,8 @@ def kind_of(serde: Serde) -> pa.DataType | None:
 
 
 def _native(serde: Serde) -> str | None:
-    """Returns the name of one of these serdes; None for another one. A pickled serde is another object of the same
-    type."""
+    """Returns the name of the serde if it can be applied to columns, else None. Types are compared, since a pickled
+    serde is another object."""
     for known in (_STRING, _BYTES, _INT, _LONG, _DOUBLE):
         if type(serde) is type(known) and serde.name == known.name:
             return known.name
@@ -46,7 +48,7 @@ def _native(serde: Serde) -> str | None:
 
 
 def read(serde: Serde, topic: str, data: pa.Array) -> Column:
-    """Returns the values of the bytes, a binary array."""
+    """Returns the values of `data`, an array of bytes."""
     match _native(serde):
         case "string":
             return data.cast(pa.string())
@@ -62,7 +64,7 @@ def read(serde: Serde, topic: str, data: pa.Array) -> Column:
 
 
 def write(serde: Serde, topic: str, column: Column) -> pa.Array:
-    """Returns the bytes of the values, as a binary array."""
+    """Returns the values as an array of bytes."""
     if isinstance(column, WindowedKeys):
         return _windowed(serde, topic, column)
     made = None if isinstance(column, Objects) else _written(_native(serde), column)
@@ -72,7 +74,7 @@ def write(serde: Serde, topic: str, column: Column) -> pa.Array:
 
 
 def _written(name: str | None, column: pa.Array) -> pa.Array | None:
-    """Returns the column's bytes; None if the serde does not take its type."""
+    """Returns the column as an array of bytes. Returns None if the serde does not accept the column's type."""
     kind = column.type
     if kind == pa.null():
         return pa.nulls(len(column), pa.binary())
@@ -101,7 +103,7 @@ def _windowed(serde: Serde, topic: str, column: WindowedKeys) -> pa.Array:
 
 
 def _numbers(data: pa.Array, layout: str, kind: pa.DataType) -> pa.Array:
-    """Fixed-length numbers out of bytes."""
+    """Reads numbers of fixed length from bytes."""
     size = np.dtype(layout).itemsize
     lengths = pc.binary_length(data)
     if pc.any(pc.not_equal(lengths, size)).as_py():
@@ -124,7 +126,7 @@ def _numbers(data: pa.Array, layout: str, kind: pa.DataType) -> pa.Array:
 
 
 def _big_endian(column: pa.Array, layout: str) -> pa.Array:
-    """Returns numbers as bytes of fixed length."""
+    """Returns the numbers as bytes of fixed length, big-endian."""
     size = np.dtype(layout).itemsize
     numbers = (column.fill_null(0) if column.null_count else column).to_numpy()
     data = pa.py_buffer(np.ascontiguousarray(numbers.astype(layout)))

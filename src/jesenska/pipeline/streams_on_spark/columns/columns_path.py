@@ -1,21 +1,21 @@
-"""The columns path: a sub-topology as Arrow columns from end to end.
+"""The columns path: processes a sub-topology with Arrow columns instead of single records.
 
-Each step takes all records of the micro-batch at once. Expressions are evaluated for whole columns; where an operation
-has a Python function, only this function is called for each record (functions.py). It supports
+Each step processes all records of the micro-batch at once. Expressions are evaluated for whole columns. If an
+operation has a Python function, only this function is called for each record (functions.py). The path supports:
 
-    topics that are named, whose records keep their timestamps
+    named topics, whose records keep their timestamps
     filter, map, select_key, map_values, flat_map, flat_map_values, branch, merge, repartition
     count, reduce, aggregate of a grouped stream, also over tumbling and hopping windows
     tables from topics and from streams; filter and map_values of a table, where the result has no store; to_stream
     joins of a stream with a table that has a store of its own
     joins of two streams
-    sinks to topics that are named, with the default partitioner
+    sinks to named topics, with the default partitioner
 
-The result is that of the engine, record by record: the same records in the same order, the same bytes in the stores.
-`peek` and `foreach` are not supported: their functions would be called in another order than those of other steps.
+The result equals that of the engine: the same records in the same order, and the same bytes in the stores. `peek` and
+`foreach` are not supported, since their functions would be called in another order than in the engine.
 
 Anything unusual (a function that raises, an aggregate of None, bytes that a serde cannot read, a negative timestamp)
-ends the columns path: the micro-batch takes the direct path, or goes through the engine, which report the cause.
+ends the columns path. The micro-batch is then processed on the direct path or with the engine, which report the cause.
 """
 
 from __future__ import annotations
@@ -60,7 +60,8 @@ logger = logging.getLogger(__name__)
 
 
 class ColumnsPath:
-    """Runs micro-batches of one sub-topology; OtherWayError, with the reason, if a step of it has no columns."""
+    """Processes micro-batches of one sub-topology on the columns path. The constructor raises OtherWayError, with the
+    reason, if a step is not supported."""
 
     def __init__(self, work: Work) -> None:
         self._work = work
@@ -85,7 +86,7 @@ class ColumnsPath:
         self._is_ordered = bool(joins) or any(len(parents) > 1 for parents in self._parents.values())
 
     def __str__(self) -> str:
-        """Returns the name of the path, for people."""
+        """Returns a description of the path for `KafkaStreams.explain`."""
         called = [
             node.name
             for node in self._work.plan
@@ -96,9 +97,9 @@ class ColumnsPath:
         )
 
     def run(self, rows: pa.Table, partition: int, version: int, directory: Path) -> list[pa.RecordBatch]:
-        """Takes the rows of one partition, of each topic in the order of offsets, through the steps; returns the rows
-        for the sinks. The state is kept when this returns. OtherWayError if another path must do it; then the state is
-        unchanged."""
+        """Processes the rows of one partition with the steps. The rows of each topic are in the order of their
+        offsets. Returns the rows for the sinks; the state is stored then. Raises OtherWayError if another path must
+        process the micro-batch; the state is unchanged then."""
         if self._shape.reads_several:
             rows = rows.sort_by([("topic", "ascending"), ("offset", "ascending")])
         with ExitStack() as stack:
@@ -150,7 +151,7 @@ class ColumnsPath:
         return written
 
     def _hand_on(self, name: str, made: steps.Leaving, leaving: dict[tuple[str, str], Records]) -> None:
-        """Hands the output of a node to its children."""
+        """Passes the output of a node to its children."""
         children = self._shape.children[name]
         parts = made if isinstance(made, list) else [made] * len(children)
         for number, (child, part) in enumerate(zip(children, parts, strict=True)):
@@ -204,7 +205,7 @@ class ColumnsPath:
 
 
 def functions_of(node: nodes.Node) -> Iterator[Function]:
-    """The functions of an operation that are called for records."""
+    """Yields the functions of an operation that are called for records."""
     for field in fields(node):
         given = getattr(node, field.name)
         for one in given if isinstance(given, tuple) else (given,):
@@ -217,7 +218,7 @@ def _is_called(function: Function) -> bool:
 
 
 def _steps(work: Work) -> dict[str, Callable[[], Step]]:
-    """Makers of steps, by the names of the processors that have one."""
+    """Returns a function for each supported processor, by name. It makes the processor's step."""
     found: dict[str, Callable[[], Step]] = {}
     for node in work.plan:
         match node:
@@ -248,7 +249,7 @@ def _steps(work: Work) -> dict[str, Callable[[], Step]]:
     return found
 
 
-#: Makers of the steps that need only their node.
+#: The functions that make a step from its node only.
 _MADE_OF_THE_NODE: dict[type[nodes.Node], Callable[[Any], Step]] = {
     nodes.Filter: steps.filter_records,
     nodes.Map: steps.map_records,

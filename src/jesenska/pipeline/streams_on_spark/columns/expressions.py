@@ -1,17 +1,16 @@
 """Column expressions over many records at once, with the meaning that `expressions.evaluate` gives them one by one.
 
-Each operator has a form for the Arrow types where Arrow computes the same. All other operands, and those that a
-checked kernel of Arrow refuses (a result beyond 64 bits), are computed for each record with the operator's own
-function. So the meaning is the same for all types. Differences in Arrow, which are computed that way or guarded:
+An operator is computed by Arrow for the types with which Arrow's result is the same. For all other operands, and if
+Arrow refuses them (a result beyond 64 bits), the operator's own Python function is called for each record. So the
+result is always the same. Arrow is used only in these cases where its results differ otherwise:
 
-    lower, upper        Arrow knows no special casing (ß, İ, final sigma): native for texts of ASCII alone
-    int with float      Arrow rounds the int to a double first: native up to 2^53
-    // and %            native for ints
-    cast of text        Arrow reads other spellings of numbers: native for plain digits
+    lower, upper        texts of ASCII only: Arrow has no special casing (ß, İ, final sigma)
+    int with float      ints up to 2^53: Arrow rounds the int to a double first
+    // and %            ints
+    cast of text        plain digits: Arrow accepts other spellings of numbers than Python
 
-Operands are evaluated for every record, also where `coalesce` needs them only for some. An operand that raises ends
-the columns path for the micro-batch.
-"""
+Operands are evaluated for every record, even if `coalesce` needs them only for some. If an operand raises an error,
+the micro-batch cannot be processed on the columns path."""
 
 from __future__ import annotations
 
@@ -45,13 +44,13 @@ _STRING, _BINARY, _LONG, _DOUBLE, _BOOL, _NULL = (
     pa.bool_(),
     pa.null(),
 )
-#: Integers up to here are doubles without loss.
+#: Integers up to this one can be converted to doubles without loss.
 _EXACT = 2**53
 
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """One value for all records."""
+    """A value that is the same for all records."""
 
     value: Any
 
@@ -60,7 +59,7 @@ Operand: TypeAlias = "pa.Array | Objects | Constant"
 
 
 def evaluate(expression: Expression, roots: Mapping[str, Column], count: int) -> Column:
-    """Returns the values of the expression for `count` records."""
+    """Returns a column with the values of the expression for `count` records."""
     if expression.operator == "root":
         return roots[expression.operands[0]]
     if not count:
@@ -69,7 +68,7 @@ def evaluate(expression: Expression, roots: Mapping[str, Column], count: int) ->
 
 
 def holds(expression: Expression, roots: Mapping[str, Column], count: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Returns the expression as a predicate: True for each record for which it is True."""
+    """Returns a boolean array: True for each record for which the expression is True. None counts as False."""
     found = evaluate(expression, roots, count)
     if isinstance(found, Objects):
         return np.fromiter((value is True for value in found.values), np.bool_, count)
@@ -120,7 +119,7 @@ class _Evaluation:
                 return self._three_valued(operator, *(self.of(operand) for operand in operands))
         return self._computed(expression, [self.of(operand) for operand in operands])
 
-    # Operators that OPERATORS has
+    # Operators with a function in OPERATORS
 
     def _computed(self, expression: Expression, operands: list[Operand]) -> Any:
         operator = expression.operator
@@ -143,14 +142,14 @@ class _Evaluation:
         )
 
     def _each(self, compute: Callable[..., Any], operands: Sequence[Operand]) -> Operand:
-        """Computed record by record."""
+        """Computes the operator for each record, with a Python function."""
         columns = [
             [operand.value] * self._count if isinstance(operand, Constant) else to_values(operand)
             for operand in operands
         ]
         return from_values([compute(*values) for values in zip(*columns, strict=True)])
 
-    # Other operators
+    # Operators with an implementation of their own
 
     def _struct(self, pairs: Sequence[tuple[str, Expression]]) -> Objects:
         names = [name for name, _ in pairs]
@@ -175,7 +174,7 @@ class _Evaluation:
         return self._each(lambda one, two, three: two if one is True else three, [chosen, then, otherwise])
 
     def _if_else_apart(self, condition: Expression, then: Expression, otherwise: Expression) -> Column:
-        """Computes each branch only for the records that take it."""
+        """Computes each branch of if_else only for the records that take it."""
         chosen = holds(condition, self._roots, self._count)
         parts, places = [], []
         for branch, mask in ((then, chosen), (otherwise, ~chosen)):
@@ -205,7 +204,7 @@ class _Evaluation:
 
 
 def _kind(operand: Operand) -> pa.DataType | None:
-    """Returns the Arrow type of an operand; None where it has none."""
+    """Returns the Arrow type of an operand, or None if it has none."""
     if isinstance(operand, Objects):
         return None
     if isinstance(operand, Constant):
@@ -215,7 +214,7 @@ def _kind(operand: Operand) -> pa.DataType | None:
 
 
 def _is_null(operand: Operand) -> bool:
-    """True if all its values are None."""
+    """Returns True if all values of the operand are None."""
     return bool(_kind(operand) == _NULL)
 
 
@@ -227,7 +226,7 @@ def _typed(operand: Operand, kind: pa.DataType) -> Any:
 
 
 def _one_kind(operands: Sequence[Operand]) -> pa.DataType | None:
-    """Returns the common type of all operands, except those that are None everywhere."""
+    """Returns the common type of the operands, ignoring operands that are always None."""
     kinds = [_kind(operand) for operand in operands]
     named = {kind for kind in kinds if kind != _NULL}
     if len(named) != 1 or all(isinstance(operand, Constant) for operand in operands):
@@ -236,12 +235,12 @@ def _one_kind(operands: Sequence[Operand]) -> pa.DataType | None:
 
 
 def _plain(operand: Operand) -> Any:
-    """Returns the operand as Arrow's functions take it."""
+    """Returns the operand in the form that Arrow's functions accept."""
     return pa.scalar(operand.value) if isinstance(operand, Constant) else operand
 
 
 def _double(operand: Operand) -> Any:
-    """Returns the operand as doubles; None if an int would lose precision."""
+    """Returns the operand as doubles. Returns None if an int would lose precision."""
     if _kind(operand) == _DOUBLE:
         return _plain(operand)
     if isinstance(operand, Constant):
@@ -267,7 +266,7 @@ _NUMBERS = (_LONG, _DOUBLE)
 
 
 def _arithmetic(checked: Native) -> Native:
-    """`checked` for two ints, and for doubles, where its result is Python's."""
+    """Returns the implementation with `checked` for two ints, and for doubles if its result equals Python's."""
 
     def compute(one: Operand, two: Operand) -> Any:
         kinds = _kind(one), _kind(two)
@@ -295,7 +294,7 @@ def _divided(one: Operand, two: Operand) -> Any:
 
 
 def _rounded_down(compute: Any) -> Native:
-    """`//` and `%` of ints, which numpy computes as Python does."""
+    """Returns the implementation of `//` or `%` for ints, which numpy computes like Python."""
 
     def of_ints(one: Operand, two: Operand) -> Any:
         if _kind(one) != _LONG or _kind(two) != _LONG:
@@ -325,7 +324,7 @@ def _rounded_down(compute: Any) -> Native:
 
 
 def _compared(compare: Native) -> Native:
-    """Returns the order of two numbers, two strings or two bytes."""
+    """Returns the implementation of a comparison of two numbers, two strings or two bytes."""
 
     def compute(one: Operand, two: Operand) -> Any:
         kinds = _kind(one), _kind(two)
@@ -352,7 +351,7 @@ def _equal(one: Operand, two: Operand) -> Any:
         or all(kind in _NUMBERS for kind in kinds)
     ):
         return found
-    # Values of different types are not equal, if neither is null.
+    # Values of different types are not equal, if neither of them is null.
     there = pc.and_(*(pc.is_valid(_plain(operand)) for operand in (one, two)))
     return pc.if_else(there, pa.scalar(False), pa.scalar(None, _BOOL))
 
@@ -397,7 +396,7 @@ def _of_numbers(compute: Native) -> Native:
 
 
 def _in_ascii(compute: Native) -> Native:
-    """`compute` for texts that are all ASCII."""
+    """Returns the implementation with `compute` for texts that contain only ASCII."""
     return _of(_STRING, lambda texts: compute(texts) if _is_ascii(texts) else None)
 
 
@@ -424,7 +423,7 @@ def _length(operand: Operand) -> Any:
 
 
 def _with_text(compute: Callable[..., Any]) -> Native:
-    """`compute` for a column of texts and constant texts."""
+    """Returns the implementation with `compute` for a column of texts and constant texts."""
 
     def native(texts: Operand, *constants: Operand) -> Any:
         if _kind(texts) != _STRING or not isinstance(texts, pa.Array):

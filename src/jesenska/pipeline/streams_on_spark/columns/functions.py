@@ -1,11 +1,10 @@
-"""Functions of the program over columns: an expression is evaluated for all records at once, a Python function is
-called for each record, in their order.
+"""Functions of the user's program on columns. An expression is evaluated for all records at once; a Python function is
+called for each record, in order.
 
-A Python function of one step is called for all records of a micro-batch before any function of the next step. This
-makes no difference as long as values do not change while they wait. So these functions are called with immutable
-values (strings, bytes, numbers, booleans, None, keys of windows). Other values, such as those of JSON, end the columns
-path for the micro-batch. So does a function that returns one mutable object several times.
-"""
+A Python function of one step is called for all records of a micro-batch before any function of the next step is
+called. This gives the same results if values do not change in between. So such functions get only immutable values
+(strings, bytes, numbers, booleans, None, windowed keys). With other values, such as those of JSON, the micro-batch
+cannot be processed on the columns path. The same is true if a function returns one mutable object several times."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ _UNCHANGEABLE = frozenset((str, bytes, int, float, bool, type(None), Windowed))
 
 
 class ColumnFunction:
-    """A function of an operation. `expression` is None for a Python function."""
+    """The function of an operation, called on columns. `expression` is None for a Python function."""
 
     def __init__(self, function: Function | None) -> None:
         assert function is not None
@@ -34,26 +33,26 @@ class ColumnFunction:
         self._arguments = function.role.arguments
 
     def __call__(self, roots: Mapping[str, Column], count: int) -> Column:
-        """Returns the result for each record."""
+        """Returns a column with the result for each record."""
         if self.expression is not None:
             return expressions.evaluate(self.expression, roots, count)
         return from_values(self.each(roots, count))
 
     def holds(self, roots: Mapping[str, Column], count: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """Returns the result for each record, as a predicate."""
+        """Returns a boolean array: the result of a predicate for each record."""
         if self.expression is not None:
             return expressions.holds(self.expression, roots, count)
         return np.fromiter(map(bool, self.each(roots, count)), np.bool_, count)
 
     def each(self, roots: Mapping[str, Column], count: int) -> list[Any]:
-        """Returns the results of a Python function for each record, one by one."""
+        """Calls a Python function for each record, and returns the list of results."""
         made = list(map(self._call, *(unchangeable(roots[name]) for name in self._arguments)))
         check_distinct(made)
         return made
 
 
 def unchangeable(column: Column) -> Sequence[Any]:
-    """Returns the values, for a Python function."""
+    """Returns the values of the column for a Python function. Raises OtherWayError if a value is mutable."""
     values = to_values(column)
     if isinstance(column, Objects) and not _UNCHANGEABLE.issuperset(map(type, values)):
         raise OtherWayError("a Python function gets objects that can change")
@@ -61,7 +60,7 @@ def unchangeable(column: Column) -> Sequence[Any]:
 
 
 def check_distinct(made: Sequence[Any]) -> None:
-    """OtherWayError if a mutable object is there twice."""
+    """Raises OtherWayError if the same mutable object is in the list twice."""
     if not _UNCHANGEABLE.issuperset(map(type, made)):
         changeable = [id(one) for one in made if type(one) not in _UNCHANGEABLE]
         if len(set(changeable)) < len(changeable):

@@ -1,4 +1,4 @@
-"""Records by their keys: groups of the same key, and running results of each key."""
+"""Groups records by key, and computes running results for each key."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from jesenska.pipeline.streams_on_spark.columns.value_columns import Indices
 
 
 class Groups:
-    """Records whose keys are numbered: `codes` has the number of each record's key, below `count`.
+    """Records grouped by key. Keys have numbers below `count`; `codes` contains the number of each record's key.
 
-    `places` has the records' places, key by key, those of one key in their order. `starts` has each key's first index
-    in it, `sizes` its number of records.
-    """
+    `places` contains the positions of the records, key by key, in their order. `starts` contains the first index of
+    each key in `places`, and `sizes` its number of records."""
 
     def __init__(self, codes: Indices, count: int) -> None:
         self.codes = codes
@@ -24,18 +23,19 @@ class Groups:
         self.places = stably_sorted(codes, count)
 
     def ranks(self) -> Indices:
-        """Returns the number of earlier records with the same key, for each record."""
+        """Returns, for each record, the number of earlier records with the same key."""
         ranks = np.empty(len(self.codes), np.int64)
         ranks[self.places] = np.arange(len(self.codes)) - np.repeat(self.starts, self.sizes)
         return ranks
 
     def last(self) -> Indices:
-        """Returns the place of each key's last record. Each key has one."""
+        """Returns the position of each key's last record. Every key must have a record."""
         found: Indices = self.places[self.starts + self.sizes - 1]
         return found
 
     def running_max(self, numbers: Indices, beginning: Indices) -> Indices:
-        """For each record the largest number of its key so far, at least the key's `beginning`."""
+        """Returns, for each record, the largest number of its key so far. It is at least the key's value in
+        `beginning`."""
         if len(numbers) < 2 or bool((numbers[1:] >= numbers[:-1]).all()):
             return np.maximum(numbers, beginning[self.codes])
         by_key = np.maximum(numbers, beginning[self.codes])[self.places]
@@ -50,8 +50,8 @@ class Groups:
 
 
 def dense(numbers: Indices, count: int) -> tuple[Indices, Indices]:
-    """Returns numbers below `count` as the places of their distinct values among these, and the distinct values in
-    order."""
+    """Replaces numbers below `count` by smaller ones without gaps. Returns the new numbers, and the distinct old
+    numbers in order."""
     if count > 4 * len(numbers) + 1_000_000:
         values, codes = np.unique(numbers, return_inverse=True)
         return codes, values
@@ -61,8 +61,8 @@ def dense(numbers: Indices, count: int) -> tuple[Indices, Indices]:
 
 
 def stably_sorted(codes: Indices, count: int) -> Indices:
-    """Returns the places that sort numbers from 0 to below `count`; equal ones keep their order. numpy sorts numbers
-    of 16 bits by counting, so larger ones are sorted by their lower half and then by their upper half."""
+    """Returns the positions that sort numbers below `count`; equal numbers keep their order. numpy sorts numbers of 16
+    bits by counting, so larger numbers are sorted by their lower half and then by their upper half."""
     if count <= 1 << 16:
         return np.argsort(codes.astype(np.uint16), kind="stable")
     places = np.argsort((codes & 0xFFFF).astype(np.uint16), kind="stable")
@@ -71,7 +71,7 @@ def stably_sorted(codes: Indices, count: int) -> Indices:
 
 
 def numbered(keys: pa.Array) -> tuple[Indices, pa.Array]:
-    """For each key the number of its distinct value, and the distinct values in their order. No key is null."""
+    """Returns the number of each key among the distinct keys, and the distinct keys, sorted. No key may be null."""
     encoded = keys.dictionary_encode()
     order = pc.array_sort_indices(encoded.dictionary)
     number = np.empty(len(order), np.int64)

@@ -1,5 +1,5 @@
-"""The order in which the records of several topics are processed: of the topics that have records, the one whose first
-record has the smallest timestamp is next, as the engine does it (engine/queues.py)."""
+"""Computes the order in which the records of several topics are processed. The next record is always the first record
+of the topic whose first record has the smallest timestamp, as in the engine (engine/queues.py)."""
 
 from __future__ import annotations
 
@@ -13,28 +13,29 @@ from jesenska.pipeline.streams_on_spark.columns.value_columns import Indices
 
 
 def turns(times: Sequence[Indices]) -> list[Indices]:
-    """For the timestamps of each topic, in the order of its records, the turns of these records. The topics are in the
-    order in which their first records wait."""
+    """Returns the turns of the records of each topic: their numbers in the order of processing. `times` contains the
+    timestamps of each topic's records, in the order of the topic. If timestamps are equal, the order of the topics in
+    `times` decides who is first."""
     if len(times) == 1:
         return [np.arange(len(times[0]))]
     return _of_two(*times) if len(times) == 2 else _of_many(times)
 
 
 def _of_two(first: Indices, second: Indices) -> list[Indices]:
-    """Two topics.
+    """Returns the turns of the records of two topics.
 
-    A record that is older than one before it in its topic comes right after that one. So each topic is cut into blocks
-    that begin with a record as young as any before it. Blocks go by the time of their first record. Where both topics
-    have blocks of a time, they take turns; the topic that did not have the turn before begins.
-    """
+    A record with a smaller timestamp than a record before it in its topic comes right after that record. So each topic
+    is cut into blocks that begin with a record at least as young as all before it. Blocks are sorted by the timestamp
+    of their first record. If both topics have blocks of one timestamp, they alternate. The topic that did not have the
+    previous turn begins."""
     sides = (first, second)
     reached = [np.maximum.accumulate(times) for times in sides]
     leads = [times == highest for times, highest in zip(sides, reached, strict=True)]
     moments = np.unique(np.concatenate(reached))
     moment_of = [np.searchsorted(moments, highest) for highest in reached]
     blocks = [np.bincount(moment_of[side][leads[side]], minlength=len(moments)) for side in (0, 1)]
-    # The topic with the last turn in a moment does not begin the next one. If both have equally many blocks in a
-    # moment, the same topic begins again.
+    # The topic with the last turn of a timestamp does not begin at the next one. If both have the same number of
+    # blocks, the same topic begins again.
     uneven = np.where(blocks[0] != blocks[1], np.arange(len(moments)), -1)
     decided_by = np.concatenate([[-1], np.maximum.accumulate(uneven)[:-1]])
     begins = np.where(decided_by < 0, 0, blocks[0][decided_by] > blocks[1][decided_by])  # 0: the first topic
@@ -52,7 +53,7 @@ def _of_two(first: Indices, second: Indices) -> list[Indices]:
 
 
 class _Waiting:
-    """The records of a topic that have not had their turn."""
+    """The records of one topic that wait for their turn in the order of processing."""
 
     def __init__(self, times: list[int]) -> None:
         self._times = iter(times)
@@ -60,7 +61,7 @@ class _Waiting:
         self.head_timestamp = next(self._times)
 
     def take(self, turn: int) -> bool:
-        """Gives the first record its turn. Returns True if there are more."""
+        """Gives the first waiting record its turn. Returns True if there are more."""
         self.turns.append(turn)
         self.head_timestamp = next(self._times, -1)
         return self.head_timestamp >= 0

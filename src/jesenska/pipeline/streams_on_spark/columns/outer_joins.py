@@ -1,13 +1,11 @@
-"""Left and outer joins of two streams.
+"""Left and outer joins of two streams on columns.
 
-The partners are found for all records at once (stream_joins.py). The records without a partner depend on the order of
-both sides' records: such a record waits until it is a partner, or until stream time has passed its window and grace
-when another record comes. So this goes record by record, over numbers alone, as the engine does it
-(engine/joins/stream_joins.py); keys and values stay as bytes, and the joins with None are computed for all records
-that leave at once.
+Partners are found for all records at once (stream_joins.py). But records without a partner depend on the order of both
+sides' records. Such a record waits until it finds a partner, or until its window and grace have passed on stream time
+when another record comes. So this part works record by record, as the engine does (engine/joins/stream_joins.py). It
+uses only numbers and bytes; the joins with None are then computed for all records at once.
 
-The records that wait are in a store that both sides share: (timestamp, is of the left side, key) -> values.
-"""
+The waiting records are in a store that both sides share: (timestamp, is of the left side, key) -> values."""
 
 from __future__ import annotations
 
@@ -38,8 +36,9 @@ Where = tuple[int, bool, bytes]
 
 @dataclass(slots=True)
 class _Coming:
-    """The records of one side. `left_alone` has the places of records that are joined with None when they come. `late`
-    has records that have waited: the place of the record that lets them go, their key in the store, value."""
+    """The records of one side. `left_alone` contains the positions of records that are joined with None at once.
+    `late` contains records that have waited: the position of the record at which their wait ended, their key in the
+    store, and their value."""
 
     records: Records
     turns: Indices
@@ -53,8 +52,8 @@ class _Coming:
 
 
 class _Waiting:
-    """The records that wait, in the order of the store. `_order` also has places of records that no longer wait, among
-    them all before `_first`."""
+    """The waiting records, in the order of the store. `_order` also contains positions of records that no longer wait,
+    among them all positions before `_first`."""
 
     def __init__(self, table: StateTable) -> None:
         self._table = table
@@ -88,7 +87,7 @@ class _Waiting:
         return next(where for where in reversed(self._order) if where in self.values)
 
     def changes(self) -> tuple[StateTable, Rows, Rows]:
-        """Returns the rows to put, and the same rows before."""
+        """Returns the changed rows for the store, and the same rows as they are now."""
         after = {where: packed_parts(values) for where, values in self.values.items()}
         changed = (where for where in self._before.keys() | after.keys() if self._before.get(where) != after.get(where))
         keys = sorted((a, n, is_left) for n, is_left, a in changed)
@@ -120,7 +119,7 @@ class _OuterJoin:
         self._joiner = ColumnFunction(node.joiner)
 
     def both(self, batch: MicroBatch) -> dict[bool, Records | None]:
-        """Returns the output of each side."""
+        """Returns the output of each side, for all records of the micro-batch."""
         coming = self._coming(batch)
         waiting = _Waiting(table_of(batch.file, self._spec))
         self._in_turn(batch, coming, waiting)
@@ -186,7 +185,8 @@ class _OuterJoin:
             batch.later.append((batch.facts["operators"][name], [stream_time, earliest]))
 
     def _let_go(self, waiting: _Waiting, one: _Coming, place: int, until: int, waits_ms: dict[bool, int]) -> int:
-        """Removes the records that no longer wait. Returns the time of the last record that was checked."""
+        """Removes the records whose wait has ended and adds them to `late`. Returns the timestamp of the last record
+        that was checked."""
         earliest = _NEVER
         still_open: set[bool] = set()
         gone = []
@@ -208,8 +208,9 @@ class _OuterJoin:
         return earliest
 
     def _leaving(self, is_left: bool, one: _Coming) -> Records | None:
-        """Returns the records that have waited, and the new records with their partners or alone, in the order of the
-        new records."""
+        """Returns the output of one side: records that have waited, and new records with their partners or with None.
+        They are sorted by the new record that makes them
+        leave the join."""
         parts, places = [], []
         if one.late:
             parts.append(self._late(one))
@@ -236,7 +237,8 @@ class _OuterJoin:
         return records.with_values(self._joiner({"key": records.keys, "left": left, "right": right}, len(records)))
 
     def _late(self, one: _Coming) -> Records:
-        """Returns the records that have waited, joined with None, with the headers of the record that let them go."""
+        """Returns the records that have waited, joined with None. Their headers are those of the record at which their
+        wait ended."""
         by = one.records.taken(np.array([place for place, _, _ in one.late], np.int64))
         keys = column_serdes.read(self._key, "", pa.array([where[2] for _, where, _ in one.late], pa.binary()))
         times = np.array([where[0] for _, where, _ in one.late], np.int64)
@@ -257,8 +259,8 @@ class _OuterJoin:
 
 
 def _events(coming: dict[bool, _Coming]) -> Iterator[tuple[bool, int, int | None, list[int]]]:
-    """All records of both sides in their turn: the side, the place, the number among the records that look for a
-    partner (None for other records), and the times of their partners."""
+    """Yields all records of both sides in the order of processing: the side, the position, the number among the
+    records that look for a partner (None for others), and the timestamps of their partners."""
     sides = list(coming)
     turns = np.concatenate([coming[is_left].turns for is_left in sides])
     whose = np.repeat(np.arange(len(sides)), [len(coming[is_left].records) for is_left in sides])

@@ -1,15 +1,15 @@
-"""Many records as columns: the input and the output of the steps of the columns path.
+"""Many records as columns: the input and output of the steps on the columns path.
 
-`rows` has the row of the micro-batch that each record comes from; its headers are that row's. `order` has the place of
-each record among all of the micro-batch, if they are processed one by one, each through all steps before the next one.
-It is a list of numbers for each record, to be compared from the first one on:
+`rows` contains, for each record, the number of the input row from which it was made; the record has the headers of
+this row. `order` defines the position of each record if all records of the micro-batch were processed one by one, each
+through all steps before the next. It consists of several numbers for each record, which are compared from the first
+one on:
 
-    the record's turn among those of all topics that are read
-    for each step on the way with several children: the place among its records, and the number of the child
+the record's turn among those of all topics that are read for each step on the way with several children: the place
+among its records, and the number of the child
 
-So records that come together from several steps can be put in the order in which the engine would bring them, and a
-table's value at the time of a record can be found. Sub-topologies that need neither keep `order` empty.
-"""
+So records that come from several steps can be sorted in the order in which the engine would process them, and the
+value of a table at the time of a record can be found. In sub-topologies that need neither, `order` is empty."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ class Records:
         return len(self.rows)
 
     def taken(self, places: Indices) -> Records:
-        """Returns the records at these places."""
+        """Returns the records at these positions."""
         order = tuple(numbers[places] for numbers in self.order)
         return Records(
             self.rows[places], taken(self.keys, places), taken(self.values, places), self.times[places], order
         )
 
     def where(self, mask: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Records:
-        """Returns the records for which it is True."""
+        """Returns the records for which the mask is True."""
         return self if mask.all() else self.taken(np.flatnonzero(mask))
 
     def with_values(self, values: Column) -> Records:
@@ -53,17 +53,18 @@ class Records:
         return replace(self, keys=keys)
 
     def ordered(self, turns: Indices) -> Records:
-        """Returns the records with their turns."""
+        """Returns the records with `turns` as their order."""
         return replace(self, order=(turns,))
 
     def for_child(self, child: int) -> Records:
-        """Returns the records on their way to one of several steps."""
+        """Returns the records for one of several following steps: their order is extended by their position and the
+        number of the child."""
         count = len(self)
         return replace(self, order=(*self.order, np.arange(count), np.full(count, child)))
 
 
 def merged(parts: Sequence[Records]) -> Records:
-    """Returns the records of several steps in the order in which they come."""
+    """Returns the records of several steps as one, sorted by their order."""
     if len(parts) == 1:
         return parts[0]
     order, places = in_order([part.order for part in parts])
@@ -78,7 +79,7 @@ def merged(parts: Sequence[Records]) -> Records:
 
 
 def in_order(orders: Sequence[Order]) -> tuple[Order, Indices]:
-    """Returns the orders of several parts one after the other, and the places that put them in order."""
+    """Returns the orders of several parts joined together, and the positions that sort them."""
     depth = max(map(len, orders))
 
     def numbers(level: int) -> Indices:
@@ -92,7 +93,7 @@ def in_order(orders: Sequence[Order]) -> tuple[Order, Indices]:
 
 
 def repeated(records: Records, places: pa.Array, values: Column) -> Records:
-    """Returns the records at these places with new values: the result of flat_map_values."""
+    """Returns the records at these positions, with new values. This is the result of flat_map_values."""
     at = places.to_numpy()
     order = tuple(numbers[at] for numbers in records.order)
     return Records(records.rows[at], taken(records.keys, at), values, records.times[at], order)

@@ -1,8 +1,8 @@
-"""The steps of the columns path that look at one record at a time, and the classes that all steps share.
+"""The steps of the columns path that process single records, and the classes that all steps share.
 
-A step takes all records that come to it in a micro-batch and gives those that leave it. It is made from the node of
-the plan, once for a sub-topology, and keeps nothing: the state of a micro-batch is in its `MicroBatch`.
-"""
+A step is a function. It takes all records that reach it in a micro-batch, and returns the records that leave it. It is
+made once for each sub-topology, from the node of the plan, and has no state: the state of a micro-batch is in its
+`MicroBatch`."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ from jesenska.pipeline.streams_on_spark.tasks.partition_task import Work
 from jesenska.pipeline.streams_on_spark.tasks.path_refusals import OtherWayError
 
 Leaving = Records | list[Records] | None
-"""The records for all that is behind the step; a list has those for each of the steps behind it; None: none leave."""
+"""The records for all following steps; or a list with the records for each following step; or None for no records."""
 
 
 class MicroBatch:
-    """One micro-batch of one partition, as the steps share it. `facts` are the task's (partition_task.py). Stores do
-    not change until the end of the micro-batch."""
+    """The state that all steps share during one micro-batch of one partition. `facts` are those of the task
+    (partition_task.py). The stores do not change until the end of the micro-batch."""
 
     def __init__(
         self, file: StateFile | None, facts: dict[str, Any], looked_up: frozenset[str], caches: bool, turns: int
@@ -70,8 +70,8 @@ class MicroBatch:
         self.changes: dict[str, Changes] = {}  # of tables with a store, by the store's name
 
     def updates(self, records: Records, last: Indices) -> Records:
-        """Returns the output of a table with a store: each change, or with a record cache (record_cache.py) the last
-        one of each key, whose places are `last`, after all other records."""
+        """Returns the output of a table with a store: all changes. With a record cache (record_cache.py), it is only
+        the last change of each key, placed after all other records. `last` contains the positions of these changes."""
         if not self._caches:
             return records
         found = records.taken(np.sort(last))
@@ -87,7 +87,8 @@ class MicroBatch:
 
 
 class Changes:
-    """The changes of a table in this micro-batch: keys and values as the store has them (None: deleted)."""
+    """The changes of a table in this micro-batch: the bytes of keys and values (None: deleted), and the order of the
+    changes."""
 
     def __init__(self, keys: pa.Array, values: pa.Array, order: Order) -> None:
         self.keys = keys
@@ -100,7 +101,7 @@ class Step(Protocol):
 
 
 class StoreSerdes:
-    """The serdes of a store over columns."""
+    """The serdes of a store, applied to columns."""
 
     def __init__(self, work: Work, spec: Store) -> None:
         config = work.config
@@ -120,19 +121,19 @@ class StoreSerdes:
         return column_serdes.read(self.value, self.topic, data)
 
     def as_read_again(self, values: Column) -> Column:
-        """Returns the values as the store gives them back."""
+        """Returns the values as if they were written to the store and read again."""
         kind = column_serdes.kind_of(self.value)
         if kind is not None and isinstance(values, pa.Array) and values.type == kind:
             return values
         return self.values(self.value_bytes(values))
 
 
-#: The order in which the rows of a kind of store are read, besides by key (state_stores.py).
+#: The order in which the rows of a kind of store are read when they are not looked up by key (state_stores.py).
 _ORDERS = {"window": "n, a, m", "outer-join": "n, m, a"}
 
 
 def table_of(file: StateFile, spec: Store) -> StateTable:
-    """Returns the store's rows."""
+    """Returns the rows of the store."""
     return file.table(spec.name, _ORDERS.get(spec.kind, ""))
 
 
@@ -223,7 +224,8 @@ def branch(node: Branch) -> Step:
 
 
 def _places(made: Sequence[list[Any]]) -> pa.Array:
-    """For each of several values, the place of the record that it was made of."""
+    """Returns an array with an entry for each element of the inner lists: the position of the list that contains the
+    element."""
     return pa.array(np.repeat(np.arange(len(made)), np.fromiter(map(len, made), np.int64, len(made))), pa.int64())
 
 

@@ -1,13 +1,13 @@
-"""Joins of two streams, as columns: keeping the sides, finding partners, and inner joins.
+"""Joins of two streams on columns: stores the records of both sides, finds partners, and makes inner joins.
 
-Each side keeps its records; a record finds those of the other side that came before it, that have its key and are
-within the windows, and that the other side's store still has. They come by timestamp, and those of one timestamp in
-the order in which they were put.
+Each side stores its records. The partners of a record are the earlier records of the other side that have its key, are
+within the windows, and are still in the other side's store. They are sorted by timestamp, and records of one timestamp
+by the order in which they were stored.
 
-A side's store is read from its segments (state_segments.py) and from its table, as far as the windows of this
-micro-batch reach. The records of the micro-batch are added to them, each with its turn; those that came before the
-micro-batch have the turn -1. They are sorted by key, timestamp and number, so that a record's possible partners are
-next to each other. Records that come later, or that the store has dropped before, are left out.
+A side's store is read from its segments (state_segments.py) and from its table, for the times that the windows of this
+micro-batch cover. Records of the micro-batch are added, each with its turn in the order of processing; stored records
+have the turn -1. All are sorted by key, timestamp and sequence number, so that the possible partners of a record are
+next to each other. Records with a later turn, and those that the store had already dropped, are left out.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from jesenska.pipeline.streams_on_spark.tasks.path_refusals import OtherWayError
 
 _NEVER = 2**63 - 1
 _SEQUENCE_MAX = 2**31 - 1
-#: The number of pairs that are checked at once.
+#: The number of pairs that are checked at the same time.
 _PAIRS_AT_ONCE = 2_000_000
 _NAMES = ["a", "n", "m", "value", "at"]
 _KINDS = [pa.binary(), pa.int64(), pa.int64(), pa.binary(), pa.int64()]
@@ -38,7 +38,7 @@ Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
 
 def join_facts(node: Node) -> Iterator[tuple[str, str, list[int | None]]]:
-    """The facts of the task about a join before its first record."""
+    """Yields the initial facts of the task about a join: the kind of fact, its owner, and the value."""
     if isinstance(node, StreamStreamJoin):
         for name in (node.this_join_name, node.other_join_name):
             yield "operators", name, [-1, _NEVER]
@@ -47,7 +47,7 @@ def join_facts(node: Node) -> Iterator[tuple[str, str, list[int | None]]]:
 
 
 class Side:
-    """One side of a join."""
+    """One side of a join of streams: its store and serdes."""
 
     def __init__(self, work: Work, node: StreamStreamJoin, is_this: bool) -> None:
         self.is_this = is_this
@@ -59,8 +59,8 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """The rows that a side puts into its store in this micro-batch. `observed` is the store's largest time after each
-    record of the side; `there` is True for the records that are put and are in the store then."""
+    """The rows that one side stores in this micro-batch. `observed` is the largest timestamp in the store after each
+    record of the side. `there` is True for the records that are stored."""
 
     observed: Indices
     there: Mask
@@ -97,8 +97,8 @@ def keep_for_join(work: Work, node: StreamStreamJoin, is_this: bool) -> Step:
 
 
 def _put(batch: MicroBatch, side: Side, records: Records) -> Put:
-    """Returns the rows that a side puts into its store. The store refuses records past its retention, and keeps no
-    values of None; both still take sequence numbers."""
+    """Returns the rows that one side stores. Records past the store's retention, and records whose value is None, are
+    not stored; they still use sequence numbers."""
     observed, sequence = batch.facts["stores"][side.spec.name]
     has_key = ~is_null(records.keys)
     if sequence + len(records) > _SEQUENCE_MAX:
@@ -139,8 +139,8 @@ def join_streams(work: Work, node: StreamStreamJoin, is_this: bool) -> Step:
 
 @dataclass(frozen=True, slots=True)
 class Partners:
-    """The partners of records: the places of the records, and the time and the value of a partner of each. A record
-    with several partners is there several times."""
+    """The partners of records. For each pair there is the record's position, and the partner's timestamp and value. A
+    record with several partners is there several times."""
 
     places: Indices
     times: Indices
@@ -156,7 +156,8 @@ def partners_of(
     turns: Indices,
     other_turns: Indices,
 ) -> Partners:
-    """Returns the partners of one side's records, in the order in which they are found. No record has a null."""
+    """Returns the partners of one side's records, in the order in which the engine finds them. No record may have a
+    null key or value."""
     windows = node.windows
     back_ms, ahead_ms = (windows.before_ms, windows.after_ms) if mine.is_this else (windows.after_ms, windows.before_ms)
     observed = _observed(batch, other, turns, other_turns)
@@ -169,7 +170,7 @@ def partners_of(
 
 
 def joined(joiner: ColumnFunction, is_this: bool, records: Records, partners: Partners) -> Records:
-    """Returns the records with their partners."""
+    """Returns the joined records: each record with the value that the joiner computes for it and its partner."""
     found = records.taken(partners.places)
     roots = {
         "key": found.keys,
@@ -182,7 +183,7 @@ def joined(joiner: ColumnFunction, is_this: bool, records: Records, partners: Pa
 
 
 def turns_of(records: Records, others: Records | None) -> tuple[Indices, Indices]:
-    """Returns the turns of the records of both sides, in numbers that can be compared."""
+    """Returns the turns of the records of both sides: numbers that tell which record is processed first."""
     if others is None or not len(others):
         return np.arange(len(records)), np.arange(0)
     if len(records.order) == len(others.order) == 1:
@@ -194,7 +195,7 @@ def turns_of(records: Records, others: Records | None) -> tuple[Indices, Indices
 
 
 def _observed(batch: MicroBatch, other: Side, turns: Indices, other_turns: Indices) -> Indices:
-    """Returns the largest time in the other side's store when each record comes."""
+    """Returns, for each record, the largest timestamp in the other side's store at the time of this record."""
     before = batch.facts["stores"][other.spec.name][0]
     put = batch.puts.get(other.spec.name)
     if put is None:
@@ -230,7 +231,8 @@ def _column(table: pa.Table, name: str) -> pa.Array:
 def _pairs(
     keys: pa.Array, turns: Indices, lowest: Indices, highest: Indices, kept: pa.Table, kept_turns: Indices
 ) -> tuple[Indices, Indices]:
-    """Returns the places of records, and of their partners in `kept`, in the order in which they are found."""
+    """Returns the positions of records, and of their partners in `kept`, in the order in which the engine finds
+    them."""
     encoded = keys.dictionary_encode()
     codes = encoded.indices.to_numpy().astype(np.int64)
     found = pc.index_in(kept.column("a"), value_set=encoded.dictionary)
@@ -264,7 +266,7 @@ def _pairs(
 
 
 def _in_parts(counts: Indices) -> Iterator[slice]:
-    """The records in parts that have a limited number of pairs to look at."""
+    """Yields slices of the records, so that each slice has a limited number of pairs to check."""
     ends = np.cumsum(counts)
     start = 0
     while start < len(counts):

@@ -1,8 +1,9 @@
-"""Tables over whole columns: topics and streams as tables, table operations that are not kept, and the joins of a
-stream with a table.
+"""Tables on columns: topics and streams as tables, table operations without a store, and joins of a stream with a
+table.
 
-A record of the stream finds the table's value at its time. That is the last change of its key before it in this
-micro-batch, in the order in which single records would be processed; else the store's value.
+A record of the stream is joined with the table's value at that moment. This is the last change of its key before the
+record in this micro-batch, in the order in which single records would be processed. Without such a change, it is the
+value in the store.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from jesenska.pipeline.streams_on_spark.tasks.path_refusals import OtherWayError
 
 
 def own_store(node: Table) -> str | None:
-    """Returns the store that has the table's values."""
+    """Returns the name of the store with the table's values, or None if the table has no store."""
     return node.store.name if node.materialized and node.store is not None else None
 
 
@@ -55,8 +56,8 @@ def table_from_records(work: Work, node: TableSource | ToTable) -> Step:
 
 
 def _kept(batch: MicroBatch, serdes: StoreSerdes, records: Records) -> Indices:
-    """Puts each key's last value into the store, with its time. Returns the places of these records, without deletions
-    of keys that had no value."""
+    """Plans to write each key's last value to the store. Returns the positions of these records, without deletions of
+    keys that had no value."""
     values = serdes.value_bytes(records.values)
     key_bytes = serdes.key_bytes(records.keys)
     codes, distinct = numbered(key_bytes)
@@ -110,14 +111,15 @@ def _check_is_computed(node: TableFilter | TableMapValues) -> None:
 
 
 def _without(values: Column, out: np.ndarray[Any, np.dtype[np.bool_]]) -> Column:
-    """Returns the values with None in these places."""
+    """Returns the values, with None at the positions where `out` is True."""
     if not out.any():
         return values
     return taken(together([pa.nulls(1), values]), np.where(out, 0, np.arange(1, len(out) + 1)))
 
 
 def looked_up_store(plan: Plan, node: StreamTableJoin) -> str:
-    """Returns the store that the join looks up."""
+    """Returns the name of the store in which the join looks up values. Raises OtherWayError if the table has no
+    key-value store of its own."""
     table = plan[node.table]
     assert isinstance(table, Table)
     name = own_store(table)
@@ -168,7 +170,7 @@ def _looked_up(
         order = in_order([changes.order, tuple(numbers[asked] for numbers in records.order)])[1]
         change_of = _last_changes(codes, len(keys), order, len(changes.keys))
         codes, changed = codes[len(changes.keys) :], changes.values
-    # The store's values, of keys without an earlier change, come after the values of the changes.
+    # The values are those of the changes, followed by the store's values of keys without an earlier change.
     unchanged = change_of < 0
     there = np.zeros(len(keys), np.bool_)
     there[codes[unchanged]] = True
@@ -181,7 +183,7 @@ def _looked_up(
 
 
 def _stored(batch: MicroBatch, serdes: StoreSerdes, keys: pa.Array) -> pa.Array:
-    """Returns the store's values of these keys; null where it has none."""
+    """Returns the store's values of these keys; null for a key without a value."""
     table = whole_table(batch.file, serdes.name, len(keys))
     if table is None:
         return pa.array(rows_of(batch.file.table(serdes.name), keys.to_pylist()).value, pa.binary())
@@ -190,8 +192,9 @@ def _stored(batch: MicroBatch, serdes: StoreSerdes, keys: pa.Array) -> pa.Array:
 
 
 def _last_changes(codes: Indices, count: int, order: Indices, changes: int) -> Indices:
-    """For each record the last change of its key that comes before it; -1 without one. The changes are the first ones
-    of `codes`; `order` has the places of changes and records in their order."""
+    """Returns, for each record, the last change of its key that comes before it, or -1 if there is none. The first
+    `changes` elements of `codes` belong to changes, the others to records. `order` contains the positions of changes
+    and records in the order of processing."""
     by_key = order[stably_sorted(codes[order], count)]
     is_change = by_key < changes
     latest = np.maximum.accumulate(np.where(is_change, np.arange(len(by_key)), -1))

@@ -6,9 +6,8 @@ A column is one of these:
     Objects          Python values of any type, one for each record: JSON, lists, values of several types
     WindowedKeys     keys of a windowed table: the keys, and the windows' starts
 
-`from_values` makes an Arrow array if all values have one type, so that values from JSON become fast again. An int and
-a float are different types here: Arrow would make floats of both, and 1 and 1.0 are not the same text.
-"""
+`from_values` makes an Arrow array if all values have one type, so later steps on values from JSON are fast, too. An
+int and a float are different types here: Arrow would turn both into floats, and 1 and 1.0 are not the same text."""
 
 from __future__ import annotations
 
@@ -36,7 +35,7 @@ _LONG_MIN, _LONG_MAX = -(2**63), 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class Objects:
-    """Values as Python has them."""
+    """A column of Python objects."""
 
     values: Sequence[Any]
 
@@ -46,7 +45,7 @@ class Objects:
 
 @dataclass(frozen=True, slots=True)
 class WindowedKeys:
-    """Keys with the windows that they are in. No key is None."""
+    """A column of windowed keys: the keys, and the starts of their windows. No key is None."""
 
     keys: Column
     starts: Indices
@@ -57,7 +56,7 @@ class WindowedKeys:
 
 
 def from_values(values: Sequence[Any]) -> pa.Array | Objects:
-    """Returns the values as a column."""
+    """Returns a column with these values."""
     kinds = set(map(type, values))
     kinds.discard(type(None))
     if not kinds:
@@ -71,7 +70,7 @@ def from_values(values: Sequence[Any]) -> pa.Array | Objects:
 
 
 def to_values(column: Column) -> Sequence[Any]:
-    """Returns the values, one by one."""
+    """Returns the values of the column as Python objects."""
     if isinstance(column, Objects):
         return column.values
     if isinstance(column, WindowedKeys):
@@ -81,7 +80,7 @@ def to_values(column: Column) -> Sequence[Any]:
 
 
 def taken(column: Column, indices: Indices) -> Column:
-    """Returns the values at these places."""
+    """Returns a column with the values at these positions."""
     if isinstance(column, Objects):
         values = column.values
         return Objects([values[index] for index in indices.tolist()])
@@ -91,7 +90,7 @@ def taken(column: Column, indices: Indices) -> Column:
 
 
 def together(columns: Sequence[Column]) -> Column:
-    """Returns the values of all columns, one column after the other."""
+    """Returns one column with the values of all columns, one column after the other."""
     if len(columns) == 1:
         return columns[0]
     windowed = [column for column in columns if isinstance(column, WindowedKeys)]
@@ -107,7 +106,7 @@ def together(columns: Sequence[Column]) -> Column:
 
 
 def is_null(column: Column) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """True for each value that is None."""
+    """Returns a boolean array: True for each value that is None."""
     if isinstance(column, Objects):
         return np.fromiter((value is None for value in column.values), np.bool_, len(column))
     if isinstance(column, WindowedKeys):

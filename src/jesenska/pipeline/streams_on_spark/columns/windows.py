@@ -1,10 +1,9 @@
-"""count, reduce and aggregate over tumbling and hopping windows, as columns.
+"""count, reduce and aggregate over tumbling and hopping windows, on columns.
 
-Each record comes once for each window that it falls into, the earliest window first. Stream time is the largest
-timestamp that the operation has seen up to the record; a window whose end is at or below stream time minus grace takes
-no more records. So the store has not dropped a window that still takes records: it keeps windows at least for their
-size and grace.
-"""
+Each record is repeated once for each window that contains it, the earliest window first. Stream time is the largest
+timestamp that the operation has seen up to the record. A window whose end is at or below stream time minus grace
+accepts no more records. The store keeps windows at least for their size and grace, so it still has every window that
+accepts records."""
 
 from __future__ import annotations
 
@@ -25,13 +24,13 @@ from jesenska.pipeline.streams_on_spark.stores.state_file import NO_ROW, Rows
 from jesenska.pipeline.streams_on_spark.tasks.partition_task import Work
 from jesenska.pipeline.streams_on_spark.tasks.path_refusals import OtherWayError
 
-#: More updates than this are not in memory as columns.
+#: The largest number of updates that are kept in memory as columns.
 _WINDOWS_MAX = 20_000_000
 
 
 def windows_facts(node: Node) -> Iterator[tuple[str, str, list[int | None]]]:
-    """The facts of the task about an aggregation over windows before its first record: the kind of fact, its owner,
-    and the fact (partition_task.py)."""
+    """Yields the initial facts of the task about an aggregation over windows: the kind of fact, its owner, and the
+    value (partition_task.py)."""
     if isinstance(node, WindowedAggregate) and node.store is not None:
         yield "operators", node.name, [-1, None]
         yield "stores", node.store.name, [-1, 0]
@@ -76,7 +75,7 @@ def aggregate_windows(work: Work, node: WindowedAggregate) -> Step:
 
 
 def _windows(windows: TimeWindows, times: Indices) -> tuple[Indices, Indices]:
-    """Returns the windows that records of these times fall into: the record's place, and the window's start."""
+    """Returns, for each window that contains one of these timestamps, the record's position and the window's start."""
     size_ms, advance_ms = windows.size_ms, windows.advance_ms
     first = np.maximum(0, times - size_ms + advance_ms) // advance_ms * advance_ms
     counts = np.maximum(0, (times - first) // advance_ms + 1)
@@ -88,7 +87,7 @@ def _windows(windows: TimeWindows, times: Indices) -> tuple[Indices, Indices]:
 
 
 def _grouped(table: Any, key_bytes: pa.Array, starts: Indices) -> tuple[Groups, Rows]:
-    """Returns the records by key and window, and the store's row of each of these."""
+    """Returns the records grouped by key and window, and the store's row for each group."""
     key_codes, distinct = numbered(key_bytes)
     keys = distinct.to_pylist()
     moments, start_codes = np.unique(starts, return_inverse=True)

@@ -1,23 +1,22 @@
-"""The direct path: a sub-topology of simple steps as one Python function for each step, without the engine.
+"""The direct path: processes a sub-topology of simple steps without the engine. Each step is one Python function.
 
-The engine makes a Record for every step and is ready for punctuations. A sub-topology of only these steps needs
-neither, and the result is the same:
+The engine makes a Record for every step and supports punctuations. A sub-topology with only the following steps needs
+neither, and has the same result on the direct path:
 
-    topics that are named, whose records keep their timestamps
+    named topics, whose records keep their timestamps
     filter, map, select_key, map_values, flat_map, flat_map_values, peek, foreach, branch, merge, repartition
     count, reduce, aggregate of a grouped stream (without windows), tables from topics, to_stream
     joins of a stream with a table that has a store of its own
-    sinks to topics that are named, with the default partitioner
+    sinks to named topics, with the default partitioner
 
-Of several topics the record with the smallest timestamp is next, as in the engine.
+With several topics, the record with the smallest timestamp is next, as in the engine.
 
 A step is called with the row's number, the key, the key's bytes as they were read (None once the key has changed), the
 value and the timestamp. Headers follow from the row's number, for all rows at once. An unchanged key is written with
 the bytes that it was read with, if its serde has one way to write it.
 
-Anything unusual (a function that raises, bytes that a serde cannot read, a negative timestamp) ends the direct path:
-the engine does the micro-batch again, and reports the cause or acts by the settings.
-"""
+Anything unusual (a function that raises, bytes that a serde cannot read, a negative timestamp) ends the direct path.
+The engine then processes the micro-batch from its beginning, and reports the cause or acts by the settings."""
 
 from __future__ import annotations
 
@@ -58,11 +57,12 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 Step = Callable[[int, Any, "bytes | None", Any, int], None]
-"""step(row, key, bytes of the key if it is unchanged, value, timestamp)"""
+"""step(row number, key, bytes of the key if it is unchanged, value, timestamp)"""
 
 
 class DirectPath:
-    """Runs micro-batches of one sub-topology; OtherWayError if it is not made of simple steps."""
+    """Processes micro-batches of one sub-topology on the direct path. The constructor raises OtherWayError if the
+    sub-topology has other than simple steps."""
 
     def __init__(self, work: Work) -> None:
         self._work = work
@@ -89,12 +89,13 @@ class DirectPath:
         return operator
 
     def __str__(self) -> str:
-        """Returns the name of the path, for people."""
+        """Returns a description of the path for `KafkaStreams.explain`."""
         return "the direct path, a Python function for each step"
 
     def run(self, rows: pa.Table, partition: int, version: int, directory: Path) -> list[pa.RecordBatch]:
-        """Takes the rows of one partition, of each topic in the order of offsets, through the steps; returns the rows
-        for the sinks. The state is kept when this returns. OtherWayError if the engine has to do it."""
+        """Processes the rows of one partition with the steps. The rows of each topic are in the order of their
+        offsets. Returns the rows for the sinks; the state is stored then. Raises OtherWayError if the engine must
+        process the micro-batch instead; the state is unchanged then."""
         if self._shape.reads_several:
             rows = rows.sort_by([("topic", "ascending"), ("offset", "ascending")])
         with ExitStack() as stack:
@@ -115,7 +116,7 @@ class DirectPath:
 
 
 class _Run:
-    """One micro-batch of one partition."""
+    """The processing of one micro-batch of one partition."""
 
     def __init__(self, work: Work, shape: Shape, operators: dict[str, Any], file: StateFile | None) -> None:
         self._work = work
@@ -133,7 +134,7 @@ class _Run:
     def take(self, rows: pa.Table) -> None:
         import pyarrow.compute as pc
 
-        # An unchanged key keeps its bytes, if all topics have the same serde for it.
+        # The bytes of an unchanged key can be reused if all topics have the same serde for it.
         sources = self._shape.sources
         serdes = {source.key or self._work.config.key_serde for source in sources}
         self._one_key = serdes.pop() if len(serdes) == 1 else None
@@ -168,11 +169,13 @@ class _Run:
         return _Queue(self._steps_after(source.name), times, records)
 
     def _held_back(self, name: str) -> dict[Any, tuple[Step, tuple[Any, ...]]] | None:
-        """Returns the held updates of a table (record_cache.py); None if its updates go on at once."""
+        """Returns the held updates of a table with a record cache (record_cache.py). Returns None if its updates are
+        forwarded at once."""
         return self._held.setdefault(self._cached[name], {}) if name in self._cached else None
 
     def flush_caches(self) -> None:
-        """Hands the held updates on. The stores are still as before the micro-batch."""
+        """Forwards the updates that record caches have held back. At this moment the stores still have their contents
+        from before the micro-batch."""
         for name, store in self._cached.items():
             if name not in self._steps or store not in self._held:
                 continue
@@ -191,7 +194,7 @@ class _Run:
             logger.warning("%d records were dropped, since their key or their value is null.", self.dropped)
 
     def batches(self, rows: pa.Table) -> Iterator[pa.RecordBatch]:
-        """The written rows, topic by topic."""
+        """Yields the written rows, one batch for each topic."""
         for written in self._written:
             if written.rows:
                 yield written.batch(rows)
@@ -199,7 +202,7 @@ class _Run:
     # Steps
 
     def _steps_after(self, name: str) -> Step:
-        """Returns all steps after a node, as one."""
+        """Returns one function that calls all steps after a node."""
         steps = [self.step(child) for child in self._shape.children[name]]
         if len(steps) == 1:
             return steps[0]
@@ -211,7 +214,8 @@ class _Run:
         return each
 
     def step(self, name: str) -> Step:
-        """Returns the step of the node, with all steps after it. A node with several parents is one step."""
+        """Returns the function for the step of a node, including all steps after it. A node with several parents has
+        one function."""
         if name not in self._steps:
             node = self._shape.nodes[name]
             if isinstance(node, SinkNode):
@@ -342,7 +346,7 @@ class _Run:
         return step
 
     def _keys(self, store: str) -> StoreKeys:
-        """Returns the store's keys that this micro-batch meets."""
+        """Returns the cache of the store's keys in this micro-batch. Makes it at the first call."""
         assert self._file is not None
         if store not in self._stores:
             config, spec = self._work.config, self._work.processors.stores[store]
@@ -354,7 +358,7 @@ class _Run:
         return self._stores[store]
 
     def _keeps(self, key_serde: Serde) -> bool:
-        """True if the serde writes an unchanged key as it was read."""
+        """Returns True if the serde would write an unchanged key with the same bytes with which it was read."""
         return (
             self._one_key is not None
             and type(key_serde) is type(self._one_key)
@@ -469,7 +473,8 @@ _STEPS: dict[type, Callable[[_Run, str, Any], Step]] = {
 
 
 class _Queue:
-    """The records of one topic, and the step that they are handed to. It is in the heap that gives the next topic."""
+    """The waiting records of one topic, and the function of the first step. It is an element of the heap that chooses
+    the next topic."""
 
     def __init__(
         self, first: Step, times: list[int], records: Iterator[tuple[int, Any, bytes | None, Any, int]]
@@ -480,7 +485,7 @@ class _Queue:
         self.head_timestamp = next(self._times)
 
     def hand_over(self) -> bool:
-        """Hands the next record to the step. Returns True if there are more."""
+        """Passes the next record to the first step. Returns True if there are more records."""
         self.first(*next(self.records))
         self.head_timestamp = next(self._times, -1)
         return self.head_timestamp >= 0
@@ -497,7 +502,7 @@ def _in_turn(queues: list[_Queue]) -> None:
 
 
 class _Written:
-    """The records of one sink."""
+    """The records that one sink writes."""
 
     def __init__(self, topic: str) -> None:
         self.topic = topic
@@ -507,7 +512,8 @@ class _Written:
         self.times: list[int] = []
 
     def batch(self, rows: pa.Table) -> pa.RecordBatch:
-        """Returns the records as rows for the sink; their headers are those of their source rows."""
+        """Returns the records as rows for the sink. Their headers are those of the input rows from which they were
+        made."""
         import pyarrow as pa
 
         columns = [

@@ -1,9 +1,8 @@
-"""The direct path's cache of a store during a micro-batch, and its reading and writing of values.
+"""The direct path's cache of a store during a micro-batch, which also serializes and deserializes the values.
 
-Each key of a micro-batch is read once, and all changes are written at its end. Immutable values stay as they are from
-record to record. Other values are read again from their bytes each time, as in the engine, so that a function may
-change its argument.
-"""
+Each key of a micro-batch is read once, and all changes are written at the end of the micro-batch. Immutable values
+stay in memory between records. Other values are deserialized again for each record, as in the engine, because a
+function may change its argument."""
 
 from __future__ import annotations
 
@@ -14,13 +13,13 @@ from jesenska.pipeline.streams.serdes.serde import Serde
 from jesenska.pipeline.streams.serdes.serdes import Serdes
 from jesenska.pipeline.streams_on_spark.stores.state_file import StateTable, rows_of
 
-#: Serdes whose values are immutable, and have one form as bytes.
+#: Serdes whose values are immutable and always have the same bytes.
 PLAIN = tuple(type(serde) for serde in (Serdes.string(), Serdes.bytes(), Serdes.long(), Serdes.double()))
 
 
 class StoreKeys:
-    """A store's keys in this micro-batch: key bytes -> the value's bytes (None: no value), the value if it is
-    immutable, its time."""
+    """The keys of a store that the micro-batch uses. Each key's bytes map to the value's bytes (None: no value), the
+    value if it is immutable, and its timestamp."""
 
     def __init__(self, table: StateTable, key: Serde, value: Serde, topic: str, keeps: bool) -> None:
         self._table = table
@@ -40,16 +39,16 @@ class StoreKeys:
         return data, self.read(data) if self.is_plain else None, at
 
     def was_there(self, where: Any) -> bool:
-        """True if the key had a value before the micro-batch."""
+        """Returns True if the key had a value before the micro-batch."""
         return self._table.get(where) is not None
 
     def look_up(self, where: Any) -> tuple[bytes | None, Any, int]:
-        """Loads a key that will not be changed."""
+        """Returns the entry of a key, and caches it as unchanged."""
         found = self.known[where] = self._seen[where] = self.load(where)
         return found
 
     def keep(self) -> None:
-        """Puts all changes into the store."""
+        """Writes all changed entries to the store."""
         changed = sorted(where for where, entry in self.known.items() if self._seen.get(where) is not entry)
         before = rows_of(self._table, changed)
         entries = [self.known[where] for where in changed]
@@ -66,7 +65,7 @@ def _nothing(value: Any) -> None:
     return None
 
 
-#: The value as the store returns it, by serdes that may return another type.
+#: For serdes that accept more than one type: the function that turns a value into the type that the store returns.
 _READ_AS: dict[str, Callable[[Any], Any]] = {
     "double": lambda value: float(value) if isinstance(value, int) else value,
     "bytes": lambda value: None if value is None else bytes(value),

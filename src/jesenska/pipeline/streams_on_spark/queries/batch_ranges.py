@@ -1,6 +1,6 @@
-"""The offsets that a micro-batch reads, and their distribution to tasks.
+"""Finds the offsets that a micro-batch reads, and distributes them to tasks.
 
-Spark plans a micro-batch and writes its end to the checkpoint before it is processed:
+Spark plans a micro-batch and writes its end offsets to the checkpoint before it is processed:
 
     <checkpoint>/offsets/<number of the micro-batch>     a line "v1", a line of settings, a line for each source
 
@@ -23,15 +23,16 @@ from jesenska.pipeline.connector.planning import OffsetRange, from_tree
 from jesenska.pipeline.streams.errors import StreamsError
 
 Share = tuple[tuple[int, tuple[OffsetRange, ...]], ...]
-"""What one task reads: the numbers of partitions, each with its ranges."""
+"""The input of one task: numbers of partitions, each with its ranges of offsets."""
 
 _VERSION = "v1"
-#: Below this number of offsets, starting a task costs more than its reading.
+#: With fewer offsets than this, starting a task costs more than reading them.
 _FEW = 50_000
 
 
 class BatchRanges:
-    """The micro-batches of one query, on the driver. `options` are those of its source."""
+    """Finds the offsets of the micro-batches of one query, on the driver. `options` are those of the query's
+    source."""
 
     def __init__(self, options: SourceOptions, checkpoint: Path) -> None:
         from jesenska.pipeline.connector.source import JesenskaStreamReader
@@ -40,13 +41,13 @@ class BatchRanges:
         self._offsets = checkpoint / "offsets"
 
     def of(self, batch_id: int) -> list[OffsetRange]:
-        """Returns the ranges that this micro-batch reads; ranges without records are left out."""
+        """Returns the ranges of offsets that this micro-batch reads. Empty ranges are left out."""
         start = self._end_of(batch_id - 1) if batch_id else self._reader.initialOffset()
         tasks = self._reader.partitions(start, self._end_of(batch_id))
         return [found for task in tasks for found in task.value.ranges if found.size]
 
     def ends_of(self, batch_id: int) -> dict[TopicPartition, int]:
-        """Returns the end of this micro-batch in every partition, also in those without records."""
+        """Returns the end offset of this micro-batch in every partition, including those without new records."""
         return ends_in(self._offsets / str(batch_id))
 
     def _end_of(self, batch_id: int) -> Mapping[str, Any]:
@@ -54,12 +55,12 @@ class BatchRanges:
 
 
 def ends_in(path: Path) -> dict[TopicPartition, int]:
-    """Returns the end of a micro-batch, from its file in the checkpoint."""
+    """Returns the end offsets of a micro-batch, read from its file in the checkpoint."""
     return from_tree(_end_in(path)).offsets
 
 
 def _end_in(path: Path) -> Mapping[str, Any]:
-    """Returns the end offsets of a micro-batch, as the source gave them to Spark."""
+    """Returns the end offsets of a micro-batch, in the form in which the source gave them to Spark."""
     try:
         version, _, *sources = path.read_text().splitlines()
         if version != _VERSION:
@@ -74,9 +75,9 @@ def _end_in(path: Path) -> Mapping[str, Any]:
 
 
 def shares(ranges: Sequence[OffsetRange], cores: int, every: Iterable[int] = ()) -> list[Share]:
-    """Returns the ranges dealt out to tasks, those of a partition number to one. Partitions of `every` are always
-    included. Few offsets get as many tasks as there are cores; many get twice as many, so that one slow task does not
-    leave the other cores idle."""
+    """Distributes ranges to tasks; all ranges of a partition number go to one task. The partitions in `every` are
+    always included. With few offsets there are as many tasks as cores. With many there are twice as many, so that one
+    slow task does not leave the other cores idle."""
     by_partition: dict[int, list[OffsetRange]] = {number: [] for number in every}
     for item in ranges:
         by_partition.setdefault(item.partition, []).append(item)

@@ -1,12 +1,12 @@
-"""Checks that Spark's checkpoint of a sub-topology belongs to the state, before a query goes on from it.
+"""Checks that Spark's checkpoint of a sub-topology belongs to the application's state, before a query continues from
+it.
 
-    <n>/checkpoint/metadata     the id of the query; here it follows from the id of the state
+    <n>/checkpoint/metadata     the id of the query; here it is computed from the id of the state
                    offsets      the end of each planned micro-batch
                    commits      the micro-batches that are done
 
-The application's group has the offsets that the state has read (group_offsets.py). A lost checkpoint, an old copy, or
-one of another application does not match them.
-"""
+The application's consumer group has the offsets up to which the state has read (group_offsets.py). A checkpoint that
+is lost, an old copy, or of another application does not match these offsets."""
 
 from __future__ import annotations
 
@@ -25,17 +25,18 @@ from jesenska.pipeline.streams_on_spark.stores.state_file import Binding
 
 
 def numbers_in(directory: Path) -> list[int]:
-    """Returns the numbers of the micro-batches that Spark has noted there."""
+    """Returns the numbers of the micro-batches in a directory of the checkpoint (offsets or commits), sorted."""
     return sorted(int(path.name) for path in directory.glob("*") if path.name.isdecimal())
 
 
 def query_id(application: Application, part: SubTopology) -> str:
-    """Returns the id that the query of a sub-topology has with this state, and no other."""
+    """Returns the query id of a sub-topology. It is computed from the state's id, so another state has another query
+    id."""
     return str(uuid.uuid5(uuid.NAMESPACE_OID, f"{application.state_id}-{part.number}"))
 
 
 def give_id(application: Application, part: SubTopology) -> None:
-    """Puts the id into the checkpoint of a query that has not run; Spark takes it over."""
+    """Writes the query id into the checkpoint of a query that has not run yet. Spark then uses this id."""
     checkpoint = application.directory / str(part.number) / "checkpoint"
     file = checkpoint / "metadata"
     if application.is_bound and not file.exists():
@@ -48,8 +49,9 @@ def give_id(application: Application, part: SubTopology) -> None:
 def check(
     application: Application, part: SubTopology, offsets: GroupOffsets, text: str, begin: Mapping[TopicPartition, int]
 ) -> None:
-    """StreamsError if the state was not written with this checkpoint. `offsets` are those of the group, `text` is with
-    those of this state, `begin` are the offsets at which a query without a checkpoint begins."""
+    """Raises StreamsError if the checkpoint does not belong to the state. `offsets` are those of the group. `text` is
+    the metadata of offsets that this state has committed. `begin` are the offsets at which a query without a
+    checkpoint begins."""
     checkpoint = application.directory / str(part.number) / "checkpoint"
     planned, done = numbers_in(checkpoint / "offsets"), numbers_in(checkpoint / "commits")
     committed = {key: item.offset for key, item in offsets.items() if item.metadata == text and part.takes(key.topic)}
@@ -74,7 +76,7 @@ def check(
     for key, offset in committed.items():
         if key in last and offset > last[key]:
             raise StreamsError(gone_on(application))
-        # The commit to the group comes before Spark notes that a micro-batch is done.
+        # The offsets are committed to the group before Spark records that the micro-batch is done.
         if key in last and offset not in (before.get(key), last[key]) and application.is_bound:
             raise StreamsError(
                 f"the checkpoint {checkpoint} has read {key} up to offset {last[key]}, but the application up to "
@@ -96,8 +98,8 @@ def bindings(
     starts: Mapping[TopicPartition, int] | None,
     ends: Mapping[TopicPartition, int],
 ) -> dict[int, Binding]:
-    """Returns the bindings that the state files of these partitions must match, for a micro-batch with these offsets.
-    Empty without stores, or with a state of an older release."""
+    """Returns the bindings that the state files of these partitions must match, for a micro-batch from `starts` to
+    `ends`. Returns none if the sub-topology has no stores, or if an older release has made the state."""
     if not part.stores or not application.is_bound:
         return {}
 
@@ -128,14 +130,14 @@ def _check_id(application: Application, part: SubTopology, file: Path, has_run: 
 
 def _remedy(application: Application) -> str:
     if application.stores_without_changelog:
-        return "put it back, or begin anew with kafka-streams-application-reset"
+        return "put it back, or start again with kafka-streams-application-reset"
     return f"put it back, or remove {application.directory}, so that it is restored"
 
 
 def gone_on(application: Application) -> str:
-    """Returns the sentence of the error for an old state."""
+    """Returns the error message for an old state: the application has continued with another state since."""
     if application.stores_without_changelog:
-        remedy = "set state.dir to where the newer state is, or begin anew with kafka-streams-application-reset"
+        remedy = "set state.dir to where the newer state is, or start again with kafka-streams-application-reset"
     else:
         remedy = f"set state.dir to where the newer state is, or remove {application.directory}, which is restored then"
     return (

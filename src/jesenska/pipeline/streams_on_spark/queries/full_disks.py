@@ -1,4 +1,5 @@
-"""The error of a query that has ended because a disk is full: Spark names neither the disk nor a remedy."""
+"""The error of a query that has ended because a disk is full. Spark's own error names neither the disk nor a
+remedy."""
 
 from __future__ import annotations
 
@@ -10,13 +11,13 @@ from pathlib import Path
 from jesenska.pipeline.streams.errors import StreamsError
 
 _WORDS = tuple(os.strerror(number) for number in (ENOSPC, EDQUOT))
-#: The size that a file of a checkpoint may have: a disk with less free space is the full one.
+#: The possible size of a checkpoint file. If a disk has less free space, it is the full disk.
 _ROOM_BYTES = 1024 * 1024
 
 
 def of_a_full_disk(text: str, directory: Path) -> StreamsError | None:
-    """Returns the error for Spark's text, one sentence; None if no disk is full. `directory` has the application's
-    checkpoints and stores."""
+    """Returns the error for Spark's error text if it says that a disk is full, else None. `directory` contains the
+    application's checkpoints and stores."""
     if not any(words in text for words in _WORDS):
         return None
     try:

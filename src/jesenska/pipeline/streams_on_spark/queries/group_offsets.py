@@ -1,23 +1,23 @@
-"""The owner of the offsets of an application's group: the state that they belong to.
+"""The committed offsets of an application's consumer group, which also say to which state they belong.
 
-Each offset is committed with a text:
+Each offset is committed with a metadata text:
 
     read by a query of Spark, state <id>, topology <digest>    records before the offset are counted in this state, and
                                                                in no other
-    read by a query of Spark                                   the same, without the name of the state
-    another text                                               Apache Kafka Streams has counted up to there
-    no text                                                    a tool has set it: an application without state begins
-                                                               there
+    read by a query of Spark                                   records before the offset are counted in some state
+    another text                                               Apache Kafka Streams has counted up to this offset
+    no text                                                    a tool has set the offset: an application without state
+                                                               begins there
 
-So an application that finds the name of another state knows that another process has gone on, with another state.dir:
-it ends, or both would count the same records. Two applications with one id are distinguished by their topologies. An
-application that begins with offsets of the group and without a state has lost it: it restores the state, or is
-refused.
+So if an application finds the id of another state, another process has continued with another state.dir. Then the
+application ends, since both would count the same records. Two applications with the same id are distinguished by their
+topologies. If the group has such offsets and the application has no state, the state was lost: it is restored, or the
+application is refused.
 
-A process that restores a state first names it in the offsets (`claim`). Exactly once, this is a transaction of each
-query: the other process's open transaction is aborted, and its later ones find the new name before they are committed.
-At least once, the other process looks at the beginning of each micro-batch.
-"""
+A process that restores a state first commits the offsets with the new state's id (`claim`). With exactly_once_v2, this
+is done in a transaction of each query. It aborts the other process's open transaction, and later transactions of that
+process find the new id before they commit. With at_least_once, the other process checks the id at the beginning of
+each micro-batch."""
 
 from __future__ import annotations
 
@@ -41,40 +41,41 @@ _CLAIM_TIMEOUT_MS = 60_000
 
 
 def text_of(state_id: str, topology: str) -> str:
-    """Returns the text for committed offsets of this state of an application with this topology."""
+    """Returns the metadata text for offsets that this state commits. It contains a digest of the topology."""
     digest = hashlib.sha256(topology.encode()).hexdigest()[:16]
     return f"{READ_BY_A_QUERY}, state {state_id}, topology {digest}"
 
 
 def application_text(application: Application) -> str:
-    """Returns the text of this application's offsets."""
+    """Returns the metadata text for offsets that this application commits."""
     return text_of(application.state_id, application.topology.describe())
 
 
 def read_by_anybody(offsets: GroupOffsets) -> bool:
-    """True if records before some offset are counted in any state."""
+    """Returns True if any offset was committed by a state, so records before it are counted."""
     return any(item.metadata for item in offsets.values())
 
 
 def belongs_to_others(offsets: GroupOffsets, text: str) -> bool:
-    """True if an offset is of another state than the one with this text, or of Kafka Streams."""
+    """Returns True if any offset was committed by another state than the one with this text, or by Kafka Streams."""
     return any(item.metadata not in ("", READ_BY_A_QUERY, text) for item in offsets.values())
 
 
 def is_of_another_topology(offsets: GroupOffsets, text: str) -> bool:
-    """True if an application with another topology has committed an offset."""
+    """Returns True if an application with another topology has committed any offset."""
     mine = _NAMED.fullmatch(text)
     named = [found for item in offsets.values() if (found := _NAMED.fullmatch(item.metadata))]
     return mine is not None and any(found[2] != mine[2] for found in named)
 
 
 def set_by_a_tool(offsets: GroupOffsets) -> dict[TopicPartition, int]:
-    """Returns the offsets at which an application without state is to begin."""
+    """Returns the offsets that a tool has set: an application without state begins at them."""
     return {key: item.offset for key, item in offsets.items() if not item.metadata}
 
 
 def committed(connection: ClusterThread, application: Application) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Returns the offsets of the group. An offset below the log's first one is replaced by that."""
+    """Returns the committed offsets of the group. An offset before the log's first one is replaced by the first
+    offset."""
 
     async def ask() -> dict[TopicPartition, OffsetAndMetadata]:
         found = await Admin(connection.cluster).list_group_offsets(application.id)
@@ -91,7 +92,8 @@ def committed(connection: ClusterThread, application: Application) -> dict[Topic
 
 
 def refuse_another_state(connection: ClusterThread, application: Application, text: str) -> None:
-    """StreamsError if another process has gone on, with its own state. `text` is that of this process."""
+    """Raises StreamsError if another process has continued with its own state. `text` is the metadata text of this
+    process."""
 
     async def ask() -> dict[TopicPartition, OffsetAndMetadata]:
         return await Admin(connection.cluster).list_group_offsets(application.id)
@@ -105,7 +107,8 @@ def refuse_another_state(connection: ClusterThread, application: Application, te
 
 
 def claim(connection: ClusterThread, application: Application) -> dict[TopicPartition, int]:
-    """Names this state in the offsets of the group, so that no other state goes on; returns the offsets."""
+    """Commits the group's present offsets with this state's id, so that processes with another state end. Returns the
+    offsets."""
     text = application_text(application)
     if not application.is_exactly_once:
         offsets = {key: item.offset for key, item in committed(connection, application).items()}
@@ -118,7 +121,7 @@ def claim(connection: ClusterThread, application: Application) -> dict[TopicPart
         if part.is_global:
             continue
         query = Query(application.name_of_query(part), "", _CLAIM_TIMEOUT_MS)
-        # It begins after the end of another process's transaction, so these are the last offsets.
+        # `begin` waits until another process's transaction has ended, so the offsets read afterwards are final.
         writing = connection.run(MicroBatchTransaction.begin(connection.cluster, query))
         is_committed = False
         try:

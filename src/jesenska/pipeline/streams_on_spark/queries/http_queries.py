@@ -1,17 +1,16 @@
-"""Interactive queries over HTTP, at the address of application.server. Answers are JSON, and nothing can be changed.
-Every client that reaches the address can read the stores: there is neither TLS nor a password.
+"""Serves interactive queries over HTTP, at the address of application.server. Responses are JSON, and nothing can be
+changed. Every client that reaches the address can read the stores: there is neither TLS nor a password.
 
     GET /                               the application and its state
     GET /topology                       the topology, as describe() shows it
     GET /stores                         the stores that can be queried
-    GET /stores/NAME/KEY                key-value: the key's value; 404 where it has none
-                                        window: its windows that begin from=MS to=MS; session: its sessions
-    GET /stores/NAME                    key-value: keys from=KEY to=KEY, all without them
+    GET /stores/NAME/KEY                key-value: the key's value; 404 if it has none
+                                        window: the key's windows that begin from=MS to=MS; session: its sessions
+    GET /stores/NAME                    key-value: keys from=KEY to=KEY, all keys without these options
                                         window: windows of all keys that begin from=MS to=MS; session: all sessions
 
-A key is written as text, percent-encoded: a string as it is, a number in digits, a JSON key as JSON, bytes in base64.
-Bytes in answers are base64 as well. At most `limit` records are given, by default 1,000; `more` is true if there are
-more.
+A key is percent-encoded text: a string unchanged, a number in digits, a JSON key as JSON, bytes in base64. Bytes in
+responses are base64, too. At most `limit` records are returned, by default 1,000; `more` is true if there are more.
 """
 
 from __future__ import annotations
@@ -49,26 +48,26 @@ _KINDS = ("key-value", "window", "session")
 
 
 class Application(Protocol):
-    """The application that is queried."""
+    """The application whose stores are queried."""
 
     def queried_stores(self) -> Mapping[str, Store]:
-        """Returns the stores by name."""
+        """Returns the application's stores by name."""
 
     def key_serde_of(self, store: Store) -> Serde:
         """Returns the serde of a store's keys."""
 
     def store(self, name: str) -> Any:
-        """Returns the store, for queries."""
+        """Returns the read-only store of this name."""
 
     def summary(self) -> dict[str, Any]:
-        """Returns a description of the application and its state."""
+        """Returns the application's id and state, for the path /."""
 
     def description(self) -> str:
-        """Returns the topology, as describe() shows it."""
+        """Returns the text of `Topology.describe()`."""
 
 
 class _RefusedError(Exception):
-    """The request is answered with this status and sentence."""
+    """The error for a request that is refused: an HTTP status and a message."""
 
     def __init__(self, status: HTTPStatus, sentence: str) -> None:
         super().__init__(sentence)
@@ -76,7 +75,8 @@ class _RefusedError(Exception):
 
 
 class HttpQueries:
-    """Listens from its making until `close`. StreamsError where the address cannot be used."""
+    """The HTTP server for interactive queries. It listens from its creation until `close`. Raises StreamsError if the
+    address cannot be used."""
 
     def __init__(self, address: str, application: Application) -> None:
         host, _, port = address.rpartition(":")
@@ -112,7 +112,7 @@ class _Server(ThreadingHTTPServer):
         super().__init__(address, _Handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Closes the connection at once where too many are served already."""
+        """Serves a connection in a new thread. Closes it at once if 16 connections are being served already."""
         if not self._free.acquire(blocking=False):
             self.shutdown_request(request)
             return
@@ -125,7 +125,7 @@ class _Server(ThreadingHTTPServer):
             self._free.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Logs only a debug message: clients go away, or send something that is not HTTP."""
+        """Logs only a debug message, since clients may disconnect, or send something that is not HTTP."""
         logger.debug("A query over HTTP has failed.", exc_info=True)
 
 
@@ -154,7 +154,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def version_string(self) -> str:
-        """Returns the Server header."""
+        """Returns the value of the Server header."""
         return "jesenska"
 
     def log_message(self, format: str, *arguments: Any) -> None:
@@ -163,7 +163,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """The part of a URL after /stores/NAME."""
+    """The rest of a URL after /stores/NAME: the key, and the options of the query string."""
 
     key: str | None
     options: Mapping[str, str]
@@ -188,7 +188,7 @@ class _Asked:
 
 
 def _answer(application: Application, target: str) -> Any:
-    """Returns the answer to a path."""
+    """Returns the response to a request for this path. Raises _RefusedError if there is none."""
     try:
         url = urlsplit(target)
         options = dict(parse_qsl(url.query, keep_blank_values=True, max_num_fields=10))
@@ -196,7 +196,7 @@ def _answer(application: Application, target: str) -> Any:
         raise _RefusedError(
             HTTPStatus.BAD_REQUEST, "the path cannot be read: ask for /stores or /stores/NAME/KEY."
         ) from error
-    # A key may be empty, and may have an encoded slash in it.
+    # A key may be empty, and may contain an encoded slash.
     steps = [unquote(step) for step in url.path.removeprefix("/").split("/", 2)]
     match steps:
         case [""]:
@@ -252,7 +252,7 @@ def _record(key: Any, value: Any) -> dict[str, Any]:
 
 
 def _key(text: str, serde: Serde) -> Any:
-    """Returns the key of a URL's text."""
+    """Returns the key that the text in a URL represents."""
     parse = _PARSERS.get(type(serde))
     if parse is None:
         raise _RefusedError(
@@ -270,7 +270,7 @@ def _decoded(text: str) -> bytes:
     return base64.b64decode(text, validate=True)
 
 
-#: The parsers of a key's text, by the type of its serde.
+#: The function that parses a key's text, by the type of the key's serde.
 _PARSERS: dict[type[Serde], Callable[[str], Any]] = {
     type(Serdes.string()): str,
     type(Serdes.long()): int,  # and that of int

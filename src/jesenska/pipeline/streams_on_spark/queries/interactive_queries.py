@@ -1,13 +1,13 @@
-"""Interactive queries: the results of `KafkaStreams.store`. They read a store as the last micro-batches have left it,
-while the application runs or after its end; nothing is changed.
+"""Read-only stores for interactive queries: the results of `KafkaStreams.store`. They contain the state after the last
+micro-batches. They can be read while the application runs and after its end, and cannot be changed.
 
     counts = streams.store("counts")
     counts.get("kafka")                 # the value, or None
     counts.range("a", "m"), counts.all()
     counts.all(limit=100)               # the first hundred
 
-Each partition of a sub-topology has a part of the store. A call looks at all of them: partition by partition, so keys
-are in order within a partition only, as in Kafka Streams.
+Each partition of a sub-topology has a part of the store. A call reads all parts, partition by partition. So keys are
+sorted only within a partition, as in Kafka Streams.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from jesenska.pipeline.streams_on_spark.tasks.partition_task import FACTS
 
 T = TypeVar("T")
 Stores = Callable[[], Iterator[Any]]
-"""gives the parts of a store one after the other, each to be used before the next one is taken"""
+"""yields the parts of a store; each part must be used before the next one is taken"""
 
 
 class _Asked:
-    """A substitute for the task of a store that is only read."""
+    """Takes the place of the task when a store is only read."""
 
     timestamp = -1
 
@@ -50,11 +50,11 @@ class _Asked:
         return serde or self._config.value_serde
 
     def drop(self, reason: str) -> None:
-        """Nothing is put."""
+        """Does nothing: a read-only store drops no records."""
 
 
 def parts_of(spec: Store, plan: Plan, config: StreamsConfig, directory: Path) -> Iterator[Any]:
-    """The store of each partition, as its last micro-batch has left it."""
+    """Yields the part of the store in each partition, with its contents after the last micro-batch."""
     for path in sorted(directory.glob("*.state"), key=lambda path: int(path.stem)):
         file = ReadOnlyStateFile(path)
         try:
@@ -72,7 +72,8 @@ def parts_of(spec: Store, plan: Plan, config: StreamsConfig, directory: Path) ->
 def read_only_store(
     spec: Store, parts: Stores, timestamped: bool
 ) -> ReadOnlyKeyValueStore | ReadOnlyWindowStore | ReadOnlySessionStore:
-    """Returns the read-only store for a store of that kind."""
+    """Returns the read-only store for a store of this kind. Raises StreamsError if this kind of store cannot be
+    queried."""
     if timestamped and not spec.timestamped:
         raise StreamsError(f"the store {spec.name} has no timestamps: ask for it without timestamped=True.")
     plain = spec.timestamped and not timestamped
@@ -90,7 +91,7 @@ def read_only_store(
 
 
 class _ReadOnly(SaysOurName):
-    """`limit` is the largest number of records of a call."""
+    """The base class of the read-only stores. In its methods, `limit` is the largest number of records to return."""
 
     def __init__(self, parts: Stores, plain: bool) -> None:
         self._parts = parts
@@ -113,14 +114,15 @@ class _ReadOnly(SaysOurName):
 
 
 class ReadOnlyKeyValueStore(_ReadOnly):
-    """The latest value of each key."""
+    """A read-only store with the latest value of each key."""
 
     def get(self, key: Any) -> Any:
-        """Returns the value of the key; None if it has none."""
+        """Returns the value of the key, or None if it has none."""
         return self._first(lambda store: store.get(key))
 
     def range(self, first: Any = None, last: Any = None, *, limit: int | None = None) -> list[KeyValue]:
-        """Keys from `first` to `last`, both included; None: no limit on that side."""
+        """Returns the keys from `first` to `last`, both included, with their values. None means no limit on that
+        side."""
         return self._pairs(lambda store: store.range(first, last), limit)
 
     def all(self, *, limit: int | None = None) -> list[KeyValue]:
@@ -131,7 +133,7 @@ class ReadOnlyKeyValueStore(_ReadOnly):
 
 
 class ReadOnlyWindowStore(_ReadOnly):
-    """Values by key and by the start of a window."""
+    """A read-only store whose values have a key and the start of a window."""
 
     _INSTEAD: ClassVar[dict[str, str]] = {
         "get": "fetch(key, start)",
@@ -139,14 +141,14 @@ class ReadOnlyWindowStore(_ReadOnly):
     }
 
     def fetch(self, key: Any, time_from: int, time_to: int | None = None, *, limit: int | None = None) -> Any:
-        """Returns the value in the window that begins at `time_from`, or None. With `time_to`, pairs of start and
-        value of the windows that begin from the first time to the second."""
+        """Returns the value in the window that begins at `time_from`, or None. With `time_to`, returns pairs of start
+        and value of the windows that begin from `time_from` to `time_to`."""
         if time_to is None:
             return self._first(lambda store: store.fetch(key, time_from))
         return [tuple(pair) for pair in self._pairs(lambda store: store.fetch(key, time_from, time_to), limit)]
 
     def fetch_all(self, time_from: int, time_to: int, *, limit: int | None = None) -> list[KeyValue]:
-        """Returns all windowed keys of windows that begin from the first time to the second."""
+        """Returns all windowed keys of windows that begin from `time_from` to `time_to`, with their values."""
         return self._pairs(lambda store: store.fetch_all(time_from, time_to), limit)
 
     def all(self, *, limit: int | None = None) -> list[KeyValue]:
@@ -154,16 +156,16 @@ class ReadOnlyWindowStore(_ReadOnly):
 
 
 class ReadOnlySessionStore(_ReadOnly):
-    """Values by key and session."""
+    """A read-only store whose values have a key and a session."""
 
     _INSTEAD: ClassVar[dict[str, str]] = {"get": "fetch(key)", "range": "fetch(first, last)"}
 
     def fetch(self, key: Any, last: Any = None, *, limit: int | None = None) -> list[KeyValue]:
-        """Returns the sessions of a key, or of the keys from `key` to `last`."""
+        """Returns the sessions of a key. With `last`, returns the sessions of all keys from `key` to `last`."""
         return self._pairs(lambda store: store.fetch(key, last), limit)
 
     def fetch_session(self, key: Any, start_ms: int, end_ms: int) -> Any:
-        """Returns the value of exactly that session, or None."""
+        """Returns the value of the session with exactly this start and end, or None."""
         return self._first(lambda store: store.fetch_session(key, start_ms, end_ms))
 
     def all(self, *, limit: int | None = None) -> list[KeyValue]:

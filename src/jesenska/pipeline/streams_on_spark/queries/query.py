@@ -1,8 +1,8 @@
-"""One sub-topology as a streaming query of Spark: its input, its micro-batches, the offsets that it has read.
+"""Runs one sub-topology as a streaming query of Spark.
 
-Spark's query decides the time and the end offsets of a micro-batch, and keeps them in the checkpoint. Its tasks read
-the records (batch_ranges.py), take them through the processors, and write the output to the sink or into a
-transaction."""
+Spark's query decides when a micro-batch begins and at which offsets it ends, and stores the offsets in the checkpoint.
+The tasks of the micro-batch read the records (batch_ranges.py), process them, and write the output with the sink or in
+a transaction."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _FILE_SYSTEM = "org.apache.spark.sql.execution.streaming.checkpointing.FileSyste
 
 
 class SubTopologyQuery:
-    """`counts` are the numbers of partitions of all topics."""
+    """The streaming query of one sub-topology. `counts` contains the numbers of partitions of all topics."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class SubTopologyQuery:
         connection: ClusterThread,
         counts: Mapping[str, int],
     ) -> None:
-        #: The offsets of a restored state; None if nothing was restored.
+        #: The offsets at which a query without a checkpoint begins after a lost state; None if the state was not lost.
         self.begin: Mapping[TopicPartition, int] | None = None
         self.part = part
         self._application = application
@@ -86,14 +86,14 @@ class SubTopologyQuery:
         return Program(sent, self.part.number, partitions, self._application.logged_stores(self.part))
 
     def _dry_run(self) -> bool:
-        """Makes the processors once, here, so that their errors come before anything runs. Returns True if one asks
-        for punctuations on wall-clock time."""
+        """Makes the processors once on the driver, so that errors in the user's code are raised before the query
+        starts. Returns True if a processor schedules punctuations on wall-clock time."""
         work = Work.of(self._topology, self.part.number, self._config, dict(self._program.partitions))
         with dry_task(work) as task:
             return task.asks_for_the_clock
 
     def explain(self) -> str:
-        """Returns a text of a few lines about how the sub-topology runs."""
+        """Returns a text of a few lines about the sub-topology: its topics, path, stores and guarantee."""
         part, kind = self.part, "exactly once" if self._exactly_once else "at least once"
         reads = [*part.reads, *([f"topics that match {part.pattern}"] if part.pattern is not None else [])]
         writes = [*part.writes, *(["topics that a function names"] if part.extracts else [])]
@@ -107,23 +107,24 @@ class SubTopologyQuery:
 
     @property
     def _path(self) -> str:
-        """Returns the path of its records, and why the paths before it do not fit."""
+        """Returns a description of the path on which records are processed, and why faster paths cannot be used."""
         found, reasons = ways_of(Work.of(self._topology, self.part.number, self._config, {}))
         way = str(found[0]) if found else "the engine, record by record"
         return f"{way}, since {', and '.join(reasons)}" if reasons else way
 
     def _check_stores(self) -> None:
-        """StreamsError if the checkpoint has done micro-batches but their state is missing."""
+        """Raises StreamsError if the checkpoint has completed micro-batches but the state files are missing."""
         commits, stores = self._directory / "checkpoint" / "commits", self._directory / "stores"
         if self.part.stores and not stores.exists() and commits.exists() and any(commits.iterdir()):
             raise StreamsError(
-                f"the state in {stores} is gone, but the checkpoint beside it stands: put it back, or remove "
+                f"the state in {stores} is gone, but the checkpoint beside it exists: put it back, or remove "
                 f"{self._directory.parent}, so that it is restored."
             )
         stores.mkdir(parents=True, exist_ok=True)  # a micro-batch without records leaves none
 
     def refuse_a_second_one(self) -> None:
-        """StreamsError if a query of this name runs in the session, which Spark would refuse as well."""
+        """Raises StreamsError if a query of the same name runs in the session. Spark would refuse the second query,
+        too."""
         name = self._application.name_of_query(self.part)
         if any(query.name == name for query in self._spark.streams.active):
             raise StreamsError(
@@ -163,7 +164,7 @@ class SubTopologyQuery:
                 raise self._worded(error) from error
 
     def run_to_end(self) -> int:
-        """Processes the present records; returns their number."""
+        """Processes all present records. Returns the number of offsets that were read."""
         from pyspark.errors import StreamingQueryException
 
         self.start(continuous=False)
@@ -184,7 +185,7 @@ class SubTopologyQuery:
                 logger.warning("The query of sub-topology %d did not stop in time: %s", self.part.number, error)
 
     def failure(self) -> StreamsError | None:
-        """Returns the error with which the query has ended; None while it runs."""
+        """Returns the error with which the query has ended. Returns None while it runs, and before it was started."""
         query = self._query
         if query is None or query.isActive:
             return None
@@ -197,7 +198,7 @@ class SubTopologyQuery:
         return self._worded(error)
 
     def _worded(self, error: Exception) -> StreamsError:
-        """Returns the query's error as one sentence."""
+        """Returns the query's error as a StreamsError with one sentence."""
         from jesenska.pipeline.streams_on_spark.queries.spark_task import failed_in_a_task
 
         if self._failure is not None:
@@ -211,7 +212,8 @@ class SubTopologyQuery:
         )
 
     def _rows(self, options: Mapping[str, str]) -> DataFrame:
-        """Returns the data frame that makes micro-batches. Its rows are not used: the tasks read the topics."""
+        """Returns the data frame whose micro-batches start the processing. Its rows are not used, since the tasks read
+        the topics themselves."""
         reader = self._spark.readStream.format("jesenska").option("columns", "offset")
         for name, value in options.items():
             reader = reader.option(name, value)
@@ -239,8 +241,8 @@ class SubTopologyQuery:
         return options
 
     def _starts(self) -> str:
-        """Returns the start of a query without a checkpoint: the offsets of a restored state, or those that a tool has
-        set for the application's group, else as the program says."""
+        """Returns the startingOffsets of a query without a checkpoint. These are the group's offsets after a lost
+        state, or those that a tool has set for the group, else those of the program."""
         topics = [topic for topic in self._counts if self.part.takes(topic)]
         given = self.begin
         if given is None:
@@ -284,8 +286,7 @@ class SubTopologyQuery:
         }
         self._is_allowed()
         if not batch_id:
-            # Partitions without records begin here: each partition has its file, and a file that is missing later is
-            # lost.
+            # Partitions without records get a state file, too. So a file that is missing later is known to be lost.
             without = set(range(self._tasks)).difference(number for share in dealt for number, _ in share)
             for number, binding in self._bindings(batch_id, without).items():
                 begin_file(self._directory / "stores" / f"{number}.state", batch_id, binding)
@@ -322,8 +323,8 @@ class SubTopologyQuery:
         group_offsets.refuse_another_state(self._connection, self._application, self._text)
 
     def _tell(self, ends: Mapping[TopicPartition, int]) -> None:
-        """Commits the offsets that this state has read. Tools show the application's lag by them, and an application
-        that has lost its state goes on from them."""
+        """Commits the offsets up to which this state has read. Tools show the application's lag by them, and an
+        application that has lost its state continues from them."""
         application_topics.tell_group(self._connection, self._application.id, ends, self._text)
         self._committed.update(ends)
 
@@ -367,8 +368,8 @@ class SubTopologyQuery:
 
 @contextmanager
 def _plain_checkpoint_files(spark: SparkSession) -> Iterator[None]:
-    """A query that is started in this block writes its checkpoint in that of Spark's two ways that starts fewer
-    processes for each file (chmod, readlink). It needs directories with atomic renames, as on any disk."""
+    """Makes a query that is started in this block use Spark's other writer of checkpoint files. It starts fewer
+    processes (chmod, readlink) for each file. It needs directories with atomic renames, which every local disk has."""
     before = spark.conf.get(_FILE_MANAGER, None)
     spark.conf.set(_FILE_MANAGER, before or _FILE_SYSTEM)
     try:
@@ -379,6 +380,6 @@ def _plain_checkpoint_files(spark: SparkSession) -> Iterator[None]:
 
 
 def _offsets(text: str | None) -> dict[str, dict[str, Any]]:
-    """Returns the offsets by topic in a progress of our source; empty for another source."""
+    """Returns the offsets by topic in the progress of a source of jesenska. Returns no offsets for another source."""
     found = json.loads(text) if text else None
     return {name: value for name, value in found.items() if isinstance(value, dict)} if isinstance(found, dict) else {}

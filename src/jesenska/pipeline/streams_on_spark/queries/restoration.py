@@ -1,30 +1,29 @@
 """Restores lost state from changelog topics (changelogs.py).
 
-An application notes beside its state:
+Two files in the state directory record this:
 
-    <state.dir>/<application.id>/changelogs     "begun": the topics were new when the state began
-                                                "restored": the state was made of them
-                                                "none": it has none
-                                 begin          start of queries without a checkpoint, if the state was lost before:
-                                                {"topic": {"partition": offset}}
+    <state.dir>/<application.id>/changelogs     "begun": the changelog topics were new when the state began
+                                                "restored": the state was restored from the changelog topics
+                                                "none": the application has no changelog topics
+                                 begin          the offsets at which queries without a checkpoint begin, if the state
+                                                was lost before: {"topic": {"partition": offset}}
 
-Where no query has run, and the group has offsets that belong to a state (group_offsets.py), the state is gone:
+If no query has run, and the group has offsets that belong to a state (group_offsets.py), the state is lost:
 
-    all stores have changelog topics that exist         it is restored from them; the queries begin at the offsets
-    there are no stores                                 nothing is restored; the queries begin at the offsets
-    else                                                the application is refused: from the earliest offsets, it would
-                                                        count records twice
+    all stores have changelog topics that exist         the state is restored; the queries begin at the group's offsets
+    there are no stores                                 nothing is restored; the queries begin at the group's offsets
+    otherwise                                           the application is refused: if it began at the earliest
+                                                        offsets, it would count records twice
 
-Without such offsets the application begins as any new one, unless its internal topics have records: then the group was
-deleted, or its offsets have expired, and the counted records are not known. The note is written at the end, so after a
-crash everything is done again.
+Without such offsets the application begins as a new one. But if its internal topics have records, it is refused: then
+the group was deleted, or its offsets have expired, and nothing tells which records were counted. The file `changelogs`
+is written at the end, so after a crash the restoration is repeated.
 
-While Kafka Streams runs with the same application.id, the application is refused: both would count. It is also refused
-if another state has gone on since, or if a checkpoint does not belong to the state (checkpoints.py).
+The application is refused while Kafka Streams runs with the same application.id, since both would count records. It is
+also refused if another state has continued since, or if a checkpoint does not belong to the state (checkpoints.py).
 
-The rows of stores are restored, and the observed time of a store, which follows from them. State without a changelog
-topic is not restored.
-"""
+Restored are the rows of stores, and each store's largest window start or session end, which follows from the rows.
+State without a changelog topic is not restored."""
 
 from __future__ import annotations
 
@@ -51,18 +50,19 @@ from jesenska.pipeline.streams_on_spark.stores.state_file import StateFile
 from jesenska.pipeline.streams_on_spark.tasks.partition_task import FACTS
 
 _BEGUN, _RESTORED, _NONE = "begun", "restored", "none"
-#: The version of a state before the first micro-batch.
+#: The version of a state file before the first micro-batch.
 _BEFORE = -1
 _ORDERS = {"key-value": "", "window": "n, a, m", "session": "n, a, m"}
 
 
 def has_run(directory: Path) -> bool:
-    """True if a micro-batch has been planned with the state in this directory."""
+    """Returns True if Spark has planned a micro-batch with the state in this directory."""
     return any(any(planned.iterdir()) for planned in directory.glob("*/checkpoint/offsets"))
 
 
 def was_begun_without_changelogs(directory: Path) -> bool:
-    """True if there is a state that changelog topics would not have from the beginning."""
+    """Returns True if the state was made without changelog topics. New changelog topics would lack its earlier
+    changes."""
     return has_run(directory) and _note_in(directory) in (None, _NONE)
 
 
@@ -74,8 +74,9 @@ def _note_in(directory: Path) -> str | None:
 def restore(
     application: Application, connection: ClusterThread, there: Mapping[str, int], counts: Mapping[str, int]
 ) -> Mapping[TopicPartition, int] | None:
-    """Restores the state, if it is lost. `there` are the topics before the application made its own, `counts` all of
-    them. Returns the offsets at which queries without a checkpoint begin; None if the query is to choose them."""
+    """Restores the state if it is lost. `there` contains the topics that existed before the application created its
+    own; `counts` contains all topics. Returns the offsets at which queries without a checkpoint begin. Returns None if
+    the queries choose them."""
     directory = application.directory
     note, begin = directory / "changelogs", directory / "begin"
     known = _note_in(directory)
@@ -94,13 +95,13 @@ def restore(
         raise StreamsError(
             f"the state in {directory} is in changelog topics as well, and they would fall behind: leave "
             f"with_logging=False out, "
-            "or begin anew with kafka-streams-application-reset."
+            "or start again with kafka-streams-application-reset."
         )
     if application.has_changelogs and was_begun_without_changelogs(directory):
         raise StreamsError(
             f"the state in {directory} was made without changelog topics, so they would lack what it has: leave "
             f"with_logging out, "
-            "or begin anew with kafka-streams-application-reset."
+            "or start again with kafka-streams-application-reset."
         )
     offsets = group_offsets.committed(connection, application)
     text = group_offsets.application_text(application)
@@ -108,7 +109,7 @@ def restore(
         raise StreamsError(
             f"the application.id {application.id} belongs to another topology, which has run with another state than "
             f"the one in {directory}: give this one "
-            "another application.id, or begin anew with kafka-streams-application-reset."
+            "another application.id, or start again with kafka-streams-application-reset."
         )
     others = group_offsets.belongs_to_others(offsets, text)
     starts = from_tree(json.loads(begin.read_text())).offsets if begin.exists() else {}
@@ -133,8 +134,9 @@ def restore(
 
 
 def is_gone(application: Application, offsets: GroupOffsets, there: Mapping[str, int]) -> bool:
-    """True if the state is to be restored, when no query has run with the present one. `offsets` are those of the
-    group, `there` the topics. StreamsError if it is lost and cannot be restored."""
+    """Returns True if the state must be restored. Must be called only if no query has run with the present state.
+    `offsets` are those of the group, and `there` contains the existing topics. Raises StreamsError if the state is
+    lost and cannot be restored."""
     topics = [
         changelog_topic(application.id, name) for part in application.parts for name in application.logged_stores(part)
     ]
@@ -149,13 +151,13 @@ def is_gone(application: Application, offsets: GroupOffsets, there: Mapping[str,
         raise StreamsError(
             f"the application {application.id} has run before, but its state is not in {application.directory} and "
             f"cannot be restored, since {reason}: "
-            "set state.dir to where the state is, or begin anew with kafka-streams-application-reset."
+            "set state.dir to where the state is, or start again with kafka-streams-application-reset."
         )
     return True
 
 
 def _refuse_what_is_left(application: Application, connection: ClusterThread, there: Mapping[str, int]) -> None:
-    """StreamsError if internal topics have records that a new application would count again."""
+    """Raises StreamsError if internal topics have records that a new application would count again."""
     changelogs = [
         changelog_topic(application.id, name) for part in application.parts for name in application.logged_stores(part)
     ]
@@ -170,7 +172,7 @@ def _refuse_what_is_left(application: Application, connection: ClusterThread, th
             raise StreamsError(
                 f"the topic {topic} has records of an earlier run of the application {application.id}, but the group "
                 f"has no offsets that would say how far it "
-                "was: begin anew with kafka-streams-application-reset, which deletes the topic."
+                "was: start again with kafka-streams-application-reset, which deletes the topic."
             )
 
 
@@ -206,7 +208,7 @@ def _records(application: Application, ranges: Mapping[tuple[str, int], tuple[in
 
 
 def restore_partition(path: Path, stores: Mapping[str, Store], records: Iterator[RawRecord]) -> None:
-    """A state file from the records of its changelogs, in the order of each."""
+    """Makes a state file from the records of its changelog topics. The records of each topic must be in order."""
     with StateFile(path, _BEFORE) as file:
         tables = {topic: file.table(store.name, _ORDERS[store.kind]) for topic, store in stores.items()}
         observed = dict.fromkeys(stores, -1)
@@ -239,12 +241,12 @@ def _row(store: Store, record: RawRecord) -> tuple[bytes, int, int]:
         raise StreamsError(
             f"{record.topic}-{record.partition} has a record at offset {record.offset} that no application of "
             f"streams has written there: "
-            "begin anew with kafka-streams-application-reset, or put the state back."
+            "start again with kafka-streams-application-reset, or put the state back."
         ) from error
 
 
 def row_of(store: Store, key: bytes) -> tuple[bytes, int, int]:
-    """Returns the key of a changelog record as the key of a row."""
+    """Returns the columns a, n and m of a store's row for the key of a changelog record."""
     match store.kind:
         case "window":
             (start,) = struct.unpack(">q", key[-12:-4])

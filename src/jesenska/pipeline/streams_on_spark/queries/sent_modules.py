@@ -1,14 +1,14 @@
-"""Sending the functions of a program to Spark's workers.
+"""Pickles the functions of the user's program for Spark's workers.
 
-A function is pickled by reference: its module and its name, which the worker imports. A worker can import modules that
-are installed where it runs, but not a module beside the program. So functions of such a module are sent by value
-(cloudpickle has that for whole modules): the code, and the objects that it names.
+By default a function is pickled by reference: its module and its name, which the worker imports. A worker can import
+installed modules, but not a module in the program's own directory. So functions of such a module are sent by value:
+the code, and the objects that the code uses. cloudpickle can do this for whole modules.
 
     by reference    the standard library, installed modules (site-packages), extension modules, jesenska and PySpark
     by value        every other module that the program has imported
 
-A function that names something that cannot be pickled, such as a lock of its module, cannot be sent by value. Then all
-are sent by reference, as a worker may still have the module: from its working directory, or from PYTHONPATH.
+A function that uses an object that cannot be pickled, such as a lock of its module, cannot be sent by value. Then all
+functions are sent by reference: a worker may still find the module in its working directory, or in PYTHONPATH.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ _WORKERS_HAVE = ("jesenska", "pyspark_jesenska", "pyspark", "py4j")
 
 
 def pickled(value: Any) -> bytes:
-    """Returns the value with the functions and classes of the program. StreamsError if that is not possible."""
+    """Returns the pickled value, including functions and classes of the user's program. Raises StreamsError if it
+    cannot be pickled."""
     from pyspark import cloudpickle
 
     try:
@@ -48,7 +49,8 @@ def pickled(value: Any) -> bytes:
 
 
 def unpickled(sent: bytes) -> Any:
-    """Returns the pickled value, in a worker. StreamsError if it needs a module that the worker does not have."""
+    """Returns the value of `pickled`, in a worker. Raises StreamsError if it needs a module that the worker cannot
+    import."""
     try:
         return pickle.loads(sent)  # noqa: S301  what the program itself has sent
     except ModuleNotFoundError as error:
@@ -61,7 +63,7 @@ def unpickled(sent: bytes) -> Any:
 
 @contextmanager
 def _by_value() -> Iterator[None]:
-    """In this block, cloudpickle pickles modules by value that workers may not have."""
+    """Makes cloudpickle, within the block, pickle by value all modules that workers may not have."""
     from pyspark import cloudpickle
 
     known = cloudpickle.list_registry_pickle_by_value()  # type: ignore[no-untyped-call]
@@ -78,7 +80,8 @@ def _by_value() -> Iterator[None]:
 
 
 def _is_the_programs(name: str, module: ModuleType) -> bool:
-    """True if the module is not installed."""
+    """Returns True if the module belongs to the user's program: it is neither installed nor part of the standard
+    library."""
     file = getattr(module, "__file__", None)
     if (
         name == "__main__"

@@ -1,8 +1,9 @@
-"""The code of Spark's tasks: records of topics in, the sub-topology's processors, records out.
+"""The code that runs in Spark's tasks: it reads records from topics, processes them with the sub-topology, and writes
+the results.
 
-A task reads its ranges of the topics itself, partition by partition, as Arrow batches with the columns of the source
-`jesenska`. At least once, it writes its output itself (`SparkTask.write`). Exactly once, it returns the output as rows
-for the sink, to be written in a transaction (`SparkTask` as a function).
+A task reads its ranges of offsets itself, partition by partition, as Arrow batches with the columns of the source
+`jesenska`. With at_least_once, it writes its output itself (`SparkTask.write`). With exactly_once_v2, it returns the
+output as rows, which are then written in a transaction (`SparkTask.__call__`). These rows have the columns:
 
     topic string | partition int | key binary | value binary | timestamp timestamp | headers array<struct<…>>
 """
@@ -45,15 +46,15 @@ OUTPUT_SCHEMA = (
     "topic string, partition int, key binary, value binary, timestamp timestamp, headers array<struct<key: string, "
     "value: binary>>"
 )
-#: Columns of the source that a task needs.
+#: The columns of the source that a task reads.
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "headers")
 _ROWS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A topology sent to the tasks: the plan and the settings, pickled with the functions of the program. `logged` are
-    the stores that have a changelog topic."""
+    """A topology as it is sent to the tasks: the plan and the settings, pickled together with the functions of the
+    program. `logged` names the stores that have a changelog topic."""
 
     pickled: bytes
     number: int
@@ -63,7 +64,7 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class GlobalEnds:
-    """The ends up to which global topics are read in this micro-batch."""
+    """The end offsets up to which global topics are read in this micro-batch."""
 
     places: tuple[Place, ...]
     source: SourceOptions
@@ -71,8 +72,8 @@ class GlobalEnds:
 
 @dataclass(frozen=True, slots=True)
 class SparkTask:
-    """One micro-batch. A Spark task gets the numbers of its `shares`. `bindings` are, by partition, the bindings that
-    the state must match."""
+    """The work of one micro-batch. Each Spark task gets some numbers of `shares`. `bindings` contains, by partition,
+    the binding that the state file must match."""
 
     program: Program
     directory: str
@@ -84,13 +85,15 @@ class SparkTask:
     bindings: Mapping[int, Binding]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The function of mapInArrow: rows with the numbers of shares in, the output out."""
+        """Called by Spark's mapInArrow. The input rows contain numbers of shares; yields the output records as
+        rows."""
         leave_modules_out()
         with plainly("topic"):
             yield from self._outputs(number for batch in batches for number in batch.column(0).to_pylist())
 
     def write(self, shares: Iterable[int]) -> Iterator[int]:
-        """The function of mapPartitions: numbers of shares in, the number of records written out."""
+        """Called by Spark's mapPartitions with numbers of shares. Writes the output records, and yields their
+        number."""
         from jesenska.pipeline.connector.sink import write_rows
 
         assert self.sink is not None
@@ -123,7 +126,7 @@ class SparkTask:
         for way in _ways(self.program) if rows.num_rows else ():
             with suppress(OtherWayError):
                 return way.run(rows, partition, self.version, directory)
-        # The engine does it.
+        # No fast path could process the records, so the engine does.
         records = [record for batch in rows.to_batches() for record in raw_records(batch)]
         records.sort(key=lambda record: (record.topic, record.offset))
         now_ms = SystemClock().now_ms()
@@ -142,7 +145,7 @@ class SparkTask:
 
 
 def read_ranges(source: SourceOptions, ranges: Mapping[tuple[str, int], tuple[int, int]]) -> Iterator[RawRecord]:
-    """The records of these ranges of topics."""
+    """Yields the records in these ranges of topic partitions."""
     maker = RowMaker(source.columns, source.check_crcs)
     for batch in _read(
         source,
@@ -189,7 +192,7 @@ def work_of(plan: Plan, config: StreamsConfig, program: Program) -> Work:
 
 
 def raw_records(batch: pa.RecordBatch) -> Iterator[RawRecord]:
-    """The rows as records."""
+    """Yields the rows of the batch as records."""
     import pyarrow as pa
 
     names = batch.schema.names
@@ -203,7 +206,7 @@ def raw_records(batch: pa.RecordBatch) -> Iterator[RawRecord]:
 
 
 def output_rows(outputs: Sequence[Output]) -> Iterator[pa.RecordBatch]:
-    """The records as rows for the sink."""
+    """Yields the records as rows for the sink, in batches."""
     for start in range(0, len(outputs), _ROWS):
         yield _rows(outputs[start : start + _ROWS])
 
@@ -229,8 +232,8 @@ def _rows(outputs: Sequence[Output]) -> pa.RecordBatch:
 
 
 def failed_in_a_task(text: str) -> str | None:
-    """Returns the sentence of our error that a task has raised, from Spark's text; None if the text has another
-    form."""
+    """Returns the message of jesenska's own error that a task has raised, found in Spark's error text. Returns None if
+    the text has another form."""
     import re
 
     found = re.search(

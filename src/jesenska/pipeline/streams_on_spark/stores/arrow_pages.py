@@ -1,4 +1,4 @@
-"""Arrow tables as bytes in a state file, and in the memory of a task's process."""
+"""Arrow tables as bytes for state files, and a cache of values in the memory of a task's process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Value = TypeVar("Value")
 
 
 def page_of(table: pa.Table, compression: str | None = None) -> bytes:
-    """Returns the table as bytes (Arrow's stream format)."""
+    """Returns the table as bytes in Arrow's stream format."""
     import pyarrow as pa
 
     sink = pa.BufferOutputStream()
@@ -23,7 +23,7 @@ def page_of(table: pa.Table, compression: str | None = None) -> bytes:
 
 
 def table_in(page: bytes) -> pa.Table:
-    """Returns the table of such bytes."""
+    """Returns the table from the bytes that `page_of` has made."""
     import pyarrow as pa
 
     with pa.ipc.open_stream(page) as stream:
@@ -31,7 +31,7 @@ def table_in(page: bytes) -> pa.Table:
 
 
 class InMemory(Generic[Key, Value]):
-    """Keeps the last used values, up to `max_bytes`. A value that is larger than that is not kept."""
+    """A cache of the most recently used values, up to `max_bytes` in total. A larger value is not stored."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes

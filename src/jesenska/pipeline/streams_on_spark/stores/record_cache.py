@@ -1,14 +1,16 @@
-"""Kafka Streams' record cache: tables that send on only the last update of each key.
+"""Kafka Streams' record cache: a table forwards only the last update of each key in a micro-batch.
 
 With `statestore.cache.max.bytes` above 0, the updates of a table with a store are held back until the end of the
-micro-batch, which is Kafka Streams' commit. Then each key's last update goes on, with its time and its headers:
+micro-batch, which corresponds to a commit in Kafka Streams. Then each key's last update is forwarded, with its
+timestamp and its headers:
 
-    order        by the last update of each key; tables whose updates come from other tables after these
+    order        by the last update of each key; a table that is computed from other tables comes after these
     old value    the store's value before the micro-batch
     left out     a key that has no value and had none before the micro-batch
 
-The store itself has every update at once, so a join finds it. The size of the cache does not matter: it holds one
-micro-batch. Tables without a store hold nothing back, nor do `suppress` and windows that give their results on close.
+The store itself has every update immediately, so a join finds it. The size of the cache does not matter: the cache
+always contains the updates of one micro-batch. Nothing is held back by tables without a store, by `suppress`, and by
+windows that forward their results when they close.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from jesenska.pipeline.streams_on_spark.stores.state_file import StateTable
 
 
 def cached_tables(plan: Plan, config: StreamsConfig) -> dict[str, str]:
-    """Returns the processors whose updates are held back, with their stores."""
+    """Returns the names of the processors whose updates are held back, with the names of their stores."""
     if not config.caches:
         return {}
     found = {}
@@ -52,7 +54,7 @@ class _Held:
 
 
 class RecordCache:
-    """The updates of one store that the engine holds back."""
+    """The updates of one store that are held back until the end of the micro-batch."""
 
     def __init__(self, store: Any, table: StateTable) -> None:
         self._store = store
@@ -67,7 +69,7 @@ class RecordCache:
     def flush(
         self, sends_old: Callable[[str], bool], forward: Callable[[str, Record, RecordMetadata | None], None]
     ) -> None:
-        """Hands the updates on, and is empty then."""
+        """Forwards the held updates. The cache is empty afterwards."""
         held, self._held = self._held, {}
         for where, one in held.items():
             new, record = one.record.value.new, one.record
@@ -81,7 +83,7 @@ class RecordCache:
             forward(one.node, Record(record.key, Change(new, old), record.timestamp, record.headers), one.metadata)
 
     def _where(self, key: Any) -> tuple[bytes, int, int]:
-        """Returns the key's row in the store (state_stores.py)."""
+        """Returns the position of the key's row in the store's table: its columns a, n and m (state_stores.py)."""
         match self._store.spec.kind:
             case "window":
                 return self._store._key_bytes(key.key), key.window.start, 0

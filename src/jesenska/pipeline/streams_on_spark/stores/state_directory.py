@@ -1,11 +1,12 @@
-"""The directory of an application's state below state.dir: locked while the application runs, and bound to the
-application and the topology of the state.
+"""The directory of an application's state below state.dir. It is locked while the application runs, and belongs to one
+application and one topology:
 
     <state.dir>/<application.id>/topology, id, lock, <n>/checkpoint, <n>/stores
 
-`id` is a number that no other state has, and the application.id in a second line. The number is in all parts of the
-state: in Spark's checkpoints (checkpoints.py) and in the state files (state_file.py). So a part of another state is
-refused. Without the second line, the state is of an older release, whose parts do not have the number.
+The file `id` contains a random number that identifies the state, and the application.id in a second line. All parts of
+the state contain the number: Spark's checkpoints (checkpoints.py) and the state files (state_file.py). So a part of
+another state is refused. If the second line is missing, an older release has made the state, and its parts do not
+contain the number.
 """
 
 from __future__ import annotations
@@ -22,15 +23,15 @@ from jesenska.pipeline.streams.errors import StreamsError
 
 
 class StateDirectory:
-    """The state directory of one application, at `path`, whose last part is its id."""
+    """The state directory of one application. The last part of `path` is the application's id."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._held: int | None = None
 
     def take_hold(self) -> None:
-        """Locks the directory until `let_go`. Two runs of an application on one state would spoil it: StreamsError for
-        the second one, and if the directory cannot be used."""
+        """Locks the directory until `let_go`. Two runs of an application on one state would damage it, so the second
+        run gets a StreamsError. Also raises StreamsError if the directory cannot be used."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             self._held = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -53,8 +54,8 @@ class StateDirectory:
             self._held = None
 
     def check(self, described: str, sub_topologies: int) -> None:
-        """Keeps the topology's description, or compares it: state of another topology would be misread. StreamsError
-        if it differs."""
+        """Stores the description of the topology, or compares it with the stored one. State of another topology would
+        be read wrongly, so StreamsError is raised if the descriptions differ."""
         file = self.path / "topology"
         missing = next((path for path in (file, self.path / "id") if not path.exists()), None)
         if missing is not None:
@@ -82,12 +83,12 @@ class StateDirectory:
             raise StreamsError(
                 f"the topology is not the one that made the state in {self.path}: give the changed one another "
                 f"application.id, "
-                "or begin anew with kafka-streams-application-reset --state-dir."
+                "or start again with kafka-streams-application-reset --state-dir."
             )
 
     def remove(self) -> bool:
-        """Removes the state. Returns True if there was some. StreamsError while the application runs, if the directory
-        is not one of an application, and if it cannot be removed."""
+        """Removes the state directory. Returns True if there was one. Raises StreamsError while the application runs,
+        if the directory is not that of an application, or if it cannot be removed."""
         if not self.path.exists():
             return False
         if not (self.path / "lock").exists():
@@ -96,7 +97,7 @@ class StateDirectory:
             )
         with self._holding():
             try:
-                # The files that name the state's owner go last: an interrupted removal can be repeated.
+                # The files that identify the state are removed last, so that an interrupted removal can be repeated.
                 for path in sorted(self.path.iterdir(), key=lambda path: path.name in ("topology", "id")):
                     if path.name != "lock":
                         shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()

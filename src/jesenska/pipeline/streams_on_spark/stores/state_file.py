@@ -1,28 +1,30 @@
-"""The stores of one task as a file that has versions: one SQLite database for each partition of a sub-topology.
+"""The state file: the stores of one task in a SQLite database with versions. There is one file for each partition of a
+sub-topology.
 
-A version is the number of the micro-batch that made it. Spark runs a micro-batch again when it does not know that it
-was done: after a crash, or when a task failed. So a file can go back by one micro-batch:
+The version is the number of the micro-batch that made the last changes. Spark repeats a micro-batch if it does not
+know that the micro-batch was done: after a crash, or when a task failed. So the changes of one micro-batch can be
+undone:
 
     the file's version    effect of opening it for micro-batch n
-    below n               nothing: the partition had no records in between
-    n                     undoes the changes of micro-batch n, and begins it again
-    above n               refuses: the checkpoint is older than the state
+    below n               none: the partition had no records in the micro-batches between
+    n                     undoes the changes of micro-batch n, so that it can be repeated
+    above n               refused with an error: the checkpoint is older than the state
 
-All changes of a micro-batch are one transaction. A crash before its end leaves the version before; two attempts at the
-same task wait for each other, and the second repeats the work of the first.
+All changes of a micro-batch are one transaction. After a crash before its end, the file has the previous version. Two
+attempts at the same task wait for each other, and the second repeats the work of the first.
 
     "<store>"         a, n, m -> value, at    a: the key's bytes; n, m: the numbers that the kind of store orders by
-    "<store>/undo"    the rows that the last micro-batch changed, as they were (was = 0: there was none)
-    "<store>/pages"   the same of rows that were changed many at once: an Arrow table in each row
-    "<store>/segments"                        rows of a join of streams, many at once (state_segments.py)
+    "<store>/undo"    the previous contents of rows that the last micro-batch changed (was = 0: there was no row)
+    "<store>/pages"   the previous contents of rows that were changed many at once: an Arrow table in each row
+    "<store>/segments"                        rows of a join of streams, stored many at once (state_segments.py)
     meta              name -> value, before   before: the value in the version before; "<store>/mark" is another text
                                               after each version that has changed the store's rows
 
 The file is on a disk that all tasks can access, and that can lock files.
 
-It has its owner, and the offsets that it has read (`bound`, meta "owner" and "read"). If a micro-batch does not begin
-at these offsets, the file does not belong to the checkpoint: it is an old copy, another's, or a new file after a loss.
-Then it is refused.
+The file contains its owner (application, state and partition) and the offsets up to which it has read (`bound`, meta
+"owner" and "read"). If a micro-batch does not begin at these offsets, the file does not belong to the checkpoint: it
+is an old copy, belongs to another state, or is new because the old file was lost. Then it is refused with an error.
 """
 
 from __future__ import annotations
@@ -54,15 +56,16 @@ _VERSION, _OWNER, _READ = "version", "owner", "read"
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """The owner of a file, and the start and end offsets of its micro-batch, by topic. `starts` is None in a query's
-    first micro-batch, which begins where the query does."""
+    """The owner of a state file, and the start and end offsets of its micro-batch, by topic. `starts` is None in a
+    query's first micro-batch, which has no earlier offsets."""
 
     owner: str
     starts: Mapping[str, int] | None
     ends: Mapping[str, int]
 
     def check(self, path: Path, version: int) -> None:
-        """StreamsError if micro-batch `version` cannot go on with the file at `path`."""
+        """Raises StreamsError if the file at `path` does not have the state with which micro-batch `version` must
+        begin."""
         if not path.exists():
             _check(path, None, None, self)
             return
@@ -80,14 +83,14 @@ class Binding:
 def _refuse_a_later_one(path: Path, last: int, version: int) -> None:
     if last > version:
         raise StreamsError(
-            f"the state in {path} is of micro-batch {last}, but the checkpoint stands at {version}: "
+            f"the state in {path} is of micro-batch {last}, but the checkpoint is at {version}: "
             "put back the checkpoint that belongs to it, or remove the application's directory below state.dir, so "
             "that it is restored."
         )
 
 
 def _check(path: Path, owner: str | None, read: str | None, binding: Binding) -> None:
-    """StreamsError if a file's facts do not match the binding."""
+    """Raises StreamsError if the owner and the offsets in a file do not match the binding."""
     remedy = f"put it back, or remove {path.parents[2]}, so that it is restored."
     starts, known = binding.starts or {}, json.loads(read or "null")
     if owner not in (None, binding.owner):
@@ -110,8 +113,8 @@ _bindings: dict[Path, Binding] = {}
 
 @contextmanager
 def bound(path: Path, binding: Binding | None) -> Iterator[None]:
-    """A StateFile that is opened at this path in this block must match the binding's start, and has its end
-    afterwards. None: any file will do."""
+    """Binds a StateFile that is opened at this path in the block: its owner and offsets must match the binding's
+    start, and it has the binding's end offsets afterwards. With None, nothing is checked."""
     if binding is None:
         yield
         return
@@ -123,16 +126,16 @@ def bound(path: Path, binding: Binding | None) -> Iterator[None]:
 
 
 def begin_file(path: Path, version: int, binding: Binding) -> None:
-    """A file without rows, of a partition that has had no records so far."""
+    """Makes a state file without rows, for a partition that has had no records so far."""
     with bound(path, binding), StateFile(path, version):
         pass
-    # It could stay open, but only tasks use it again.
+    # The connection is closed, since only tasks use the file again.
     _open.pop(path)[2].close()
 
 
 class StateFile:
-    """The stores of one task while micro-batch `version` is processed. Use it in a `with`: all changes are kept if the
-    block ends well, and none if it raises."""
+    """The stores of one task while micro-batch `version` is processed. Use it in a `with` block. At the end all
+    changes are committed; if the block raises, none are."""
 
     def __init__(self, path: Path, version: int) -> None:
         self.path = path
@@ -171,7 +174,7 @@ class StateFile:
                     f'INSERT OR REPLACE INTO "{table}" SELECT a, n, m, value, at FROM "{name}" WHERE was = 1'
                 )
             self.connection.execute(f'DELETE FROM "{name}"')
-        # Pages come after the single rows: a row that is in both was changed among many first.
+        # Pages are undone after the single rows: if a row is in both, it was first changed together with many others.
         for (name,) in self.connection.execute(
             "SELECT name FROM sqlite_master WHERE type = 'table' AND name LIKE '%/pages'"
         ).fetchall():
@@ -202,7 +205,7 @@ class StateFile:
                     )
 
     def meta(self, name: str) -> str | None:
-        """Returns a text that belongs to the version; None if it was never set."""
+        """Returns a text stored with the current version, or None if it was never set."""
         found = self.connection.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
         return None if found is None else found[0]
 
@@ -213,7 +216,8 @@ class StateFile:
         )
 
     def table(self, name: str, order: str = "") -> StateTable:
-        """Returns a store's rows. `order` is "n, a, m" or "n, m, a" for a store that is read by numbers."""
+        """Returns the rows of a store. `order` is "n, a, m" or "n, m, a" for a store that is read in the order of its
+        numbers."""
         if name not in self._tables:
             key = "a BLOB, n INTEGER, m INTEGER"
             rest = "value BLOB, at INTEGER, PRIMARY KEY (a, n, m)) WITHOUT ROWID"
@@ -228,11 +232,12 @@ class StateFile:
         return self._tables[name]
 
     def mark(self, name: str) -> str | None:
-        """Returns a text that changes with the rows of the store; None if it never had any."""
+        """Returns a text that changes whenever the rows of the store change. Returns None if the store never had
+        rows."""
         return self.meta(f"{name}/mark")
 
     def segments(self, name: str) -> StateSegments:
-        """Returns the rows of a store that are kept many at once (state_segments.py)."""
+        """Returns the segments of a store: Arrow tables with many rows each (state_segments.py)."""
         if name not in self._segments:
             self._segments[name] = StateSegments(self.connection, name, self.version)
         return self._segments[name]
@@ -251,8 +256,8 @@ class StateFile:
             _give_back(self.path, self.connection)
 
 
-#: Files that this process keeps open from micro-batch to micro-batch: path -> (process, inode, connection). To close
-#: the last connection of a file costs several writes to the disk.
+#: Files that this process keeps open between micro-batches: path -> (process, inode, connection). Closing the last
+#: connection of a file would cost several writes to the disk.
 _open: dict[Path, tuple[int, int, sqlite3.Connection]] = {}
 _OPEN_MAX = 64
 _CACHE_KIB = 16_384
@@ -281,7 +286,7 @@ def _give_back(path: Path, connection: sqlite3.Connection) -> None:
 
 
 class ReadOnlyStateFile:
-    """The last version of a task's stores, to be looked at while the application runs. `close` it."""
+    """The last version of a task's stores, for reading while the application runs. Call `close` at the end."""
 
     def __init__(self, path: Path) -> None:
         try:
@@ -296,7 +301,8 @@ class ReadOnlyStateFile:
             raise _failed(path, error) from error
 
     def meta(self, name: str, *, before: bool = False) -> str | None:
-        """Returns a text of the version, or of the version before. None if nothing has been kept yet."""
+        """Returns a text stored with the current version, or with the previous version if `before` is True. Returns
+        None if there is none."""
         if "meta" not in self._names:
             return None
         found = self.connection.execute("SELECT value, before FROM meta WHERE name = ?", (name,)).fetchone()
@@ -310,8 +316,8 @@ class ReadOnlyStateFile:
         return StateTable(self.connection, name, order)
 
     def changed(self, name: str) -> Iterator[tuple[bytes, int, int, bytes | None, int]]:
-        """The rows of a store that the last micro-batch has put, changed or removed, as they are now; the value of a
-        removed one is None."""
+        """Yields the current contents of the rows that the last micro-batch has added, changed or removed. The value
+        of a removed row is None."""
         if name not in self._names:
             return
         keys = {(a, n, m) for a, n, m in self.connection.execute(f'SELECT a, n, m FROM "{name}/undo"')}
@@ -326,19 +332,19 @@ class ReadOnlyStateFile:
             yield (*key, *(found or (None, -1)))
 
     def segments(self, name: str) -> StateSegments | None:
-        """Returns the rows that are kept many at once; None without such rows."""
+        """Returns the store's segments, each with many rows (state_segments.py), or None if the store has none."""
         return StateSegments(self.connection, name, None) if f"{name}/segments" in self._names else None
 
     def close(self) -> None:
         self.connection.close()
 
 
-#: The value and the time of a row that is not there.
+#: The value and the timestamp of a row that does not exist.
 NO_ROW = (None, -1)
 
 
 class Rows(NamedTuple):
-    """Rows of a store, column by column. A row with a value of None is not there."""
+    """Rows of a store, column by column. A value of None means that the row does not exist."""
 
     a: Sequence[bytes]
     n: Sequence[int]
@@ -351,7 +357,7 @@ _AT_ONCE = 100
 
 
 class StateTable:
-    """The rows of one store. A row is noted as it was before its first change."""
+    """The rows of one store. Before the first change of a row, its previous contents are recorded for undoing."""
 
     def __init__(
         self, connection: sqlite3.Connection, name: str, order: str, changed: Callable[[], None] | None = None
@@ -380,7 +386,7 @@ class StateTable:
         return found
 
     def before(self, a: bytes, n: int = 0, m: int = 0) -> tuple[bytes, int] | None:
-        """Returns the row as it was before this micro-batch, if it was changed singly."""
+        """Returns the row as it was before this micro-batch. It must not have been changed by `put_many`."""
         noted = self._execute(
             f'SELECT was, value, at FROM "{self._table}/undo" WHERE a = ? AND n = ? AND m = ?', (a, n, m)
         ).fetchone()
@@ -400,8 +406,8 @@ class StateTable:
         self._execute(self._delete, (a, n, m))
 
     def of_many(self, keys: Sequence[bytes], lowest: int = 0, highest: int = 0) -> list[Row]:
-        """Returns the rows of these keys whose n is within the bounds, in no order. It is fastest for keys in their
-        order."""
+        """Returns the rows of these keys whose n is from `lowest` to `highest`, unsorted. Sorted keys are read
+        fastest."""
         found: list[Row] = []
         for start in range(0, len(keys), _AT_ONCE):
             some = list(keys[start : start + _AT_ONCE])
@@ -411,15 +417,16 @@ class StateTable:
         return found
 
     def at_most(self, count: int) -> list[tuple[bytes, bytes, int]] | None:
-        """Key, value and time of all rows, if there are at most `count`; None if there are more."""
+        """Returns key, value and timestamp of all rows if there are at most `count` rows. Returns None if there are
+        more."""
         (there,) = self._execute(
             f'SELECT count(*) FROM (SELECT 1 FROM "{self._table}" LIMIT ?)', (count + 1,)
         ).fetchone()
         return None if there > count else self._execute(f'SELECT a, value, at FROM "{self._table}"').fetchall()
 
     def put_many(self, rows: Rows, before: Rows) -> None:
-        """Puts the rows, and removes those without a value. `before` has the same rows as they are. It is fastest for
-        rows in their order."""
+        """Stores the rows, and removes those whose value is None. `before` contains the present contents of the same
+        rows. Sorted rows are written fastest."""
         if not rows.a:
             return
         self._tell()
@@ -445,7 +452,7 @@ class StateTable:
             self._execute(self._put, row)
 
     def remove_below(self, n: int) -> None:
-        """Removes all rows whose n is smaller."""
+        """Removes all rows whose n is smaller than `n`."""
         if n <= self._removed_below:
             return
         n = max(n, LOWEST)
@@ -458,20 +465,20 @@ class StateTable:
         self._execute(f'DELETE FROM "{self._table}" WHERE n < ?', (n,))
 
     def keys(self, lowest: bytes | None = None, above: bytes | None = None) -> list[bytes]:
-        """Returns the keys from `lowest` to below `above`, in order."""
+        """Returns the keys from `lowest` up to, not including, `above`, sorted."""
         where = " WHERE a >= ?" + (" AND a < ?" if above is not None else "")
         bounds = (lowest or b"",) if above is None else (lowest or b"", above)
         return [a for (a,) in self._execute(f'SELECT a FROM "{self._table}"{where} ORDER BY a', bounds)]
 
     def of(self, a: bytes, lowest: int = LOWEST, highest: int = HIGHEST) -> list[Row]:
-        """Returns the rows of one key, by n and m."""
+        """Returns the rows of one key, sorted by n and m."""
         query = f'SELECT a, n, m, value, at FROM "{self._table}" WHERE a = ? AND n >= ? AND n <= ? ORDER BY n, m'
         return self._execute(query, (a, _whole(lowest), _whole(highest))).fetchall()
 
     def ordered(
         self, lowest: int = LOWEST, highest: int = HIGHEST, first: bytes | None = None, last: bytes | None = None
     ) -> list[Row]:
-        """Returns the rows whose n, and whose key, is within the bounds, in the order of the store."""
+        """Returns the rows whose n and key are within the bounds, in the order of the store."""
         query = f'SELECT a, n, m, value, at FROM "{self._table}" WHERE n >= ? AND n <= ? AND a >= ?'
         bounds = [_whole(lowest), _whole(highest), first or b""]
         if last is not None:
@@ -479,7 +486,7 @@ class StateTable:
         return self._execute(f"{query} ORDER BY {self._order}", bounds).fetchall()
 
     def first(self) -> Row | None:
-        """Returns the first row in the order of the store."""
+        """Returns the first row in the order of the store, or None."""
         found: Row | None = self._execute(
             f'SELECT a, n, m, value, at FROM "{self._table}" ORDER BY {self._order} LIMIT 1'
         ).fetchone()
@@ -513,7 +520,7 @@ def _whole(number: int) -> int:
 
 
 def rows_of(table: StateTable, keys: Sequence[bytes]) -> Rows:
-    """Returns the rows of these keys in a key-value store; -1 is the time of one that is not there."""
+    """Returns the rows of these keys in a key-value store. A row that does not exist has the timestamp -1."""
     found = {a: (value, at) for a, _, _, value, at in table.of_many(keys)}
     zeros = [0] * len(keys)
     if not found:

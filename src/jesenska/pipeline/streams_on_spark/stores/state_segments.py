@@ -1,18 +1,20 @@
-"""Rows of a store that only come and expire, kept many at once: the records of each side of a join of streams.
+"""Segments of a state file: rows that are stored many at once. They are used for the records of a join of streams,
+which are added and expire, but never change.
 
     "<store>/segments"    id, made, gone, lowest, highest, rows, page
 
 A segment is an Arrow table with the columns of a store's rows (state_file.py): a, n, m, value, at. It is never
-changed. `lowest` and `highest` bound n. `made` is the micro-batch that wrote it, `gone` the one that removed it, NULL
-while it is there. So a micro-batch is undone by removing the segments that it made, and by setting `gone` back to
-NULL. When the next one begins, removed segments are deleted. `id` is random: a reader may keep a segment in memory
-under this number.
+changed. `lowest` and `highest` are the bounds of n. `made` is the micro-batch that wrote the segment. `gone` is the
+micro-batch that removed it, or NULL. So a micro-batch is undone by deleting the segments that it made, and by setting
+`gone` back to NULL in those that it removed. When the next micro-batch begins, removed segments are deleted. `id` is
+random, so that a reader can cache a segment in memory under this number.
 
-Micro-batches may be small. So a new segment takes in those before it, as long as they are not much larger than itself,
-and as long as all rows are within a fifth of the store's retention; a row costs a few copies, and there are few
-segments. A segment is removed when its last row has expired.
+Micro-batches may be small. So a new segment is merged with earlier ones if these are not much larger, and if all rows
+are within a fifth of the store's retention. So there are few segments, and each row is copied only a few times. A
+segment is removed when its last row has expired.
 
-The store's rows may be in its table as well, one by one: the engine puts them there. Both are read together.
+The engine stores the rows of the same store one by one in its table. Rows of the table and of segments are read
+together.
 """
 
 from __future__ import annotations
@@ -26,18 +28,19 @@ from jesenska.pipeline.streams_on_spark.stores.arrow_pages import InMemory, page
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: Segments that this process has read, by their ids.
+#: Segments that this process has read, by id.
 _read: InMemory[int, pa.Table] = InMemory(128 << 20)
 _ROWS_MAX = 200_000
-#: Rows of more bytes are cut into several segments.
+#: If rows have more bytes than this, they are cut into several segments.
 _BYTES_MAX = 64 << 20
 _NEVER = 2**63 - 1
-#: An earlier segment is taken in if it has at most this many times the rows of the new one.
+#: An earlier segment is merged into a new one if it has at most this many times as many rows.
 _TAKEN_IN = 4
 
 
 def begin(connection: sqlite3.Connection, last: int, version: int) -> None:
-    """Prepares all segments of a file for micro-batch `version`; `last` is the file's version."""
+    """Prepares all segments of a file for micro-batch `version`. `last` is the file's version; if it equals `version`,
+    the changes of that micro-batch are undone."""
     for (name,) in connection.execute(
         "SELECT name FROM sqlite_master WHERE type = 'table' AND name LIKE '%/segments'"
     ).fetchall():
@@ -49,7 +52,7 @@ def begin(connection: sqlite3.Connection, last: int, version: int) -> None:
 
 
 class StateSegments:
-    """The segments of one store. `version` is the present micro-batch; None for reading only."""
+    """The segments of one store. `version` is the running micro-batch, or None if the file is only read."""
 
     def __init__(self, connection: sqlite3.Connection, store: str, version: int | None) -> None:
         self._execute = connection.execute
@@ -64,14 +67,14 @@ class StateSegments:
             self._execute(f'CREATE TABLE IF NOT EXISTS "{self._name}" ({columns})')
 
     def tables(self, lowest: int, highest: int) -> list[pa.Table]:
-        """Returns the segments that may have rows with n within the bounds, the oldest first."""
+        """Returns the segments that may have rows whose n is within the bounds, the oldest first."""
         query = (
             f'SELECT id FROM "{self._name}" WHERE gone IS NULL AND highest >= ? AND lowest <= ? ORDER BY made, lowest'
         )
         return [self._table(id_) for (id_,) in self._execute(query, (lowest, highest)).fetchall()]
 
     def add(self, rows: pa.Table, retention_ms: int) -> None:
-        """Keeps these rows."""
+        """Stores the rows in a new segment, which may be merged with earlier ones."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -108,7 +111,7 @@ class StateSegments:
         self._kept(id_, page)  # and not the rows: they may be a view of all that the micro-batch has read
 
     def remove_below(self, n: int) -> None:
-        """Removes the segments whose rows all have a smaller n."""
+        """Removes the segments in which every n is smaller than `n`."""
         if self._first_to_expire is None:
             (found,) = self._execute(f'SELECT min(highest) FROM "{self._name}" WHERE gone IS NULL').fetchone()
             self._first_to_expire = _NEVER if found is None else found

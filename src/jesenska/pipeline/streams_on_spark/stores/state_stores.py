@@ -1,5 +1,6 @@
-"""Keeps the stores of the engine in a state file (state_file.py) instead of memory. What the stores do is defined in
-`pipeline/streams/engine`. This module only says which columns (a, n, m) hold what, and in which order rows are read.
+"""The engine's stores with their data in a state file (state_file.py) instead of memory. Their behaviour is defined in
+`pipeline/streams/engine`. This module defines the contents of the columns a, n and m, and the order in which rows are
+read:
 
     store          a                              n            m          order
     key-value      key                            0            0          a
@@ -31,7 +32,7 @@ _Kept = tuple[bytes, int]
 
 
 class Tables(Protocol):
-    """A state file, one that is written or one that is only read."""
+    """A state file that tasks write, or one that is only read."""
 
     def table(self, name: str, order: str = "") -> StateTable: ...
 
@@ -39,7 +40,7 @@ class Tables(Protocol):
 
 
 class Owner(Protocol):
-    """The task that a store belongs to, or a reader of it."""
+    """The task to which a store belongs, or a reader of the store."""
 
     timestamp: int
 
@@ -51,7 +52,7 @@ class Owner(Protocol):
 
 
 def make_store(spec: Store, plan: Plan, file: Tables, owner: Owner, topic: str) -> Any:
-    """Returns the store of that kind, with its rows in the file."""
+    """Returns the store that `spec` describes, with its rows in the file."""
     key, value = owner.key_serde(spec.key), owner.value_serde(spec.value)
     arguments: tuple[Any, ...] = (spec, key, value, topic, None, lambda: owner.timestamp, owner.drop)
     match spec.kind:
@@ -79,7 +80,7 @@ def make_store(spec: Store, plan: Plan, file: Tables, owner: Owner, topic: str) 
 
 
 def remembered(store: Any) -> list[int]:
-    """Returns the facts of a store besides its rows."""
+    """Returns the numbers that a store needs besides its rows, such as the largest window start that it has seen."""
     match store:
         case WindowStoreInFile():
             return [store._observed_ms, store._sequence]
@@ -91,7 +92,7 @@ def remembered(store: Any) -> list[int]:
 
 
 def remember(store: Any, values: list[int]) -> None:
-    """Gives the facts of `remembered` back to a store."""
+    """Restores the numbers that `remembered` returned."""
     match store:
         case WindowStoreInFile():
             store._observed_ms, store._sequence = values
@@ -102,7 +103,7 @@ def remember(store: Any, values: list[int]) -> None:
 
 
 class _ByKey:
-    """An OrderedMap of keys to values and times."""
+    """The rows of a key-value store, with the interface of the in-memory map from keys to values and timestamps."""
 
     def __init__(self, table: StateTable) -> None:
         self._table = table
@@ -133,7 +134,8 @@ class KeyValueStoreInFile(KeyValueStore):
 
 
 class WindowStoreInFile(WindowStore):
-    """`segments` are rows that the columns path has put; they are read with those of the table."""
+    """A window store in a state file. `segments` contain rows that the columns path (columns_path.py) has
+    stored many at once; they are read together with the rows of the table."""
 
     def __init__(self, table: StateTable, segments: StateSegments | None, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -153,7 +155,7 @@ class WindowStoreInFile(WindowStore):
             self._segments.remove_below(start)
 
     def _of_segments(self, time_from: int, time_to: int, low: bytes | None, high: bytes | None) -> list[Row]:
-        """Returns the rows that are in segments."""
+        """Returns the rows in segments that are within the given times and keys."""
         if self._segments is None:
             return []
         if self._in_segments is None:
@@ -182,7 +184,7 @@ class WindowStoreInFile(WindowStore):
 
 
 class _Sessions:
-    """The OrderedMap of a session store: (end, key, start)."""
+    """The rows of a session store, with the interface of the in-memory map. The map's key is (end, key, start)."""
 
     def __init__(self, table: StateTable) -> None:
         self._table = table
@@ -224,12 +226,12 @@ class SessionStoreInFile(SessionStore):
 
 
 def packed_parts(parts: Iterable[bytes | None]) -> bytes:
-    """Returns the parts one after the other: each with its length, -1 for None."""
+    """Returns the parts joined together. Each has its length before it; the length is -1 for None."""
     return b"".join(struct.pack(">i", -1 if part is None else len(part)) + (part or b"") for part in parts)
 
 
 def parts_in(data: bytes) -> Iterator[bytes | None]:
-    """The parts again."""
+    """Yields the parts that `packed_parts` has joined."""
     at = 0
     while at < len(data):
         (size,) = struct.unpack_from(">i", data, at)
@@ -261,7 +263,7 @@ def _held(data: bytes, at: int) -> _Held:
 
 
 class _HeldByTime:
-    """The OrderedMap of a suppress buffer: (time, key) -> the held update."""
+    """The rows of a suppress buffer, with the interface of the in-memory map from (time, key) to the held update."""
 
     def __init__(self, table: StateTable, times: _Times) -> None:
         self._table = table
@@ -287,7 +289,8 @@ class _HeldByTime:
 
 
 class _Times:
-    """The index of a suppress buffer: key -> time."""
+    """The time of each key in a suppress buffer, with the interface of the in-memory index. It reads the table's
+    rows."""
 
     def __init__(self, table: StateTable) -> None:
         self._table = table
@@ -311,7 +314,7 @@ class _Times:
         return found
 
     def __delitem__(self, key: bytes) -> None:
-        """Its row is gone already."""
+        """Only reduces the count: the key's row has been removed from the table already."""
         self.count -= 1
 
     def __len__(self) -> int:
@@ -330,7 +333,8 @@ class SuppressBufferInFile(SuppressBuffer):
 
 
 class _Waiting:
-    """The OrderedMap of an outer join: (timestamp, is left, key) -> the key and the values."""
+    """The records of an outer join without a partner, with the interface of the in-memory map. The map's key is
+    (timestamp, is left, key); the entry has the key and the values."""
 
     def __init__(self, table: StateTable, key: Serde, values: dict[bool, Serde]) -> None:
         self._table = table
@@ -371,7 +375,8 @@ class OuterJoinStoreInFile(OuterJoinStore):
 
 
 class _Subscriptions:
-    """The OrderedMap of a foreign-key join's subscriptions, which is read by prefixes."""
+    """The subscriptions of a foreign-key join, with the interface of the in-memory map. They are read by a prefix of
+    the key."""
 
     def __init__(self, table: StateTable, primary_key: Serde) -> None:
         self._table = table
@@ -394,7 +399,7 @@ class _Subscriptions:
 
 
 def _after(prefix: bytes) -> bytes | None:
-    """Returns the smallest key after all that begin with the prefix."""
+    """Returns the smallest key that is larger than all keys with the prefix, or None if there is none."""
     short = prefix.rstrip(b"\xff")
     return short[:-1] + bytes([short[-1] + 1]) if short else None
 

@@ -1,10 +1,9 @@
 """Whole tables of state files in the memory of a task's process, for lookups of many keys.
 
-A micro-batch that asks for a large part of a table reads all of it, once, and the next micro-batches find it here. A
-table in a state file has a mark, a random text in its meta that changes with its rows (`<store>/mark`). A table in
-memory is valid only for the mark that it was read with, so a process need not know of changes by other processes, or
-by the undoing of a micro-batch.
-"""
+A micro-batch that needs a large part of a table reads the whole table once; later micro-batches find it in memory. A
+table in a state file has a mark (`<store>/mark`): a random text that changes whenever its rows change. A table in
+memory is valid only for the mark with which it was read. So a process needs no message when another process changes
+the table, or when a micro-batch is undone."""
 
 from __future__ import annotations
 
@@ -18,16 +17,17 @@ if TYPE_CHECKING:
 
     from jesenska.pipeline.streams_on_spark.stores.state_file import StateFile
 
-#: (file, store) -> the mark, and the rows: key, value, at.
+#: (file, store) -> the mark, and the rows with key, value and timestamp.
 _tables: InMemory[tuple[Path, str], tuple[str, pa.Table]] = InMemory(128 << 20)
-#: A table is read as a whole if it has at most this many times the requested rows.
+#: A whole table is read only if it has at most this many times as many rows as are requested.
 _TIMES = 3
-#: Fewer keys are looked up one by one.
+#: If fewer keys are requested, they are looked up one by one.
 _KEYS_MIN = 2_000
 
 
 def whole_table(file: StateFile, store: str, asked: int) -> pa.Table | None:
-    """Returns the rows of a key-value store, if that is the faster way to look up `asked` keys; else None."""
+    """Returns all rows of a key-value store, if reading them is the faster way to look up `asked` keys. Otherwise
+    returns None."""
     if asked < _KEYS_MIN:
         return None
     mark = file.mark(store)

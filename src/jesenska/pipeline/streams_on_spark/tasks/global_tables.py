@@ -1,5 +1,5 @@
-"""Global tables and stores in a process that runs tasks: read from their topics, kept in memory, brought up to date
-at the beginning of each micro-batch."""
+"""Global tables and stores in a process that runs tasks. They are read from their topics, stored in memory, and
+updated at the beginning of each micro-batch."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from jesenska.pipeline.streams.records import Record
 from jesenska.pipeline.streams_on_spark.tasks.partition_task import Work
 
 Place = tuple[str, int, int, int]
-"""topic, partition, first offset, end"""
+"""topic, partition, first offset, end offset"""
 Read = Callable[[Mapping[tuple[str, int], tuple[int, int]]], Iterable[RawRecord]]
-"""read(ranges) gives the records from each first offset to below each second one"""
+"""read(ranges) yields the records from each start offset up to, not including, the end offset"""
 
 _KINDS = {"key-value": KeyValueStore, "window": WindowStore, "session": SessionStore}
 
@@ -36,7 +36,8 @@ class GlobalTables:
         return self._task.stores
 
     def read_to(self, places: Iterable[Place], read: Read) -> None:
-        """Reads the partitions up to their ends, the first time from their first offsets."""
+        """Reads the records of these partitions up to their end offsets. The first call begins at the first offsets;
+        later calls continue from there."""
         ranges = {
             (topic, partition): (self._positions.get((topic, partition), begin), end)
             for topic, partition, begin, end in places

@@ -1,5 +1,5 @@
-"""The rows of a micro-batch and the facts of a task, for the paths without the engine: their input, the rows for
-sinks, and the facts with which the engine goes on.
+"""Helpers for the paths that do not use the engine: they check a sub-topology, make the rows for sinks, and store the
+facts of a task, with which a later micro-batch continues.
 
 Input rows have the columns of the source; written rows have those of the sink:
 
@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 
 
 class Shape:
-    """The nodes of a sub-topology that reads named topics, whose records keep their timestamps, and writes named
-    topics, each by one sink without a partitioner. OtherWayError, with the reason, for any other sub-topology."""
+    """The nodes of a sub-topology that a path without the engine can process. It reads named topics, whose records
+    keep their timestamps. It writes named topics, each by one sink without a partitioner. Raises OtherWayError, with
+    the reason, for any other sub-topology."""
 
     def __init__(self, work: Work) -> None:
         processors, config = work.processors, work.config
@@ -57,12 +58,12 @@ class Shape:
 
 
 def full_name(work: Work, topic: str) -> str:
-    """Returns the topic's name in the cluster."""
+    """Returns the full name of a topic. Internal topics have the application's id as a prefix."""
     return f"{work.config.application_id}-{topic}" if topic in work.processors.internal_topics else topic
 
 
 def facts_of(file: StateFile) -> dict[str, Any]:
-    """Returns the task's facts after the micro-batch before (partition_task.py)."""
+    """Returns the facts of the task after the previous micro-batch (partition_task.py)."""
     text = (
         file.meta(FACTS)
         or '{"stream_time": -1, "partition_times": {}, "stores": {}, "operators": {}, "punctuations": []}'
@@ -72,7 +73,7 @@ def facts_of(file: StateFile) -> dict[str, Any]:
 
 
 def keep_facts(file: StateFile, facts: dict[str, Any], latest: Mapping[str, int]) -> None:
-    """Keeps them. `latest` is the largest timestamp of each topic that had records."""
+    """Stores the facts of the task. `latest` contains the largest timestamp of each topic that had records."""
     for topic, at in latest.items():
         facts["stream_time"] = max(facts["stream_time"], at)
         facts["partition_times"][topic] = max(facts["partition_times"].get(topic, -1), at)
@@ -80,7 +81,7 @@ def keep_facts(file: StateFile, facts: dict[str, Any], latest: Mapping[str, int]
 
 
 def milliseconds(column: pa.ChunkedArray) -> pa.Array:
-    """Returns the timestamps as int64."""
+    """Returns the timestamps in milliseconds, as int64."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -90,7 +91,8 @@ def milliseconds(column: pa.ChunkedArray) -> pa.Array:
 def written_rows(
     rows: pa.Table, topic: str, taken: pa.Array, keys: pa.Array, values: pa.Array, times: pa.Array
 ) -> pa.RecordBatch:
-    """Returns the records of a sink as rows; their headers are those of their source rows."""
+    """Returns the records of a sink as rows. Their headers are those of the input rows from which the records were
+    made."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

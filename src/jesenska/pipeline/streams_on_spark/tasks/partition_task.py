@@ -1,18 +1,18 @@
-"""One micro-batch of one partition: the engine's task over a state file.
+"""Processes one micro-batch of one partition with the engine (the test driver's processors) and a state file.
 
-The records of the partition (all topics that the sub-topology reads have their partition of that number here) go
-through the processors one by one, as in the test driver. Each micro-batch has a new task: the processors' `init` is
-called at its beginning and `close` at its end. The state file keeps the facts that outlive it: the stores, and in one
-JSON text
+A task processes the partitions of one number, of all topics that the sub-topology reads. Records are processed one by
+one, as in the test driver. Each micro-batch has a new task: the processors' `init` is called at its beginning and
+`close` at its end. The state file stores everything that a later task needs: the stores, and these facts in one JSON
+text:
 
     stream_time        the largest timestamp of the task
-    partition_times    by topic
-    stores             by name, the store's facts besides its rows (state_stores.py)
-    operators          by name, the numbers that the operator remembers (engine/operator.py)
-    punctuations       [kind, processor, interval, next time] of those that are scheduled
+    partition_times    the largest timestamp of each topic
+    stores             for each store, the numbers that it needs besides its rows (state_stores.py)
+    operators          for each operator, the numbers that it must remember (engine/operator.py)
+    punctuations       [kind, processor, interval, next time] of each scheduled punctuation
 
-A processor of the program schedules its punctuations in `init`, each time. A punctuation that was there before goes on
-at its next time. One that is not in the list was cancelled, and stays so.
+A processor of the user's program schedules its punctuations in `init`, in each task. A punctuation that is in the list
+continues at its next time. A punctuation that is not in the list was cancelled earlier, and is cancelled again.
 """
 
 from __future__ import annotations
@@ -46,23 +46,24 @@ FACTS = "facts"
 
 
 def facts_in(file: HasMeta) -> dict[str, Any]:
-    """Returns the facts that outlive the micro-batch, besides the stores' rows; empty before the first one."""
+    """Returns the facts that the previous micro-batch has stored, besides the stores' rows. They are empty before the
+    first micro-batch."""
     found: dict[str, Any] = json.loads(file.meta(FACTS) or "{}")
     return found
 
 
-#: The number of dropped records that a micro-batch logs.
+#: The largest number of dropped records that a micro-batch logs one by one.
 _LOGGED_MAX = 5
 
 
 class HasMeta(Protocol):
-    """A state file, for writing or only for reading."""
+    """A state file, opened for writing or only for reading."""
 
     def meta(self, name: str) -> str | None: ...
 
 
 class Output(NamedTuple):
-    """A record to write. `partition` None: its key decides."""
+    """A record to write. If `partition` is None, the key chooses the partition."""
 
     topic: str
     partition: int | None
@@ -74,8 +75,8 @@ class Output(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """The work of a sub-topology, for the tasks that run its partitions. `partitions` are the numbers of partitions of
-    the topics that it writes with the program's partitioner."""
+    """All that the tasks of a sub-topology need to process its partitions. `partitions` contains the numbers of
+    partitions of the topics that it writes; a partitioner of the user's program gets them."""
 
     number: int
     plan: Plan
@@ -86,7 +87,7 @@ class Work:
 
     @classmethod
     def of(cls, topology: Topology, number: int, config: StreamsConfig, partitions: Mapping[str, int]) -> Work:
-        """Returns the sub-topology of that number in the topology's description."""
+        """Returns the work of the sub-topology `number`. It is the number in the topology's description."""
         processors, defaults = lower(topology.plan)
         defaults.key, defaults.value = config.key_serde, config.value_serde
         return cls(number, topology.plan, processors, tuple(processors.sub_topologies()[number]), config, partitions)
@@ -101,8 +102,8 @@ def process(
     now_ms: int,
     global_stores: Mapping[str, Any] | None = None,
 ) -> list[Output]:
-    """Takes the records of micro-batch `version`, by topic in the order of their offsets, through the sub-topology;
-    returns the records to write. The state is kept when this returns."""
+    """Processes the records of micro-batch `version` with the sub-topology. The records of each topic are in the order
+    of their offsets. Returns the records to write. The state is stored when the function returns."""
     with StateFile(directory / f"{partition}.state", version) as file:
         task = PartitionTask(work, partition, file, now_ms, global_stores or {})
         task.restore(file.meta(FACTS))
@@ -120,7 +121,8 @@ def process(
 
 @contextmanager
 def dry_task(work: Work) -> Iterator[PartitionTask]:
-    """A task that processes nothing: its processors are made and closed, and their exceptions are raised."""
+    """Gives the block a task that processes no records. Its processors are made and closed, and exceptions of the
+    user's code are raised."""
     with TemporaryDirectory() as directory, StateFile(Path(directory) / "dry", 0) as file:
         task = PartitionTask(work, 0, file, 0, dict.fromkeys(work.processors.global_stores))
         task.close()
@@ -128,7 +130,7 @@ def dry_task(work: Work) -> Iterator[PartitionTask]:
 
 
 class PartitionTask(Task):
-    """The engine's task, with its stores in a file."""
+    """The engine's task, with its stores in a state file."""
 
     def __init__(self, work: Work, partition: int, file: Tables, now_ms: int, global_stores: Mapping[str, Any]) -> None:
         self.outputs: list[Output] = []
@@ -155,7 +157,7 @@ class PartitionTask(Task):
         self._flushed: str | None = None  # the processor whose updates are handed on
 
     def forward(self, parent: str, record: Record, child: str | None = None) -> None:
-        """Holds the updates of tables back if there is a record cache."""
+        """Forwards the record. If the parent is a table with a record cache, the update is held back instead."""
         store = self._cached.get(parent)
         if store is None or parent == self._flushed:
             super().forward(parent, record, child)
@@ -163,7 +165,7 @@ class PartitionTask(Task):
             self._caches[store].hold(parent, record, self.metadata)
 
     def flush_caches(self) -> None:
-        """Hands on the updates in the record caches."""
+        """Forwards the updates that the record caches hold back."""
         for name, store in self._cached.items():
             self._flushed = name
             self._caches[store].flush(self._sends_old, self._forward_update)
@@ -192,7 +194,7 @@ class PartitionTask(Task):
             self._chosen = None
 
     def _ask(self, sink: SinkNode, record: Record) -> int | None:
-        """Returns the partition that the program's partitioner chooses for the record; None for the default one."""
+        """Returns the partition that the user's partitioner chooses for the record, or None for the default choice."""
         topic = sink.topic if sink.topic_extractor is None else sink.topic_extractor.call(record.key, record.value)
         assert topic is not None and sink.partitioner is not None
         topic = self.decorated(topic)
@@ -211,7 +213,7 @@ class PartitionTask(Task):
         return chosen
 
     def drop(self, reason: str) -> None:
-        """Counts a dropped record, and logs the first few: a micro-batch may drop many."""
+        """Counts a dropped record. Only the first few are logged, since a micro-batch may drop many."""
         if self.dropped_records < _LOGGED_MAX:
             super().drop(reason)
         else:
@@ -225,10 +227,10 @@ class PartitionTask(Task):
                 self.task_id,
             )
 
-    # Facts that outlive the micro-batch
+    # Facts for later micro-batches
 
     def facts(self) -> str:
-        """Returns all facts, as text."""
+        """Returns the facts for the next micro-batch as JSON text."""
         operators = {name: one.remembered() for name, one in self.processors.items() if isinstance(one, Operator)}
         facts = {
             "stream_time": self.stream_time_ms,
@@ -246,7 +248,8 @@ class PartitionTask(Task):
         return json.dumps(facts, separators=(",", ":"))
 
     def restore(self, text: str | None) -> None:
-        """Goes on from the facts of an earlier micro-batch; None for the first one."""
+        """Restores the facts that an earlier micro-batch has stored; None before the first one. Must be called before
+        the first record."""
         self._times_of_others: dict[str, int] = {}
         if text is None:
             return
@@ -285,5 +288,5 @@ class PartitionTask(Task):
 
     @property
     def asks_for_the_clock(self) -> bool:
-        """True if a processor has scheduled a punctuation on wall-clock time."""
+        """Returns True if a processor has scheduled a punctuation on wall-clock time."""
         return bool(self._wall_clock._scheduled)

@@ -1,8 +1,8 @@
-"""The error of a path of the records that does not fit: for a sub-topology when the path is made, or for a micro-batch
-when it runs. The text is the reason."""
+"""The error that a path raises when it cannot process the records: of a sub-topology, when the path is created, or of
+one micro-batch, when it runs. The message is the reason."""
 
 from __future__ import annotations
 
 
 class OtherWayError(Exception):
-    """The sub-topology, or this micro-batch, needs another path."""
+    """The error when the sub-topology, or this micro-batch, must be processed on another path."""

@@ -1,12 +1,13 @@
-"""A disk that forgets: writes that were not synced may be lost, whole or in part, when the machine goes down.
+"""A simulated disk that loses data: after a crash of the machine, writes that were not synced may be missing,
+completely or in part.
 
-A file's content and a directory's names are kept as of their last fsync. Of all later writes any part may be there:
-names one by one, content up to any byte, with zeros after it (a file system that grew the file before the data came).
-Renames and truncations are names and content like any other.
+The content of a file and the names in a directory are stored as they were at their last fsync. After a crash, any part
+of the later writes may exist. Each name is kept or lost independently. A file's content may end at any byte, perhaps
+with zeros after it, as if the file system had extended the file before the data was written. Renames and truncations
+are treated in the same way.
 
-`SimulatedFiles` is such a disk for a process of a simulation: it can be full, and it refuses calls for a process that
-is gone.
-"""
+`SimulatedFiles` is such a disk for a process of a simulation. It can be full, and it refuses calls of a process that
+has ended."""
 
 from __future__ import annotations
 
@@ -22,25 +23,25 @@ from jesenska.metadata.journal import METADATA_FILE
 
 
 class ForgetfulFiles(FileLayer):
-    """A disk that knows the durable part of its files and names. `PASSED_OVER` are names that it does not track: the
-    caller of a crash copies them."""
+    """A disk that remembers what was synced: contents of files, and names in directories. `PASSED_OVER` contains names
+    of files that are not tracked; after a crash the caller copies them."""
 
     __slots__ = ("_held", "contents", "names_synced")
 
     PASSED_OVER: frozenset[str] = frozenset()
 
     def __init__(self) -> None:
-        #: Content by inode as of the last fsync.
+        #: The content at the last fsync, by inode.
         self.contents: dict[int, bytes] = {}
-        #: Inodes by name as of the last fsync of a directory.
+        #: The names and inodes at the last fsync of each directory.
         self.names_synced: dict[Path, dict[str, int]] = {}
-        # Keeps inodes from being given to other files.
+        # Open descriptors, so that the inodes of tracked files are not given to other files.
         self._held: list[int] = []
 
     def fsync(self, descriptor: int) -> None:
         status = os.fstat(descriptor)
         if status.st_ino not in self.contents:
-            # Its number is not given to another file.
+            # The open descriptor ensures that the inode is not given to another file.
             self._held.append(os.dup(descriptor))
         self.contents[status.st_ino] = os.pread(descriptor, status.st_size, 0)
 
@@ -49,14 +50,14 @@ class ForgetfulFiles(FileLayer):
             self.names_synced[path] = {entry.name: entry.inode() for entry in entries}
 
     def rename(self, source: Path, target: Path) -> None:
-        """Renames; the durable names of a directory go with it."""
+        """Renames a file or directory. The synced names of a directory are moved with it."""
         super().rename(source, target)
         below = f"{source}{os.sep}"
         for path in [path for path in self.names_synced if path == source or str(path).startswith(below)]:
             self.names_synced[target / path.relative_to(source)] = self.names_synced.pop(path)
 
     def came_up_with(self, path: Path) -> None:
-        """Everything that is there when the machine starts is durable."""
+        """Marks everything in the directory as synced, as it is when the machine starts."""
         self.fsync_directory(path)
         for entry in path.iterdir():
             if entry.is_dir():
@@ -67,12 +68,12 @@ class ForgetfulFiles(FileLayer):
                 os.close(descriptor)
 
     def forget(self) -> None:
-        """Closes the descriptors that it holds."""
+        """Closes the descriptors that this object keeps open."""
         while self._held:
             os.close(self._held.pop())
 
     def after_crash(self, live: Path, target: Path, chance: Random) -> None:
-        """Builds in `target` the files of `live` that a machine might find after a crash."""
+        """Creates in `target` a state of the directory `live` in which a machine might find it after a crash."""
         target.mkdir()
         synced = self.names_synced.get(live, {})
         present = {entry.name: entry for entry in live.iterdir()}
@@ -81,7 +82,7 @@ class ForgetfulFiles(FileLayer):
             survives = [] if name not in synced else [synced[name]]
             if name in present:
                 survives.append(present[name].stat().st_ino)
-            # Never synced, or removed since: it may be there or not.
+            # A name that was never synced, or whose removal was not, may be there or not.
             if name not in synced or name not in present:
                 survives.append(0)
             inode = chance.choice(survives)
@@ -108,7 +109,7 @@ def _mixture(durable: bytes, current: bytes, chance: Random) -> bytes:
 
 
 def _common_bytes(one: bytes, other: bytes) -> int:
-    """Returns the length of the common prefix."""
+    """Returns the number of bytes in the common prefix."""
     least, most = 0, min(len(one), len(other))
     while least < most:
         middle = (least + most + 1) // 2
@@ -119,14 +120,14 @@ def _common_bytes(one: bytes, other: bytes) -> int:
     return least
 
 
-#: The files of the tree's journal in SQLite.
+#: The files of the ZooKeeper server's journal in SQLite.
 JOURNAL_FILES = (METADATA_FILE, f"{METADATA_FILE}-wal", f"{METADATA_FILE}-shm", f"{METADATA_FILE}-journal")
-#: The share of reads without waiting that would have to wait for the disk.
+#: The fraction of reads without waiting for which the data is not in memory.
 _COLD_SHARE = 0.02
 
 
 class SimulatedFiles(ForgetfulFiles):
-    """The disk of a simulated process, in a directory of the real one."""
+    """The disk of a simulated process. Its files are in a real directory."""
 
     __slots__ = ("_chance", "_is_gone", "_open", "_unchanged", "is_full")
 
@@ -135,11 +136,11 @@ class SimulatedFiles(ForgetfulFiles):
     def __init__(self, chance: Random) -> None:
         super().__init__()
         self._chance = chance
-        #: No file grows.
+        #: True if the disk is full: no file can grow.
         self.is_full = False
         self._is_gone = False
         self._open: set[int] = set()
-        #: Directories that have the names of their last sync.
+        #: Directories whose names have not changed since their last sync.
         self._unchanged: set[Path] = set()
 
     def _require(self) -> None:
@@ -161,13 +162,13 @@ class SimulatedFiles(ForgetfulFiles):
         return descriptor
 
     def close(self, descriptor: int) -> None:
-        # The number may be another file's by now, where the process is gone.
+        # If the process has ended, the descriptor's number may belong to another file by now.
         if descriptor in self._open:
             self._open.remove(descriptor)
             super().close(descriptor)
 
     def pread_warm(self, descriptor: int, size_bytes: int, position: int) -> bytes | None:
-        """Reads data. Sometimes returns None, as if the data were not in memory."""
+        """Reads data that is in memory. Sometimes returns None, as if the data were not in memory."""
         return None if self._chance.random() < _COLD_SHARE else self.pread(descriptor, size_bytes, position)
 
     def pwrite(self, descriptor: int, data: bytes | bytearray | memoryview, position: int) -> int:
@@ -221,22 +222,22 @@ class SimulatedFiles(ForgetfulFiles):
         super().mkdir(path)
 
     def leave(self) -> None:
-        """The process is gone, and its descriptors with it."""
+        """Handles the end of the process: closes its descriptors, and refuses later calls."""
         self._is_gone = True
         while self._open:
             os.close(self._open.pop())
         self.forget()
 
     def successor(self) -> SimulatedFiles:
-        """Returns the same disk for the next process."""
+        """Returns the same disk, for the next process."""
         made = SimulatedFiles(self._chance)
         made.contents, made.names_synced, made.is_full = self.contents, self.names_synced, self.is_full
         made._held, self._held = self._held, []
         return made
 
     def after_kill(self, live: Path, target: Path) -> SimulatedFiles:
-        """Builds in `target` the files for the next process after this one was killed: all its writes. Writes that
-        were not synced are no more durable than before."""
+        """Creates in `target` the files for the next process after this one was killed. They contain all its writes.
+        Writes that were not synced are still not synced."""
         shutil.copytree(live, target)
         numbers = {live.stat().st_ino: target.stat().st_ino}
         for path in sorted(live.rglob("*")):
@@ -255,7 +256,7 @@ class SimulatedFiles(ForgetfulFiles):
         return made
 
     def _hold(self, path: Path) -> None:
-        """Keeps the numbers of known files from being given to other files."""
+        """Keeps files open whose inodes are known, so that the inodes are not given to other files."""
         for entry in sorted(path.rglob("*")):
             if entry.stat().st_ino in self.contents:
                 self._held.append(os.open(entry, os.O_RDONLY))

@@ -1,5 +1,5 @@
-"""A machine of a simulation with a broker on it: its disk, its wall clock, and the broker's process, or the next
-one."""
+"""A simulated machine with a broker: its disk, its wall clock, and the broker's process. After a fault, the next
+process starts on it."""
 
 from __future__ import annotations
 
@@ -18,27 +18,28 @@ from jesenska.testing.simulation.machine.world import World
 from jesenska.testing.simulation.watches.history import ViolationError
 
 Start = Callable[[Process, Coroutine[Any, Any, Any]], "asyncio.Task[Any]"]
-#: Gets the end of a start that should fail: an error, or None. Returns the excuse for it; None if it does not know.
+#: A function that gets the result of a start that should fail: an error, or None. It returns the reason why the
+#: failure is allowed, or None if it is not.
 Judge = Callable[[Exception | None], str | None]
-#: A directory, and the disk that it is on.
+#: A directory, and the disk that contains it.
 Disk = tuple[Path, SimulatedFiles]
 
 
 def _nothing() -> None:
-    """Does nothing."""
+    """Does nothing. It is a default callback."""
 
 
 def _nothing_of(program: BrokerProgram) -> None:
-    """Does nothing with a program."""
+    """Does nothing with a program. It is a default callback."""
 
 
 def _nothing_in(directory: Path) -> None:
-    """Leaves an empty disk empty."""
+    """Does nothing, so an empty disk stays empty."""
 
 
 class BrokerHost:
-    """One machine. `start` runs a program in a process, for the schedule to judge; `excuse` gives the reason why a
-    broker that began to start then may fail, None if it may not."""
+    """A simulated machine with one broker. `start` runs a program in a process and reports its exceptions. `excuse`
+    returns the reason why a broker that began to start at a given time may fail, or None if it must not fail."""
 
     def __init__(
         self,
@@ -53,17 +54,17 @@ class BrokerHost:
     ) -> None:
         self.world = world
         self.name = name
-        #: Its broker's id.
+        #: The broker's id.
         self.number = number
-        #: The directory that the broker's data are in.
+        #: The directory with the broker's data.
         self.data = directory / f"{name}-0"
         self.files = SimulatedFiles(world.random)
         self.program: BrokerProgram
-        #: The time until which it may be cut off.
+        #: The time until which the broker may be cut off from the network.
         self.is_cut_off_until = -1.0
-        #: Called before its process ends by a fault.
+        #: Called before a fault ends the broker's process.
         self.before_end: Callable[[], None] = _nothing
-        #: Called when its broker is ready.
+        #: Called when the broker is ready.
         self.when_ready: Callable[[BrokerProgram], None] = _nothing_of
         self._started: list[Callable[[], None]] = []
         self._network = network
@@ -73,12 +74,13 @@ class BrokerHost:
         self._excuse = excuse
         self._incarnation = 0
         self._clock_offset_ms = 0
-        #: The settings of the next start, in place of its own, and the judge of its end; None once it was judged.
+        #: Additional settings for the next start, and the function that judges its result; None if there is no such
+        #: start.
         self._trial: tuple[Mapping[str, str], Judge] | None = None
 
     @property
     def is_up(self) -> bool:
-        """True if its broker is ready, and was not killed or stopped."""
+        """Returns True if the broker is ready, and was not killed or stopped since."""
         return self.program.is_ready and not self.program.process.is_dead
 
     def start(self) -> None:
@@ -92,12 +94,12 @@ class BrokerHost:
             what()
 
     def when_started(self, what: Callable[[], None]) -> None:
-        """Calls `what` once, when the next process has begun to start."""
+        """Calls `what` once, when the next process begins to start."""
         self._started.append(what)
 
     def try_once(self, settings: Mapping[str, str], judge: Judge) -> None:
-        """The next start has these settings, too, and `judge` gets its end. If a fault ends it in another way, the
-        start after it has them."""
+        """Adds settings to the next start, and passes its result to `judge`. If a fault interrupts this start, the
+        following start is used."""
         self._trial = settings, judge
 
     def _judged(self, judge: Judge, error: Exception | None) -> str | None:
@@ -129,26 +131,27 @@ class BrokerHost:
             self._later(0.0, self._again)
 
     def end(self) -> None:
-        """Ends its process and closes its files."""
+        """Ends the broker's process and closes its files."""
         self.program.end()
         self.files.leave()
 
     # --- faults ------------------------------------------------------------------------------------------------------
 
     def kill(self) -> None:
-        """Kills the broker. Its writes are on the disk."""
+        """Kills the broker and starts it again later. All its writes are kept."""
         self.before_end()
         self.program.end()
         target = self._next_data()
         self._come_up_later(target, self.files.after_kill(self.data, target))
 
     def lose_power(self, back_after: float | None = None) -> None:
-        """The machine loses its power. Any part of the writes that were not synced may be there."""
+        """Simulates a loss of power, and starts the broker again later. Of the writes that were not synced, any part
+        may be lost."""
         self.before_end()
         self.program.end()
         target = self._next_data()
         self.files.after_crash(self.data, target, self.world.random)
-        # The tree's journal syncs by itself, outside of the tracked files.
+        # The journal of the ZooKeeper server syncs itself, and is not in the tracked files.
         for name in JOURNAL_FILES:
             if (self.data / name).exists():
                 shutil.copyfile(self.data / name, target / name)
@@ -157,7 +160,7 @@ class BrokerHost:
         self._come_up_later(target, files, back_after)
 
     def replace_disk(self, fill: Callable[[Path], None] = _nothing_in) -> Disk:
-        """Kills the broker and starts it on another disk: an empty one, or a copy of its disk as changed by `fill`.
+        """Kills the broker and starts it on another disk: an empty one, or a copy of its disk that `fill` has changed.
         Returns its old disk, for `mount`."""
         self.before_end()
         self.program.end()
@@ -173,20 +176,20 @@ class BrokerHost:
         return had, files
 
     def mount(self, disk: Disk) -> None:
-        """The broker is killed and comes up on that disk."""
+        """Kills the broker and starts it on the given disk."""
         self.before_end()
         self.program.end()
         self._incarnation += 1
         self._come_up_later(*disk)
 
     def unmount(self, seconds: float) -> None:
-        """The broker is killed and comes up on an empty disk. After `seconds` it is killed once more, and finds its
-        old disk."""
+        """Kills the broker and starts it on an empty disk. After `seconds`, kills it again and starts it on its old
+        disk."""
         had = self.replace_disk()
         self.world.after(seconds, lambda: self.mount(had))
 
     def go_down(self) -> None:
-        """The broker is killed, and comes up with `come_up`. Its writes are on the disk."""
+        """Kills the broker. It stays down until `come_up`. All its writes are kept."""
         self.before_end()
         self.program.end()
         target = self._next_data()
@@ -199,7 +202,7 @@ class BrokerHost:
         self._later(self.world.random.uniform(0.1, 5.0), self.start)
 
     def stop(self, then: Callable[[], object] | None = None) -> None:
-        """Stops the broker in order, and calls `then`; without it the broker starts again."""
+        """Stops the broker in an orderly way, then calls `then`. By default the broker is started again."""
         process, program = self.program.process, self.program
         assert program.broker is not None
         program.is_ready = False
@@ -213,7 +216,7 @@ class BrokerHost:
         self._start(process, program.broker.stop()).add_done_callback(stopped)
 
     def pause(self, seconds: float) -> None:
-        """The process is paused for `seconds`, and does not notice."""
+        """Pauses the broker's process for `seconds`. The process does not notice the pause."""
         process = self.program.process
         process.is_paused = True
         self.world.after(seconds, lambda: self._resume(process))
@@ -223,7 +226,7 @@ class BrokerHost:
         process.is_stirred = True
 
     def slow_down(self, times: float, seconds: float) -> None:
-        """The disk takes `times` as long, for `seconds`."""
+        """Makes the broker's disk `times` slower, for `seconds`."""
         process = self.program.process
         process.slowness = times
 
@@ -254,7 +257,7 @@ class BrokerHost:
         self._later(self.world.random.uniform(0.1, 5.0) if seconds is None else seconds, self.start)
 
     def _later(self, seconds: float, what: Callable[[], object]) -> None:
-        """Calls `what` later, unless the next incarnation has begun by then."""
+        """Calls `what` later, unless the broker has a newer process by then."""
         incarnation = self._incarnation
 
         def happen() -> None:
@@ -264,7 +267,7 @@ class BrokerHost:
         self.world.after(seconds, happen)
 
     def _again(self) -> None:
-        """The broker's process has come to its end by itself; the next one begins on the same disk."""
+        """Starts the broker's next process on the same disk, after the last process has ended by itself."""
         self.before_end()
         self.program.end()
         self._come_up_later(self.data, self.files.successor())

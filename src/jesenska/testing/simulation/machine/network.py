@@ -1,8 +1,8 @@
-"""A network without sockets of the system: bytes arrive after a while, in order, as many as the other side has room
-for; connections can be cut.
+"""A simulated network, without sockets of the operating system. Bytes arrive after a delay and in order, as many as
+the receiver has room for. Connections can be cut.
 
-A `SimulatedSocket` has the methods of `socket.socket` that `net` uses. Its number is a file descriptor only for the
-simulated event loop."""
+A `SimulatedSocket` has the methods of `socket.socket` that the package `net` uses. Only the simulated event loop can
+use its number as a file descriptor."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from jesenska.testing.simulation.machine.world import World
 if TYPE_CHECKING:
     import socket
 
-#: Far above the numbers of files.
+#: The first number of a simulated socket. It is far larger than descriptors of real files.
 _FIRST_NUMBER = 1 << 24
-#: Bytes on their way to a socket and unread in it.
+#: The largest number of bytes that are on their way to a socket or unread in it.
 _ROOM_BYTES = 256 * 1024
 _FIRST_PORT = 9092
 _ESTABLISHED, _CLOSE_WAIT, _CLOSED = 1, 8, 7
 
 
 class Host(Protocol):
-    """The program that a socket belongs to."""
+    """The program that owns a socket."""
 
     name: str
     is_dead: bool
@@ -39,7 +39,7 @@ class Host(Protocol):
 
 
 class SimulatedSocket:
-    """One end of a connection, or a place where connections arrive."""
+    """One end of a connection, or a listening socket."""
 
     def __init__(self, network: SimulatedNetwork, process: Host, address: tuple[str, int]) -> None:
         self.number = network.new_number()
@@ -48,18 +48,19 @@ class SimulatedSocket:
         self.peer: SimulatedSocket | None = None
         self.arrived: deque[bytes] = deque()
         self.arrived_bytes = self.travelling_bytes = 0
-        #: The other side has closed, and all its bytes have arrived.
+        #: True if the other side has closed the connection, and all its bytes have arrived.
         self.at_end = False
         self.is_reset = False
         self.closed = False
         #: Connections that wait to be accepted.
         self.backlog: deque[SimulatedSocket] = deque()
-        #: The arrival time of the last sent bytes: later ones do not overtake them.
+        #: The arrival time of the last sent bytes. Later bytes do not arrive before it.
         self.last_arrival = 0.0
         self._network = network
         process.sockets[self.number] = self
 
-    # --- for an event loop -------------------------------------------------------------------------------------------
+    # --- used by an event loop
+    # ----------------------------------------------------------------------------------------
 
     @property
     def is_readable(self) -> bool:
@@ -79,10 +80,10 @@ class SimulatedSocket:
         return -1 if self.closed else self.number
 
     def setblocking(self, flag: bool) -> None:
-        """Does nothing: no simulated socket blocks."""
+        """Does nothing: a simulated socket never blocks."""
 
     def setsockopt(self, *option: Any) -> None:
-        """There is nothing to set."""
+        """Does nothing: a simulated socket has no options."""
 
     def getsockopt(self, level: int, option: int, size: int = 0) -> int | bytes:
         state = _CLOSED if self.is_reset else _CLOSE_WAIT if self.at_end else _ESTABLISHED
@@ -150,7 +151,7 @@ class SimulatedSocket:
 
 
 class SimulatedNetwork:
-    """All connections of a simulation; each process asks it through `of`."""
+    """All connections of a simulation. A process uses the network through the object that `of` returns."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -158,9 +159,9 @@ class SimulatedNetwork:
         self._numbers = _FIRST_NUMBER
         self._listening: dict[tuple[str, int], SimulatedSocket] = {}
         self.connections: list[tuple[SimulatedSocket, SimulatedSocket]] = []
-        #: Seconds that bytes travel, at least and at most.
+        #: The smallest and the largest delay of bytes, in seconds.
         self.latency = (0.0002, 0.002)
-        #: The time until which the bytes from one process to another are held; None for any process.
+        #: The time until which bytes from one process to another are held. None stands for any process.
         self._cut_off: dict[tuple[Host | None, Host | None], float] = {}
 
     def new_number(self) -> int:
@@ -179,7 +180,7 @@ class SimulatedNetwork:
         return listening
 
     def connect(self, process: Host, host: str, port: int, done: Callable[[SimulatedSocket | None], None]) -> None:
-        """Calls `done` after a while with the connection, or with None without a listener."""
+        """Calls `done` after a delay with the new connection, or with None if nothing listens at the address."""
 
         def arrive() -> None:
             listening = self._listening.get((host, port))
@@ -211,7 +212,7 @@ class SimulatedNetwork:
 
     def _delay(self) -> float:
         least, most = self.latency
-        # As Random.uniform, without the call.
+        # The same as Random.uniform, without the function call.
         return least + (most - least) * self._random()
 
     def carry(self, source: SimulatedSocket, target: SimulatedSocket, data: bytes) -> None:
@@ -227,7 +228,7 @@ class SimulatedNetwork:
         self._world.at(self._arrival(source), arrive)
 
     def _arrival(self, source: SimulatedSocket) -> float:
-        """Returns the arrival time of bytes that are sent now."""
+        """Returns the time at which bytes that are sent now arrive."""
         target = source.peer
         assert target is not None
         arrival = max(source.last_arrival, self._world.now + self._delay())
@@ -237,7 +238,7 @@ class SimulatedNetwork:
         return arrival
 
     def _cut_until(self, source: Host, target: Host | None) -> float:
-        """Returns the time until which bytes from one to the other are held; 0.0 if they are not."""
+        """Returns the time until which bytes from `source` to `target` are held. Returns 0.0 if they are not held."""
         cuts = self._cut_off
         return (
             max(cuts.get((source, None), 0.0), cuts.get((None, target), 0.0), cuts.get((source, target), 0.0))
@@ -246,18 +247,18 @@ class SimulatedNetwork:
         )
 
     def cut_off(self, process: Host, seconds: float, *, sends: bool = True, receives: bool = True) -> None:
-        """Holds the bytes that a process sends, or that are sent to it, for `seconds`; they arrive after that."""
+        """Holds the bytes that a process sends, or that are sent to it, for `seconds`. They arrive afterwards."""
         if sends:
             self._cut(process, None, seconds)
         if receives:
             self._cut(None, process, seconds)
 
     def hold_back(self, source: Host, target: Host, seconds: float) -> None:
-        """Holds the bytes that one process sends the other."""
+        """Holds the bytes that `source` sends to `target`, for `seconds`."""
         self._cut(source, target, seconds)
 
     def cut_between(self, one: Host, other: Host, seconds: float) -> None:
-        """Holds the bytes between two processes, both ways."""
+        """Holds the bytes between two processes, in both directions, for `seconds`."""
         self._cut(one, other, seconds)
         self._cut(other, one, seconds)
 
@@ -265,7 +266,7 @@ class SimulatedNetwork:
         self._cut_off[source, target] = max(self._cut_off.get((source, target), 0.0), self._world.now + seconds)
 
     def left(self, gone: SimulatedSocket) -> None:
-        """A socket was closed, by its program or by the end of its process."""
+        """Handles a socket that was closed, by its program or by the end of its process."""
         if self._listening.get(gone.address) is gone:
             del self._listening[gone.address]
             for waiting in list(gone.backlog):
@@ -286,7 +287,7 @@ class SimulatedNetwork:
         self._world.at(self._arrival(gone), end)
 
     def reset(self, one: SimulatedSocket) -> None:
-        """A connection breaks: its bytes in flight are lost, and each side learns of it at its next use of the
+        """Breaks a connection. Its bytes in flight are lost, and each side gets an error at its next use of the
         connection."""
         for end in (one, one.peer):
             if end is not None:
@@ -296,7 +297,7 @@ class SimulatedNetwork:
                 end.arrived_bytes = 0
 
     def live(self) -> list[SimulatedSocket]:
-        """One end of each open connection."""
+        """Returns one end of each open connection."""
         self.connections = [
             pair
             for pair in self.connections
@@ -306,7 +307,7 @@ class SimulatedNetwork:
 
 
 class NetworkOfProcess:
-    """The network of a process's machine (`net.network.Network`)."""
+    """The network as one process uses it (the interface `net.network.Network`)."""
 
     def __init__(self, network: SimulatedNetwork, process: Host) -> None:
         self._network = network

@@ -1,12 +1,11 @@
-"""Brokers in which coordinators of transactions and logs are slow against each other. In one of `_PACED` seeds each
-broker takes its time, a little or much, for
+"""Slows down parts of brokers, so that transaction coordinators and logs have different speeds. This is done in one of
+`_PACED` seeds. Each broker gets random delays for
 
-    a leader's requests to a coordinator before it writes in a transaction
-    the markers that it writes
-    its disk's work, above all flushes
+    a leader's requests to a transaction coordinator before it writes in a transaction
+    the transaction markers that it writes
+    its disk, above all flushes
 
-so that a transaction begins while markers of the one before are still to be written. Other seeds are not changed by
-this."""
+So a transaction may begin while markers of the previous one are still to be written. Other seeds are not affected."""
 
 from __future__ import annotations
 
@@ -18,20 +17,20 @@ from jesenska.broker.server import Broker
 from jesenska.testing.simulation.machine.process import Process
 
 _PACED: Final = 4
-#: The most seconds that a request takes, in brokers of each kind; and the slowness of their disks.
+#: The possible maximum delays of a request in seconds, and the possible factors by which disks are slower.
 _SECONDS: Final = (0.0, 0.005, 0.05)
 _DISKS: Final = (1.0, 1.0, 10.0)
 
 
 class Paces:
-    """The paces of one seed's brokers. They have their own source of chance."""
+    """Slows down the brokers of one seed. It has its own random numbers, so that other seeds do not change."""
 
     def __init__(self, seed: int) -> None:
         self._chance = Random(f"paces of {seed}")  # noqa: S311
         self._are_there = seed % _PACED == 0
 
     def set(self, broker: Broker, process: Process) -> None:
-        """Slows down a broker that has started."""
+        """Slows down a broker that has just started."""
         if not self._are_there:
             return
         chance = self._chance

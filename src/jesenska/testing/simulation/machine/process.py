@@ -1,5 +1,5 @@
-"""One program of a simulation: its own event loop on the world's clock, its threads, its sockets. A step goes on until
-the program waits; it can be killed between steps."""
+"""One program of a simulation. It has its own event loop with the simulated clock, its threads and its sockets. One
+step runs the program until it waits. Between steps it can be killed."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from jesenska.testing.simulation.streams import StreamsOfProcess
 _Arguments = TypeVarTuple("_Arguments")
 _Result = TypeVar("_Result")
 
-#: Seconds that work in a thread takes, at least and at most.
+#: The smallest and the largest time of a piece of work in a thread, in seconds.
 _THREAD_SECONDS = (0.00005, 0.002)
-#: Threads with more work than this got it while the disk was slow.
+#: If threads have more than this many seconds of work, they got it while the disk was slow.
 _LATE_SECONDS = 0.05
-#: Rounds of a loop within one step after which a program is in an endless loop.
+#: If a step takes more than this many rounds of the event loop, the program is in an endless loop.
 _ROUNDS_MAX = 100_000
-#: Cancelled timers that are kept until they are due, unless they are the majority.
+#: Up to this many cancelled timers stay in the heap until they are due. More are removed if they are the majority.
 _CANCELLED_TIMERS_MAX = 100
 
 
 class ProcessClock:
-    """The world's time; the wall clock may be set (`offset_ms`)."""
+    """A clock with the simulated time. `offset_ms` is the error of its wall clock."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -47,27 +47,26 @@ class ProcessClock:
 
 
 class Process:
-    """A program called `name`. `start` gives it something to do."""
+    """A simulated process. `start` runs a coroutine in it."""
 
     def __init__(self, world: World, network: SimulatedNetwork, name: str, files: FileLayer | None = None) -> None:
         self.world = world
         self.name = name
         self.is_dead = False
-        #: It is paused, and does not notice.
+        #: True while the process is paused. It does not notice the pause.
         self.is_paused = False
-        #: Something has come for it since its last step.
+        #: True if the process has got something to do since its last step.
         self.is_stirred = False
-        #: The time at which its next timer is due; `NEVER` without one.
+        #: The time at which its next timer is due; `NEVER` if there is none.
         self.due = NEVER
         self.sockets: dict[int, SimulatedSocket] = {}
-        #: Sockets that may have become ready since they were last looked at, by number, in the order in which they
-        #: did.
+        #: Sockets that may have become ready since the last check, by number, in the order in which they did.
         self.changed_sockets: dict[int, SimulatedSocket] = {}
         self.clock = ProcessClock(world)
         self.threads: list[SimulatedThreads] = []
         self.loop = SimulatedLoop(self)
         self.network = network.of(self)
-        #: The factor for the time of work in threads: a slow disk.
+        #: The factor by which work in threads takes longer. A larger factor simulates a slow disk.
         self.slowness = 1.0
         self.machine = Machine(
             clock=self.clock,
@@ -84,7 +83,7 @@ class Process:
 
     @property
     def is_slow(self) -> bool:
-        """True while its disk is slow, or still at work from that time."""
+        """Returns True while the disk is slow, or while threads still have work from that time."""
         return self.slowness > 1.0 or any(threads.is_late for threads in self.threads)
 
     def new_threads(self, count: int, name: str) -> Executor:
@@ -93,7 +92,7 @@ class Process:
         return made
 
     def start(self, program: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """Runs something in this process."""
+        """Runs a coroutine in this process."""
         self.is_stirred = True
         task: asyncio.Task[Any] = self._within(partial(self.loop.create_task, program))
         return task
@@ -106,24 +105,24 @@ class Process:
             events._set_running_loop(None)
 
     def stir(self, sock: SimulatedSocket) -> None:
-        """Has the next step look at a socket."""
+        """Marks a socket to be checked in the next step."""
         self.changed_sockets[sock.number] = sock
         self.is_stirred = True
 
     def step(self) -> None:
-        """Goes on until it waits for time, for a thread or for input."""
+        """Runs the process until it waits for time, for a thread or for input."""
         loop = self.loop
         events._set_running_loop(loop)
         try:
             loop.step()
         finally:
             events._set_running_loop(None)
-        # It was stirred only by itself meanwhile, and that is done.
+        # During the step only the process itself has set this mark, and that work is done.
         self.is_stirred = False
         self.due = loop.next_time()
 
     def end(self) -> None:
-        """Ends it at once: no part of it runs any more, and its connections end."""
+        """Ends the process at once: none of its code runs any more, and its connections are closed."""
         if self.is_dead:
             return
         self.is_dead = True
@@ -135,7 +134,8 @@ class Process:
 
 
 class SimulatedThreads(Executor):
-    """Threads that take simulated time. The work of each is done at once, in order, between two steps of the loop."""
+    """Threads whose work takes simulated time. Each piece of work is done at once at the end of its time, in order,
+    between two steps of the loop."""
 
     def __init__(self, process: Process, name: str) -> None:
         self._process = process
@@ -169,7 +169,7 @@ class SimulatedThreads(Executor):
 
     @property
     def is_late(self) -> bool:
-        """True while it is at work on tasks that it got while the disk was slow."""
+        """Returns True while the threads work on tasks that they got while the disk was slow."""
         return self._busy_until > self._process.world.now + _LATE_SECONDS
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
@@ -178,7 +178,7 @@ class SimulatedThreads(Executor):
 
 
 class AtOnce(Executor):
-    """Threads that do their work at once."""
+    """An executor that does its work at once, in the caller."""
 
     def submit(self, work: Callable[..., Any], /, *arguments: Any, **named: Any) -> Future[Any]:
         future: Future[Any] = Future()
@@ -190,11 +190,12 @@ class AtOnce(Executor):
 
 
 def _ignore() -> None:
-    """The callback of a cancelled call; does nothing."""
+    """Does nothing. It replaces the callback of a cancelled call."""
 
 
 class _Call:
-    """A callback that is called once, or for a socket again and again: the used part of asyncio's handles, cheaper."""
+    """A callback that is called once, or repeatedly for a socket. It has the part of asyncio's handles that is needed
+    here, and is faster."""
 
     __slots__ = ("_args", "_callback", "_cancelled", "_context")
 
@@ -209,7 +210,7 @@ class _Call:
 
     def cancel(self) -> None:
         self._cancelled = True
-        # As in asyncio: a cancelled call keeps no references.
+        # A cancelled call keeps no references, as in asyncio.
         self._callback, self._args = _ignore, ()
 
     def cancelled(self) -> bool:
@@ -217,7 +218,7 @@ class _Call:
 
 
 class _TimedCall(_Call):
-    """A call that is due at a time."""
+    """A callback that is called at a given time."""
 
     __slots__ = ("_loop", "_when")
 
@@ -229,7 +230,7 @@ class _TimedCall(_Call):
         self._context = context
         self._cancelled = False
         self._when = when
-        #: None when it is due no more.
+        #: The event loop; None when the call is no longer in its heap of timers.
         self._loop: SimulatedLoop | None = loop
 
     def when(self) -> float:
@@ -244,15 +245,15 @@ class _TimedCall(_Call):
 
 
 class SimulatedLoop(asyncio.BaseEventLoop):
-    """asyncio's loop on the world's clock: stepped from outside, it never waits. Frequent operations (callbacks,
-    timers, sockets) are done here; all other ones are asyncio's."""
+    """An asyncio event loop with the simulated clock. It is run step by step from outside, and never waits. Frequent
+    operations (callbacks, timers, sockets) are implemented here; all others are asyncio's."""
 
     def __init__(self, process: Process) -> None:
         super().__init__()
         self._process = process
         self._world = process.world
         self._ready: deque[_Call] = deque()
-        #: Timers by time, those of one time in the order in which they were made.
+        #: The timers, sorted by time. Timers of the same time are in the order in which they were made.
         self._timers: list[tuple[float, int, _TimedCall]] = []
         self._timer_count = 0
         self._cancelled_timers = 0
@@ -260,7 +261,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._writers: dict[int, _Call] = {}
         self._default = process.new_threads(1, "default")
         self.set_exception_handler(self._failed)
-        #: Exceptions that no task awaited, and those of callbacks.
+        #: Exceptions of callbacks, and of tasks that were not awaited.
         self.failures: list[dict[str, Any]] = []
 
     def _failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -273,7 +274,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         return self._world.now
 
     def next_time(self) -> float:
-        """Returns the time at which the next timer is due that was not cancelled."""
+        """Returns the time of the next timer that was not cancelled, or `NEVER`."""
         timers = self._timers
         while timers:
             when, _, timer = timers[0]
@@ -283,8 +284,8 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         return NEVER
 
     def step(self) -> None:
-        """Runs the calls that are due now, and the calls that follow, round by round: for ready sockets, for timers,
-        and calls made in the round before."""
+        """Runs all calls that are due now, and the calls that they cause, round by round. A round runs the calls for
+        ready sockets, for timers that are due, and those of the previous round."""
         ready, timers, process, now = self._ready, self._timers, self._process, self._world.now
         for _ in range(_ROUNDS_MAX):
             if process.changed_sockets:
@@ -296,7 +297,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             for _ in range(len(ready)):
                 call: Any = ready.popleft()
                 if not call._cancelled:
-                    # As Handle._run, without the call.
+                    # The same as Handle._run, without the function call.
                     try:
                         call._context.run(call._callback, *call._args)
                     except BaseException as error:
@@ -312,15 +313,15 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         )
 
     def _find_ready_sockets(self) -> None:
-        """Has this round call the callbacks of ready sockets; a callback that is cancelled by then is not called. The
-        next round checks the sockets again."""
+        """Adds the callbacks of ready sockets to the current round, and marks these sockets for a check in the next
+        round. A callback that is cancelled before its turn is not called."""
         process, readers, writers = self._process, self._readers, self._writers
         changed, process.changed_sockets = process.changed_sockets, {}
         for number, sock in changed.items():
             if sock.closed:
                 continue
             reader = readers.get(number)
-            # As is_readable, without the call.
+            # The same as is_readable, without the function call.
             if reader is not None and (sock.arrived or sock.backlog or sock.at_end or sock.is_reset):
                 self._ready.append(reader)
                 process.changed_sockets[number] = sock
@@ -364,7 +365,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         return timer
 
     def _timer_cancelled(self) -> None:
-        """Called by a timer that is cancelled before it is due."""
+        """Counts a timer that was cancelled before it was due. If most timers are cancelled, removes them."""
         self._cancelled_timers += 1
         if self._cancelled_timers > _CANCELLED_TIMERS_MAX and 2 * self._cancelled_timers > len(self._timers):
             self._timers[:] = [entry for entry in self._timers if not entry[2]._cancelled]

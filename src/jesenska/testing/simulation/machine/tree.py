@@ -1,4 +1,5 @@
-"""The tree as its own program: ZooKeeper's protocol over a journal, as zookeeper-server-start serves it."""
+"""The simulated ZooKeeper server of a cluster, as a program of its own: ZooKeeper's protocol over a journal file, as
+zookeeper-server-start serves it."""
 
 from __future__ import annotations
 
@@ -14,19 +15,20 @@ from jesenska.testing.simulation.machine.disk import JOURNAL_FILES
 from jesenska.testing.simulation.machine.process import Process
 
 TREE_HOST, TREE_PORT = "tree", 2181
-#: Sessions live for two ticks at least.
+#: A session lasts at least two ticks.
 _CONFIG = ServerConfig(tick_ms=500)
 _BACKLOG = 100
 
 
 class TreeProgram:
-    """A tree with its journal in a directory. `begun` is called with it before any client is served."""
+    """A ZooKeeper server with its journal in a directory. `begun` is called with the tree of nodes before any client
+    is served."""
 
     def __init__(self, process: Process, data: Path, begun: Callable[[EmbeddedTree], None] | None) -> None:
         self.process = process
         self.data = data
         self.is_ready = False
-        #: The tree that it serves, once it is open.
+        #: The tree of nodes that it serves; None before it is open.
         self.tree: EmbeddedTree | None = None
         self._begun = begun
 
@@ -44,13 +46,14 @@ class TreeProgram:
         process.world.tell(process.name, "is ready")
 
     def killed(self, target: Path) -> None:
-        """Its process is gone; its journal, which syncs by itself, is in `target` from now on."""
+        """Handles a kill of the server: its process ends, and its journal is copied to `target`. The journal syncs
+        every write itself, so nothing is lost."""
         self.process.end()
         self.is_ready = False
         self.copy(target)
 
     def copy(self, target: Path) -> None:
-        """Makes a directory with the journal as it is now."""
+        """Copies the present journal to a new directory."""
         target.mkdir(parents=True)
         for name in JOURNAL_FILES:
             if (self.data / name).exists():

@@ -1,7 +1,8 @@
-"""Time, order and chance of a simulation: one clock, one heap of future events, one source of chance.
+"""The time, the order of events and the random numbers of a simulation: one clock, one heap of future events, and one
+random generator.
 
-Nothing waits. A process with something to do is stepped until it has nothing; when no process has, the clock moves to
-the next event. The same seed gives the same order of everything."""
+Nothing waits in real time. Each process makes steps until it has nothing to do. When no process has anything to do,
+the clock moves to the next event. The same seed always gives the same order of events."""
 
 from __future__ import annotations
 
@@ -14,42 +15,42 @@ from typing import Protocol
 
 from jesenska.base.identifiers import random_uuid
 
-#: 2024-01-01, where every simulation begins.
+#: The simulated time at which every simulation begins: 2024-01-01.
 _BEGIN_MS = 1_704_067_200_000
-#: Rounds of steps without the clock moving after which there is an endless loop.
+#: If the clock has not moved after this many rounds of steps, there is an endless loop.
 _ROUNDS_AT_ONE_TIME_MAX = 100_000
-#: The time of an event that does not happen.
+#: The time of an event that never happens.
 NEVER = math.inf
 
 
 class Program(Protocol):
-    """A program that makes steps."""
+    """A program that runs in steps."""
 
     is_dead: bool
-    #: True: it makes no steps, even if something has come for it.
+    #: True if the program makes no steps, even if it has something to do.
     is_paused: bool
-    #: True if something has come for it.
+    #: True if the program has something to do now.
     is_stirred: bool
-    #: The time at which it has something to do if nothing comes; `NEVER` if it only waits.
+    #: The time of the program's next timer; `NEVER` if it only waits for input.
     due: float
 
     def step(self) -> None: ...
 
 
 class StuckError(Exception):
-    """Time does not move, or nothing is left to happen."""
+    """The error when a program is in an endless loop, so the clock does not move."""
 
 
 class World:
-    """Everything of one simulation."""
+    """The clock, the random numbers, the processes and the trace of one simulation."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
         self.random = random.Random(seed)  # noqa: S311
-        #: Seconds since the beginning.
+        #: The simulated time in seconds since the beginning.
         self.now = 0.0
         self.processes: list[Program] = []
-        #: The events, one line each.
+        #: The events, one line for each.
         self.trace: list[str] = []
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
         self._count = 0
@@ -65,7 +66,8 @@ class World:
         return _BEGIN_MS + int(self.now * 1000)
 
     def at(self, when: float, what: Callable[[], None]) -> None:
-        """Calls `what` at a time; calls of one time are in the order of the requests."""
+        """Calls `what` at the time `when`. Calls for the same time are made in the order in which they were
+        requested."""
         self._count += 1
         heapq.heappush(self._heap, (when if when > self.now else self.now, self._count, what))
 
@@ -73,11 +75,12 @@ class World:
         self.at(self.now + seconds, what)
 
     def tell(self, who: str, what: str) -> None:
-        """A line of the trace."""
+        """Adds a line to the trace."""
         self.trace.append(f"{self.now:10.6f}  {who:<12} {what}")
 
     def run_until(self, done: Callable[[], bool], limit: float) -> bool:
-        """Goes on until `done`, or until the clock is at `limit`. Returns True if it is done."""
+        """Runs the simulation until `done` returns True, or until the clock reaches `limit`. Returns True if it is
+        done."""
         rounds = 0
         heap = self._heap
         while not done():
@@ -95,7 +98,7 @@ class World:
             if moved:
                 rounds += 1
                 if rounds > _ROUNDS_AT_ONE_TIME_MAX:
-                    raise StuckError(f"time stands still at {self.now:.6f} s")
+                    raise StuckError(f"the clock does not move from {self.now:.6f} s")
                 continue
             rounds = 0
             if following > limit:

@@ -1,21 +1,22 @@
-"""Invariants of brokers that share a tree, under any fault. They are checked while the brokers run: now and then,
-before a broker's process ends, and many times just after a write to the tree.
+"""Checks invariants of the brokers of a cluster that must hold under any fault. They share a metadata tree
+(ZooKeeper's nodes). The checks are made regularly while the brokers run, before a broker's process ends, and very
+often just after a write to the tree.
 
-one leader        the brokers that know a leader epoch of a partition know the same leader for it
-epochs go up      a broker takes no older leader epoch or controller epoch than it had. A controller's write of a
-                  new leader epoch to the tree is from the newest controller, and the new leader was in sync
-in order          the controllers that a broker knows follow the order in which brokers were controller
-this life         a broker that has registered does not learn of a leader epoch that was over before that
-one controller    a broker that runs a controller knows itself as the controller
-in sync           a broker in the tree's ISR that knows the leader epoch has everything up to the high watermark
-high watermark    no replica's goes back while its broker runs, and none is above the highest of a leader
-known             a leader reports to clients no lower high watermark than was reported before
-counted           a leader counts the fetches of followers that know its epoch
-the same logs     offsets below all high watermarks have the same leader epochs everywhere
-acknowledged      a record is below a leader's high watermark then, and on at least min.insync.replicas brokers
-groups            a broker coordinates the groups of partitions that it leads, and of no other
+one leader        all brokers that know a leader epoch of a partition know the same leader for it
+epochs go up      a broker accepts no older leader epoch or controller epoch than it had. Only the newest controller
+                  writes a new leader epoch to the tree, and the new leader was in sync
+in order          a broker learns of controllers in the order in which brokers were the controller
+this life         a registered broker does not learn of a leader epoch that had ended before its registration
+one controller    a broker that runs as the controller knows itself as the controller
+in sync           a broker in the tree's ISR that knows the leader epoch has all records up to the high watermark
+high watermark    no replica's high watermark goes back while its broker runs, or is above the highest of a leader
+known             a leader does not report a lower high watermark to clients than was reported before
+counted           a leader counts only fetches of followers that know its leader epoch
+the same logs     offsets below all high watermarks have the same leader epochs on all brokers
+acknowledged      an acknowledged record is below a leader's high watermark, and on min.insync.replicas brokers
+groups            a broker coordinates only the groups of partitions that it leads
 
-It reads the brokers' memory and sends no requests, so it uses no source of chance."""
+The checks read the brokers' memory and send no requests. They use no random numbers, so they do not change a seed."""
 
 from __future__ import annotations
 
@@ -35,17 +36,18 @@ from jesenska.testing.simulation.machine.host import BrokerHost
 from jesenska.testing.simulation.machine.world import World
 from jesenska.testing.simulation.watches.history import ViolationError
 
-#: Seconds between two checks after a write: at first, and later.
+#: The seconds between two checks after a write to the tree: at first, and later.
 _CLOSE_SECONDS, _LATER_SECONDS = 0.0005, 0.003
-#: Seconds of frequent checks: at first; at least; and at most, if not all have fetched in the new epoch.
+#: The seconds of frequent checks: the first phase, the shortest time, and the longest time. The longest applies if not
+#: all followers have fetched in the new leader epoch.
 _FIRST_AGE, _LEAST_AGE, _MOST_AGE = 0.005, 0.03, 0.6
-#: Seconds that a broker may take to give up groups, for instance while its log is being cut.
+#: The seconds that a broker may need to stop coordinating groups, for example while its log is being truncated.
 _GIVE_UP_SECONDS = 8.0
 _TOPICS, _STATE, _BROKER = paths.TOPICS + "/", "/state", paths.BROKER_IDS + "/"
 
 
 class _Seen:
-    """The facts seen of one process of a broker."""
+    """The facts that earlier checks have seen of one broker process."""
 
     __slots__ = ("controller", "controller_epoch", "program", "replicas", "strange")
 
@@ -54,14 +56,14 @@ class _Seen:
         #: The replicas at the last check.
         self.replicas: dict[TopicPartition, _Found] = {}
         self.controller_epoch = -1
-        #: The number of the controllership that its clients know.
+        #: The position, in the list of all controllers, of the controller that the broker reports to clients.
         self.controller = 0
-        #: The time since which it coordinates a partition that it does not lead.
+        #: By partition: the time since which the broker has coordinated groups of a partition that it does not lead.
         self.strange: dict[int, float] = {}
 
 
 class _Found(NamedTuple):
-    """A replica, with the facts that it is judged by."""
+    """A replica, with the facts that are checked."""
 
     number: int
     partition: Any
@@ -73,42 +75,42 @@ class _Found(NamedTuple):
     broker_epoch: int
 
 
-#: Running brokers: number, broker, the facts seen of it.
+#: The running brokers: each one's number, the broker, and the facts seen of it.
 _Running = list[tuple[int, Broker, _Seen]]
 
 
 class ClusterWatch:
-    """The watch of one simulation."""
+    """Checks the cluster of one simulation."""
 
     def __init__(self, world: World, hosts: Sequence[BrokerHost]) -> None:
         self.world = world
         self._hosts = hosts
-        #: min.insync.replicas of all topics.
+        #: The setting min.insync.replicas of all topics.
         self.min_in_sync = 1
-        #: Compaction is on. A replica that fetches the rest of an epoch records a later beginning of it.
+        #: True if topics are compacted. A replica that fetches the rest of an epoch then records a later start of it.
         self.compacts = False
         #: The partition states in the tree.
         self.states: dict[TopicPartition, PartitionStateNode] = {}
-        #: Partitions whose leader itself has written an ISR of itself alone.
+        #: Partitions whose leader itself has shrunk the ISR to itself only.
         self.shrunk_by_leader: set[TopicPartition] = set()
         self.controller_id = -1
-        #: The next tree is an older copy.
+        #: True if the next tree is an older copy.
         self._is_older = False
         self._controller_epoch = 0
-        #: All controllers, in order.
+        #: All controllers so far, in order.
         self._controllers: list[int] = []
-        #: The zxids of the writes of leader epochs.
+        #: For each partition, the zxids (ZooKeeper's transaction ids) of the writes of new leader epochs.
         self._began: dict[TopicPartition, list[tuple[int, int]]] = {}
         self._leaders: dict[tuple[TopicPartition, int], int] = {}
-        #: The highest high watermark of a leader.
+        #: The highest high watermark that a leader has had.
         self._committed: dict[TopicPartition, int] = {}
-        #: The furthest log end, and the newest epoch that a broker has known, by partition and broker.
+        #: By partition and broker: the largest log end offset, and the newest leader epoch that the broker has known.
         self._ends: dict[TopicPartition, dict[int, int]] = {}
         self._known: dict[tuple[TopicPartition, int], int] = {}
         self._seen: dict[int, _Seen] = {}
-        #: The state in the tree at the last check.
+        #: The partition states in the tree at the last check.
         self._looked_at: dict[TopicPartition, PartitionStateNode] = {}
-        #: Partitions that are checked often, and since when.
+        #: The partitions that are checked often, and the time since which they are.
         self._close: dict[TopicPartition, float] = {}
         self._looks_closely = False
         self._violation: ViolationError | None = None
@@ -118,7 +120,7 @@ class ClusterWatch:
     # --- the tree ----------------------------------------------------------------------------------------------------
 
     def tree_is(self, tree: EmbeddedTree) -> None:
-        """A tree is about to serve; no client has been served by it."""
+        """Reads the state from a tree that is about to be served. No client has used this tree yet."""
         for path, node in tree.tree.walk():
             if node.data is None:
                 continue
@@ -134,8 +136,8 @@ class ClusterWatch:
         tree.on_commit(self._committed_to_tree)
 
     def tree_was_replaced(self, *, is_older: bool = False) -> None:
-        """Forgets the tree; no broker runs. The next tree need not continue the last one, except for the epochs, and
-        not these if it `is_older`."""
+        """Forgets the state of the tree. No broker may run. The next tree may differ from the last one, except that
+        leader epochs must not go back. With `is_older`, they may."""
         self._is_older = is_older
         self.states.clear()
         self.shrunk_by_leader.clear()
@@ -178,7 +180,8 @@ class ClusterWatch:
         self._controllers.append(self.controller_id)
 
     def _note_state(self, path: str, data: bytes, zxid: int, *, is_first: bool = False) -> None:
-        """`is_first`: states may have been written between the known one and this one."""
+        """Checks and records a partition's state that was written to the tree. With `is_first`, other states may have
+        been written since the known one."""
         topic, _, number = path[len(_TOPICS) : -len(_STATE)].partition("/partitions/")
         if topic == CHURNED:
             return
@@ -220,26 +223,27 @@ class ClusterWatch:
                 what(state.leader)
 
     def when_gone(self, broker_id: int, what: Callable[[], None]) -> None:
-        """Calls `what` once, when the broker's node goes from the tree."""
+        """Calls `what` once, when the broker's node disappears from the tree."""
         self._waiting_for_end.setdefault(paths.broker(broker_id), []).append(what)
 
     def when_led(self, topic_partition: TopicPartition, what: Callable[[int], None]) -> None:
-        """Calls `what` once with the next broker that is elected leader."""
+        """Calls `what` once, with the next broker that is elected leader of the partition."""
         self._waiting_for_leader.setdefault(topic_partition, []).append(what)
 
     @property
     def offsets_partition(self) -> TopicPartition | None:
-        """Returns the partition that keeps the group of the simulation; None before it exists."""
+        """Returns the partition of __consumer_offsets that contains the simulation's group. Returns None if the topic
+        does not exist yet."""
         count = sum(1 for topic_partition in self.states if topic_partition.topic == OFFSETS_TOPIC)
         return TopicPartition(OFFSETS_TOPIC, partition_for(GROUP, count)) if count else None
 
     def leader_of(self, topic_partition: TopicPartition | None) -> int:
-        """Returns the leader in the tree; -1 without one."""
+        """Returns the partition's leader according to the tree, or -1 if there is none."""
         state = None if topic_partition is None else self.states.get(topic_partition)
         return -1 if state is None else state.leader
 
     def knows_state(self, host: BrokerHost, topic_partition: TopicPartition, state: PartitionStateNode) -> bool:
-        """True if a broker knows this leader, leader epoch and ISR of a partition."""
+        """Returns True if a broker knows this leader, leader epoch and ISR of the partition."""
         broker = _running(host)
         topic = None if broker is None else broker.view.topics.get(topic_partition.topic)
         if topic is None or topic_partition.partition >= len(topic.partitions):
@@ -252,8 +256,8 @@ class ClusterWatch:
         )
 
     def heir_of(self, topic_partition: TopicPartition) -> int:
-        """Returns the broker that leads a partition next if its leader goes; -1 without a leader, or if not all are in
-        sync."""
+        """Returns the heir: the broker that becomes the partition's leader if the present leader ends. Returns -1 if
+        there is no leader, or if not all replicas are in sync."""
         state = self.states.get(topic_partition)
         if state is None or state.leader < 0 or len(state.isr) < len(self._hosts):
             return -1
@@ -264,7 +268,7 @@ class ClusterWatch:
         )
 
     def is_ahead_of_heir(self, topic_partition: TopicPartition) -> bool:
-        """True if a follower has more records than the heir, and does not have the newest high watermark."""
+        """Returns True if a follower has more records than the heir, and does not have the newest high watermark."""
         heir, logs = self.heir_of(topic_partition), {}
         for host in self._hosts:
             broker = _running(host)
@@ -278,7 +282,8 @@ class ClusterWatch:
         )
 
     def states_of(self, host: BrokerHost) -> list[str]:
-        """Returns the states of a broker now, in the words of `coverage`; empty while it is not there."""
+        """Returns the present states of a broker, in the words of `coverage`. Returns none while the broker is
+        down."""
         if not host.is_up:
             return [] if host.program.process.is_dead else ["starting"]
         number = host.number
@@ -297,7 +302,7 @@ class ClusterWatch:
     # --- state of brokers --------------------------------------------------------------------------------------------
 
     def look(self) -> None:
-        """Checks everything; ViolationError."""
+        """Checks all invariants. Raises ViolationError if one is violated."""
         if self._violation is not None:
             raise self._violation
         running = self._running()
@@ -313,7 +318,7 @@ class ClusterWatch:
             self.world.after(_CLOSE_SECONDS, self._look_closely)
 
     def look_often(self) -> None:
-        """Checks all partitions often; a broker is about to be hit."""
+        """Begins frequent checks of all partitions. It is called before a fault hits a broker."""
         for topic_partition in self.states:
             self._look_often(topic_partition)
 
@@ -332,7 +337,8 @@ class ClusterWatch:
             self.world.after(wait, self._look_closely)
 
     def _have_all_fetched(self, topic_partition: TopicPartition) -> bool:
-        """True if the leader has had a fetch from each broker in the ISR, in the tree's epoch, or is not up."""
+        """Returns True if the leader has had a fetch from each follower in the ISR, in the tree's leader epoch. Also
+        returns True if the leader is not up."""
         state = self.states[topic_partition]
         broker = _running(self._hosts[state.leader]) if state.leader >= 0 else None
         if broker is None:
@@ -397,10 +403,10 @@ class ClusterWatch:
     def _look_at_changed(
         self, topic_partition: TopicPartition, one: _Found, before: _Found | None, committed: int
     ) -> int:
-        """Checks a replica that has changed since the last check. Returns the committed offset now."""
+        """Checks a replica that has changed since the last check. Returns the present committed offset."""
         number, high_watermark = one.number, one.high_watermark
-        # If its leader has compacted epochs away, a follower may cut its log below the committed offset, and fetches
-        # the records again before it is in sync.
+        # If the leader has compacted epochs away, a follower may truncate its log below the committed offset. It then
+        # fetches the records again before it is in sync.
         if (
             before is not None
             and high_watermark < before.high_watermark
@@ -410,7 +416,7 @@ class ClusterWatch:
                 f"the high watermark of {topic_partition} goes back from {before.high_watermark} to {high_watermark} "
                 f"on broker {number}"
             )
-        # The leader of the last check may have moved it since.
+        # The broker that was the leader at the last check may have advanced the high watermark since.
         if high_watermark > committed and (one.serves or (before is not None and before.serves)):
             committed = high_watermark
         ends = self._ends.setdefault(topic_partition, {})
@@ -422,7 +428,7 @@ class ClusterWatch:
         return committed
 
     def _look_at_logs(self, topic_partition: TopicPartition, found: Sequence[_Found]) -> None:
-        """Checks that records committed everywhere have the same epochs everywhere."""
+        """Checks that records that are committed on all replicas have the same leader epochs on all of them."""
         if len(found) < 2 or (self.compacts and found[0].log.config.compact):
             return
         of_first = found[0].log.leader_epochs
@@ -530,7 +536,7 @@ class ClusterWatch:
     # --- answers to clients ------------------------------------------------------------------------------------------
 
     def acknowledged(self, topic_partition: TopicPartition, offset: int) -> None:
-        """A producer's record was acknowledged at that offset."""
+        """Checks a record of a producer that was acknowledged at this offset."""
         ends = self._ends.setdefault(topic_partition, {})
         if (
             offset < self._committed.get(topic_partition, 0)
@@ -554,7 +560,7 @@ class ClusterWatch:
     # --- the end -----------------------------------------------------------------------------------------------------
 
     def is_agreed(self) -> bool:
-        """True if all brokers report the tree's controller and all brokers to clients."""
+        """Returns True if all brokers report the tree's controller, and all brokers of the cluster, to clients."""
         brokers = [_running(host) for host in self._hosts]
         return self.controller_id >= 0 and all(
             broker is not None
@@ -566,7 +572,7 @@ class ClusterWatch:
 
 
 def _running(host: BrokerHost) -> Broker | None:
-    """Returns the broker of a process that is not dead, once its logs are loaded."""
+    """Returns the broker of a running process, if its logs are loaded. Otherwise returns None."""
     program = getattr(host, "program", None)
     if program is None or program.process.is_dead:
         return None
@@ -575,13 +581,13 @@ def _running(host: BrokerHost) -> Broker | None:
 
 
 def _judge(topic_partition: TopicPartition, one: _Found, state: PartitionStateNode, committed: int) -> None:
-    """Judges a replica by the committed offset and by the state in the tree."""
+    """Checks a replica against the committed offset and the partition's state in the tree."""
     if one.high_watermark > committed:
         raise ViolationError(
             f"broker {one.number} has {one.high_watermark} for the high watermark of {topic_partition}, no leader "
             f"has said more than {committed}"
         )
-    # A broker that has lost data, and says so, is in the tree's ISR until another broker leads.
+    # A broker that has lost data, and reports this, stays in the tree's ISR until another broker leads.
     if (
         one.leader_epoch == state.leader_epoch
         and one.number in state.isr

@@ -1,11 +1,11 @@
-"""A topic that is compacted during the simulation: its writer, and the checks at the end, on every replica.
+"""A topic that is compacted during the simulation: its producer, and the checks of every replica at the end.
 
-newest      the newest acknowledged record of each key is at its offset, or a later one of the key that was sent;
-            for a tombstone there may be none
-deleted     if the newest record of a key is gone, so are all its older ones
-sent        every record there was sent, and is there once
+newest      the newest acknowledged record of each key is at its offset, or a later sent record of the key exists; a
+            tombstone may be missing
+deleted     if the newest record of a key is missing, all older records of the key are missing, too
+sent        every record in the log was sent, and is there once
 
-Each replica is compacted by itself, so their files differ: the newest record of each key is compared."""
+Each replica is compacted independently, so their files differ. Only the newest record of each key is compared."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from jesenska.testing.simulation.watches.history import ViolationError
 
 KEYED: Final = "keyed"
 PARTITION: Final = TopicPartition(KEYED, 0)
-#: Longer than any replica is without a leader: a follower that misses a tombstone for this time may keep the deleted
-#: records.
+#: Longer than any replica is without a leader. A follower that misses a tombstone for longer than this may keep the
+#: deleted records.
 _TOMBSTONES_MS = 20_000
 TOPIC_SETTINGS: Final = {
     "cleanup.policy": "compact",
@@ -40,12 +40,12 @@ BROKER_SETTINGS: Final = {
     "log.cleaner.backoff.ms": "500",
     "log.cleaner.min.cleanable.ratio": "0.2",
 }
-#: The number of keys that are written all the time; the number of records of each other key.
+#: The number of keys that are written throughout the simulation, and the number of records for each other key.
 _KEYS, _KEPT_UP = 6, 10
 
 
 class Sent:
-    """A record that was sent; `offset` is -1 until it is acknowledged."""
+    """A record that was sent. `offset` is -1 until it is acknowledged."""
 
     __slots__ = ("offset", "value")
 
@@ -60,15 +60,15 @@ class Found(NamedTuple):
 
 
 class KeyedWriter:
-    """A producer of records with keys, some of them tombstones. It alone writes them, so a key's records are in the
-    order in which they were sent."""
+    """A producer of records with keys, some of them tombstones. No other client writes these keys, so the records of a
+    key are in the order in which they were sent."""
 
     def __init__(
         self, process: Process, bootstrap: str, on_acknowledged: Callable[[TopicPartition, int], None] | None
     ) -> None:
         self.process = process
         self.is_stopping = False
-        #: The records sent for each key, in order.
+        #: The records that were sent for each key, in order.
         self.sent: dict[bytes, list[Sent]] = {}
         self._bootstrap = bootstrap
         self._on_acknowledged = on_acknowledged
@@ -79,7 +79,7 @@ class KeyedWriter:
         producer = Producer(cluster, random_source=random, delivery_timeout_seconds=90.0, linger_seconds=0.01)
         number = 0
         while not self.is_stopping:
-            # Some keys are written all the time, other ones for a while.
+            # Some keys are written throughout the simulation, others only for a while.
             key = b"key-%d" % random.randrange(_KEYS) if random.random() < 0.5 else b"old-%d" % (number // _KEPT_UP)
             record = Sent(None if random.random() < 0.3 else b"%d" % number + b"." * random.choice((0, 100, 1000)))
             try:
@@ -102,8 +102,9 @@ class KeyedWriter:
             self._on_acknowledged(PARTITION, record.offset)
 
     def judge(self, where: str, log: PartitionLog, *, knows_tombstones: bool) -> int:
-        """Checks a replica once everything is answered, and returns its number of records; ViolationError. Without
-        `knows_tombstones`, their time may have been over before every replica had them."""
+        """Checks a replica when every send has a result, and returns the number of its records. Raises ViolationError
+        if a check fails. If `knows_tombstones` is False, tombstones may have been deleted before every replica had
+        them."""
         found = records_of(log)
         for key, places in found.items():
             values = [place.value for place in places if place.value is not None]
@@ -135,7 +136,8 @@ class KeyedWriter:
 
 
 def records_of(log: PartitionLog) -> dict[bytes, list[Found]]:
-    """Returns the records of a log, by key; ViolationError if it is damaged, or offsets do not go up."""
+    """Returns the records of a log, by key. Raises ViolationError if the log is damaged, or if offsets do not
+    increase."""
     found: dict[bytes, list[Found]] = {}
     last = -1
     for segment in log.segments:

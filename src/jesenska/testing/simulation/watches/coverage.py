@@ -1,6 +1,7 @@
-"""A table of counts of each broker state and fault, over all seeds of a run.
+"""Counts, over all seeds of a run, how often each fault hit a broker in each state.
 
-A broker that is hit is usually in several states: it leads one partition and follows in other ones. Each counts."""
+A broker usually is in several states when it is hit: it leads one partition and follows in others. All of them are
+counted."""
 
 from __future__ import annotations
 
@@ -8,9 +9,9 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Final
 
-#: The states of a broker when it is hit.
+#: The states in which a broker can be hit.
 STATES: Final = ("controller", "leader", "follower in sync", "follower out of sync", "starting", "coordinator")
-#: The faults, by the names of `schedule`.
+#: The faults, with the names of `schedule`.
 FAULTS: Final = (
     "killed",
     "power loss",
@@ -29,24 +30,24 @@ Cell = tuple[str, str]
 
 
 class Coverage:
-    """Counts by state and fault."""
+    """The counts of faults by the state of the broker."""
 
     def __init__(self) -> None:
         self.counts: Counter[Cell] = Counter()
 
     def met(self, states: list[str], fault: str) -> None:
-        """A broker in these states was hit."""
+        """Counts a fault that hit a broker in these states."""
         for state in states:
             self.counts[state, fault] += 1
 
 
 def as_json(counts: Mapping[Cell, int]) -> dict[str, dict[str, int]]:
-    """Returns the counts by state, then by fault; every cell is there."""
+    """Returns the counts by state, then by fault. Combinations that never occurred have the count 0."""
     return {state: {fault: counts.get((state, fault), 0) for fault in FAULTS} for state in STATES}
 
 
 def as_table(counts: Mapping[Cell, int]) -> str:
-    """Returns a line for each state, a column for each fault."""
+    """Returns a text table with a line for each state and a column for each fault."""
     first = max(map(len, STATES))
     lines = [" " * first + "".join(f"  {fault}" for fault in FAULTS)]
     for state in STATES:

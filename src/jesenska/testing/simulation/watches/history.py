@@ -1,12 +1,12 @@
-"""The answers to the clients of a simulation, and invariants of them under any fault.
+"""Records the responses that the clients of a simulation get, and checks invariants that must hold under any fault:
 
-acknowledged    an acknowledged record is at that offset, for every reader from then on, and at the end
+acknowledged    every later reader finds an acknowledged record at its offset, also at the end
 once            an idempotent producer's record is in the log once
-in order        a reader gets offsets that go up; a producer's records of a partition keep their order
-the same        two readers that get an offset get the same record
+in order        a reader gets increasing offsets; a producer's records in a partition keep their order
+the same        readers that read the same offset get the same record
 committed       a group's committed offset does not go back
-one owner       in one generation of a group a partition belongs to one member
-high watermark  it does not go back while the broker runs"""
+one owner       in one generation of a group, a partition belongs to one member only
+high watermark  the high watermark of a replica does not go back while the broker runs"""
 
 from __future__ import annotations
 
@@ -22,32 +22,32 @@ class RecordPlace(NamedTuple):
 
 
 class ViolationError(AssertionError):
-    """An invariant is violated; one sentence."""
+    """The error when an invariant is violated. The message is one sentence."""
 
 
 class History:
-    """The answers so far. Every method raises ViolationError."""
+    """The responses so far. Every method raises ViolationError if an invariant is violated."""
 
     def __init__(self) -> None:
         self.acknowledged: dict[RecordPlace, bytes] = {}
         self.read: dict[RecordPlace, bytes] = {}
-        #: Every record that a reader has had at any time.
+        #: All records that any reader has read.
         self._seen: set[bytes] = set()
-        #: Acknowledged records that no reader has had.
+        #: Acknowledged records that no reader has read yet.
         self._unread: set[bytes] = set()
-        #: The place at which a record was read or acknowledged first.
+        #: The partition and offset at which a record was read or acknowledged first.
         self._places: dict[bytes, RecordPlace] = {}
         self._committed: dict[tuple[str, TopicPartition], int] = {}
         self._owners: dict[tuple[str, int, TopicPartition], str] = {}
         self._high_watermarks: dict[tuple[object, TopicPartition], int] = {}
-        #: The number of times that the broker's machine went down.
+        #: The number of times that the broker's machine has lost its power.
         self.power_losses = 0
-        #: Called with each record that is acknowledged.
+        #: A function that is called with each acknowledged record.
         self.on_acknowledged: Callable[[TopicPartition, int], None] | None = None
         self._numbers: dict[tuple[TopicPartition, bytes], int] = {}
 
     def sent(self, partition: TopicPartition, offset: int, value: bytes) -> None:
-        """A producer's record was acknowledged at that place."""
+        """Records that a producer's record was acknowledged at this offset."""
         place = RecordPlace(partition, offset)
         self._stands(place, value, "is acknowledged")
         self.acknowledged[place] = value
@@ -66,8 +66,8 @@ class History:
         *,
         of_group: bool = False,
     ) -> None:
-        """A reader that has had everything below `expected` got a record; `of_group`: it, or another member of its
-        group, which may have reported the records itself."""
+        """Records that a reader got a record. The reader has already read everything below `expected`. With
+        `of_group`, another member of the reader's group may have read the skipped records."""
         if offset < expected:
             raise ViolationError(f"{reader} reads offset {offset} of {partition} after it has had all below {expected}")
         skipped = [RecordPlace(partition, at) for at in range(expected, offset)] if expected < offset else ()
@@ -100,23 +100,24 @@ class History:
             )
 
     def committed(self, group: str, partition: TopicPartition, offset: int) -> None:
-        """A commit was answered without an error."""
+        """Records that an offset commit got a response without an error."""
         before = self._committed.get((group, partition), -1)
         self._committed[group, partition] = max(before, offset)
 
     def found_committed(self, group: str, partition: TopicPartition, offset: int) -> None:
-        """A member got its group's committed offset; -1 for nothing."""
+        """Checks a committed offset that a member of the group has fetched; -1 means none."""
         before = self._committed.get((group, partition), -1)
         if offset < before:
             raise ViolationError(f"group {group} has committed offset {before} of {partition}, and is told {offset}")
 
     def start_of(self, group: str, partition: TopicPartition) -> int | None:
-        """Returns the offset at which a member must begin a partition; None if commits were lost, so that it is not
-        known."""
+        """Returns the offset at which a member must start a partition. Returns None if it is not known, since commits
+        may be lost after a loss of power."""
         return None if self.power_losses else self._committed.get((group, partition), 0)
 
     def next_of_all(self, partition: TopicPartition, value: bytes) -> None:
-        """A reader of everything got that record next: a producer's records of a partition are numbered upwards."""
+        """Checks the next record that a reader of the whole partition got: each producer's records have increasing
+        numbers."""
         writer, _, number = value.rstrip(b".").rpartition(b"-")
         before = self._numbers.get((partition, writer), -1)
         if int(number) <= before:
@@ -127,11 +128,11 @@ class History:
 
     @property
     def all_is_read(self) -> bool:
-        """True if every acknowledged record has been read."""
+        """Returns True if every acknowledged record has been read."""
         return not self._unread
 
     def owns(self, group: str, generation: int, member: str, partitions: Iterable[TopicPartition]) -> None:
-        """A member got partitions."""
+        """Records that a member of a group got partitions in a generation."""
         for partition in partitions:
             owner = self._owners.setdefault((group, generation, partition), member)
             if owner != member:
@@ -140,15 +141,16 @@ class History:
                 )
 
     def high_watermark(self, incarnation: object, partition: TopicPartition, offset: int) -> None:
-        """A broker has this high watermark now."""
+        """Checks the present high watermark of a partition on a broker."""
         before = self._high_watermarks.get((incarnation, partition), 0)
         if offset < before:
             raise ViolationError(f"the high watermark of {partition} goes back from {before} to {offset}")
         self._high_watermarks[incarnation, partition] = offset
 
     def power_was_lost(self) -> None:
-        """The broker's machine went down. Commits are answered before they are synced, and records are read before:
-        records that were not acknowledged may be gone, and a reader that was ahead begins again."""
+        """Handles a loss of power of the lone broker's machine. Commits are acknowledged, and records read, before
+        they are synced. So records that were not acknowledged may be lost, and readers may have to start again at an
+        earlier offset."""
         self.power_losses += 1
         self._committed.clear()
         self._owners.clear()

@@ -1,20 +1,20 @@
-"""The answers to the clients of transactions in a simulation, and invariants of them under any fault.
+"""Records the responses that the clients of transactions get in a simulation, and checks invariants that must hold
+under any fault. A reader is a read_committed consumer.
 
-decided first     a reader of committed records gets none of a transaction whose commit was not requested
-whole or not      it gets all acknowledged records of a transaction, or none
-committed         it gets all records of a transaction whose commit was answered
-aborted           it gets no record of a transaction whose abort was answered, or whose commit was refused
+decided first     a reader gets no record of a transaction whose commit was not requested
+whole or not      a reader gets all acknowledged records of a transaction, or none
+committed         a reader gets all records of a transaction whose commit was acknowledged
+aborted           a reader gets no record of a transaction whose abort was acknowledged, or whose commit was refused
 one producer      no two programs get the same producer id and epoch
-let in            the writes of a producer that leaves adding partitions to the leaders are in its transaction: they
-                  are not refused as part of none, unless its time may be over, or another program has asked for
-                  its id
-fenced            a producer whose successor is known at the time of a request gets no success for it
+let in            if leaders add partitions to a producer's transaction, its writes are not refused as outside of a
+                  transaction; except if the transaction may have timed out, or another program uses its id
+fenced            a producer gets no success for a request if its successor was known when the request was sent
 offsets           a group's offset in a transaction is not reported before the commit is requested; at the end the
                   group has the newest offset of a committed transaction
-once              a record that is made of another one is in the topic of results at most once, and it is there if the
-                  group's offset is above the other record
+once              a result record is there at most once for each input record, and it is there if the group's offset is
+                  above the input record
 
-A transaction of a producer that is gone or got no answer may have ended either way."""
+A transaction may have been committed or aborted if its producer was killed or got no response."""
 
 from __future__ import annotations
 
@@ -28,32 +28,32 @@ NO_OFFSET = -1
 
 
 class ProducerName(NamedTuple):
-    """A producer as its coordinator names it."""
+    """A producer as its transaction coordinator names it: its id and epoch."""
 
     producer_id: int
     epoch: int
 
 
 class KnownTransaction:
-    """One transaction as its producer knows it."""
+    """A transaction, with all that its producer knows about it."""
 
     __slots__ = ("commits", "is_refused", "is_seen", "name", "offset", "outcome", "places", "skipped")
 
     def __init__(self, name: str) -> None:
         self.name = name
-        #: The places of its acknowledged records.
+        #: The partitions and offsets of its acknowledged records.
         self.places: list[RecordPlace] = []
-        #: Its producer has asked for the commit.
+        #: True if its producer has requested the commit.
         self.commits = False
-        #: The end in the answer to its producer: True for a commit; None without an answer.
+        #: The end in the coordinator's response: True for a commit, False for an abort; None without a response.
         self.outcome: bool | None = None
-        #: No broker has accepted a commit of it, and none can any more.
+        #: True if no broker has accepted a commit of it, and none can any more.
         self.is_refused = False
-        #: A reader of committed records has had a record of it.
+        #: True if a read_committed consumer has got a record of it.
         self.is_seen = False
-        #: A record of it that such a reader was not given.
+        #: A record of it that a read_committed consumer has skipped; None if there is none.
         self.skipped: RecordPlace | None = None
-        #: The offset that a group commits in it.
+        #: The offset that it commits for a group.
         self.offset = NO_OFFSET
 
     def __str__(self) -> str:
@@ -65,7 +65,7 @@ class KnownTransaction:
 
 
 class TransactionHistory:
-    """The answers so far. Every method raises ViolationError."""
+    """The responses so far. Every method raises ViolationError if an invariant is violated."""
 
     def __init__(self) -> None:
         self.transactions: list[KnownTransaction] = []
@@ -75,24 +75,25 @@ class TransactionHistory:
         #: The newest known producer of each transactional id.
         self._newest: dict[str, ProducerName] = {}
         self._programs: dict[ProducerName, str] = {}
-        #: The program that was the last to ask to be the producer of each transactional id.
+        #: The program that last requested to be the producer of each transactional id.
         self._askers: dict[str, str] = {}
-        #: A transaction's time may be over before its time.
+        #: True if clocks were set, so that transactions may time out too early.
         self.clocks_were_set = False
-        #: The records of readers of committed records.
+        #: The records that read_committed consumers have got.
         self.committed: dict[RecordPlace, bytes] = {}
-        #: Transactions with offsets of a group, in the order of those.
+        #: For each group, the transactions with offsets of the group, in the order of the offsets.
         self._groups: dict[str, list[KnownTransaction]] = {}
 
     # --- producers ---------------------------------------------------------------------------------------------------
 
     def begins(self, transactional_id: str, program: str) -> None:
-        """A program asks to be the producer."""
+        """Records that a program requests to be the producer of a transactional id."""
         self._askers[transactional_id] = program
 
     def kept_out(self, transactional_id: str, program: str, what: str, seconds_left: float) -> None:
-        """A write of a program, which leaders add to its transaction, was refused as part of no transaction. No
-        transaction ends for `seconds_left`."""
+        """Checks a refused write of a program for which leaders add partitions to its transaction. The write was
+        refused because it is not part of a transaction. The transaction cannot have timed out for another
+        `seconds_left`."""
         if self._askers[transactional_id] == program and seconds_left > 0 and not self.clocks_were_set:
             raise ViolationError(
                 f"{what} of {program} is refused as part of no transaction, and nobody has ended that of "
@@ -100,7 +101,7 @@ class TransactionHistory:
             )
 
     def begun(self, transactional_id: str, program: str, producer: ProducerName) -> None:
-        """A program got its producer id and epoch."""
+        """Records the producer id and epoch that a program got."""
         other = self._programs.setdefault(producer, program)
         if other != program:
             raise ViolationError(
@@ -112,14 +113,15 @@ class TransactionHistory:
             self._newest[transactional_id] = producer
 
     def successor_of(self, transactional_id: str, producer: ProducerName) -> ProducerName | None:
-        """Returns the known successor of a producer; None without one. For `accepted`."""
+        """Returns the known successor of a producer, or None if there is none. The result is passed to `accepted`."""
         newest = self._newest.get(transactional_id)
         if newest is None or (producer.producer_id == newest.producer_id and producer.epoch >= newest.epoch):
             return None
         return newest
 
     def accepted(self, producer: ProducerName, successor: ProducerName | None, what: str) -> None:
-        """A producer's request was accepted; `successor` is the result of `successor_of` when it was sent."""
+        """Checks that a producer's request could be accepted. `successor` is the result of `successor_of` when the
+        request was sent."""
         if successor is not None:
             raise ViolationError(
                 f"{what} of producer {producer.producer_id} in epoch {producer.epoch} is accepted, and epoch "
@@ -132,7 +134,7 @@ class TransactionHistory:
         return transaction
 
     def sends(self, transaction: KnownTransaction, value: bytes) -> None:
-        """A record is about to be sent."""
+        """Records that a record of the transaction is about to be sent."""
         self._of[value] = transaction
 
     def acknowledged(self, transaction: KnownTransaction, partition: TopicPartition, offset: int) -> None:
@@ -141,12 +143,12 @@ class TransactionHistory:
         self._at[place] = transaction
 
     def ended(self, transaction: KnownTransaction, commits: bool) -> None:
-        """A producer got the answer that its transaction has ended so."""
+        """Records the coordinator's response that the transaction was committed or aborted."""
         transaction.outcome = commits
         self._judge(transaction)
 
     def refused(self, transaction: KnownTransaction) -> None:
-        """The first request for a commit was refused for good."""
+        """Records that the first request for a commit was permanently refused."""
         transaction.is_refused = True
         self._judge(transaction)
 
@@ -169,7 +171,7 @@ class TransactionHistory:
     # --- readers -----------------------------------------------------------------------------------------------------
 
     def received(self, reader: str, partition: TopicPartition, expected: int, offset: int, value: bytes) -> None:
-        """A reader of committed records, which has had everything below `expected`, got this one next."""
+        """Records that a read_committed consumer got a record. It has already got everything below `expected`."""
         if offset < expected:
             raise ViolationError(f"{reader} reads offset {offset} of {partition} after it has had all below {expected}")
         self.passed(partition, expected, offset)
@@ -187,7 +189,8 @@ class TransactionHistory:
         self._judge(transaction)
 
     def passed(self, partition: TopicPartition, expected: int, offset: int) -> None:
-        """A reader of committed records goes from one offset to another without a record between them."""
+        """Records that a read_committed consumer continued at `offset` after `expected`, without records in
+        between."""
         for at in range(expected, offset):
             place = RecordPlace(partition, at)
             transaction = self._at.get(place)
@@ -198,15 +201,15 @@ class TransactionHistory:
     # --- offsets of groups -------------------------------------------------------------------------------------------
 
     def sends_offset(self, group: str, transaction: KnownTransaction, offset: int) -> None:
-        """Records that a producer is about to commit an offset of a group, larger than the group's earlier offsets, in
-        a transaction. The producer asks for the commit of the transaction only after the answer that the offset is
-        part of it."""
+        """Records that a producer is about to commit an offset of a group in a transaction. The offset must be larger
+        than the group's earlier offsets. The producer must request the commit of the transaction only after the
+        response that the offset is part of it."""
         transaction.offset = offset
         self._groups.setdefault(group, []).append(transaction)
 
     def offset_answered(self, group: str, offset: int, *, is_stable: bool) -> None:
-        """Checks a committed offset of a group that a client has received. `is_stable` is True if no pending
-        transaction would change that offset."""
+        """Checks a committed offset of a group that a client has fetched. `is_stable` is True if no pending
+        transaction would change this offset."""
         for transaction in self._groups.get(group, ()):
             if transaction.offset == offset and (transaction.is_aborted or not transaction.commits):
                 raise ViolationError(f"group {group} is told offset {offset}, and {transaction} is not committed")
@@ -219,8 +222,8 @@ class TransactionHistory:
     # --- the end -----------------------------------------------------------------------------------------------------
 
     def judge_all(self) -> None:
-        """Call this once a read_committed reader has read every partition from beginning to end. Raises ViolationError
-        if a committed transaction is missing, or if one was read only in part."""
+        """Checks all transactions at the end. Call this after a read_committed consumer has read every partition
+        completely. Raises ViolationError if a committed transaction is missing, or if only a part of one was read."""
         for transaction in self.transactions:
             there = [place for place in transaction.places if place in self.committed]
             if there and len(there) < len(transaction.places):
@@ -235,7 +238,8 @@ class TransactionHistory:
                 )
 
     def judge_offset(self, group: str, offset: int) -> None:
-        """Checks the offset of a group at the very end, after `judge_all`."""
+        """Checks at the end that the group has the newest offset of a committed transaction. Call it after
+        `judge_all`."""
         self.offset_answered(group, offset, is_stable=True)
         for transaction in self._groups.get(group, ()):
             if not transaction.places:
@@ -258,9 +262,9 @@ class TransactionHistory:
 def judge_results(
     inputs: Iterable[RecordPlace], results: Iterable[RecordPlace], offsets: Mapping[TopicPartition, int]
 ) -> None:
-    """Checks that each committed input below the group's committed offset has one result, and that there are no other
-    results. `inputs` are the committed records, `results` names the input of each record in the topic of results, and
-    `offsets` are the group's committed offsets."""
+    """Checks that each committed input record below the group's committed offset has one result, and that there are no
+    other results. `inputs` are the committed records. `results` names the input of each record in the topic of
+    results. `offsets` are the group's committed offsets."""
     made: set[RecordPlace] = set()
     known = set(inputs)
     for place in results:

@@ -1,9 +1,10 @@
-"""Invariants of transactions in the logs of leaders. The files are read, and compared with the leaders' answers.
+"""Checks invariants of transactions in the logs of leaders. The log files are read, and compared with the leaders'
+state.
 
-stable           the last stable offset does not pass the first record of a transaction that has no marker, or the
+stable           the last stable offset is not above the first record of a transaction without a marker, nor above the
                  high watermark
-goes on          it does not go back while a broker leads in one epoch
-fenced           no record of a producer comes after a record or a marker of a newer epoch"""
+goes on          the last stable offset does not go back while a broker leads in one leader epoch
+fenced           no record of a producer comes after a record or a marker with a newer producer epoch"""
 
 from __future__ import annotations
 
@@ -19,20 +20,20 @@ from jesenska.testing.simulation.watches.history import ViolationError
 
 
 class ScannedLog:
-    """A log as it is in its files, read on from the last position."""
+    """The contents of a log's files. Each call of `read_on` reads from the last position."""
 
     __slots__ = ("_epochs", "end", "log", "open")
 
     def __init__(self, log: PartitionLog) -> None:
         self.log = log
-        #: The offset up to which it was read.
+        #: The offset up to which the log was read.
         self.end = 0
-        #: The first record of each transaction that has no marker, by producer id.
+        #: The offset of the first record of each transaction without a marker, by producer id.
         self.open: dict[int, int] = {}
         self._epochs: dict[int, int] = {}
 
     def read_on(self) -> None:
-        """Reads the log on; ViolationError."""
+        """Reads the new records of the log. Raises ViolationError if an invariant is violated."""
         end = self.log.log_end_offset
         if self.end >= end:
             return
@@ -66,16 +67,18 @@ class ScannedLog:
 
 
 class TransactionWatch:
-    """The watch of one simulation, over the partitions of some topics."""
+    """Checks the partitions of some topics in one simulation."""
 
     def __init__(self, hosts: Sequence[BrokerHost], has_transactions: Callable[[str], bool]) -> None:
         self._hosts = hosts
         self._has_transactions = has_transactions
-        #: By partition: the program that led it at the last check, its epoch, and the log.
+        #: By broker and partition, at the last check: the program that led the partition, the leader epoch, the log,
+        #: and the last stable offset.
         self._led: dict[tuple[int, TopicPartition], tuple[BrokerProgram, int, ScannedLog, int]] = {}
 
     def look(self) -> list[ScannedLog]:
-        """Checks every log that a broker which is up leads; ViolationError."""
+        """Checks every log of which a running broker is the leader. Returns the checked logs. Raises ViolationError if
+        an invariant is violated."""
         found = []
         for host in self._hosts:
             if not host.is_up or host.program.broker is None:

@@ -1,5 +1,5 @@
-"""Several grouped streams put together into one aggregate for each key, each by its own aggregator; by windows or
-sessions as well.
+"""Cogrouping: several grouped streams are aggregated to one value for each key, each stream with its own aggregator.
+It can also be done by windows or sessions.
 
     purchases.cogroup(add_purchase).cogroup(returns, subtract_return).aggregate(0, store="balance")
 """
@@ -24,7 +24,7 @@ _AGGREGATE = "COGROUPKSTREAM-AGGREGATE-"
 
 
 class CogroupedKStream(SaysOurName, Generic[TableT]):
-    """Made by `KGroupedStream.cogroup`."""
+    """Several grouped streams that are aggregated together. It is created by `KGroupedStream.cogroup`."""
 
     def __init__(self, group: Any, aggregator: Any) -> None:
         self._construction: Construction = group._construction
@@ -33,7 +33,7 @@ class CogroupedKStream(SaysOurName, Generic[TableT]):
         self.cogroup(group, aggregator)
 
     def cogroup(self, group: Any, aggregator: Any) -> CogroupedKStream[TableT]:
-        """One more grouped stream, whose records `aggregator(key, value, aggregate)` puts in."""
+        """Adds one more grouped stream. `aggregator(key, value, aggregate)` adds its records to the aggregate."""
         if not hasattr(group, "cogroup") or not hasattr(group, "count"):
             raise refused(
                 f"cogroup takes a grouped stream, and not {group!r}: group it with group_by or group_by_key first."
@@ -51,7 +51,7 @@ class CogroupedKStream(SaysOurName, Generic[TableT]):
     def windowed_by(
         self, windows: TimeWindows | SlidingWindows | SessionWindows
     ) -> TimeWindowedCogroupedKStream[TableT] | SessionWindowedCogroupedKStream[TableT]:
-        """Returns the cogrouped stream grouped by windows as well."""
+        """Returns the cogrouped stream, grouped by windows or sessions, too."""
         if isinstance(windows, SessionWindows):
             return SessionWindowedCogroupedKStream(self, windows)
         if isinstance(windows, TimeWindows | SlidingWindows):
@@ -68,7 +68,7 @@ class CogroupedKStream(SaysOurName, Generic[TableT]):
         logging: bool = True,
         name: str | None = None,
     ) -> TableT:
-        """One aggregate for each key, from `initializer()` on."""
+        """Returns a table with one aggregate for each key, beginning with `initializer()`."""
         materialized = Materialized(store, key, value, None, logging)
         kept_in = materialized.key_value_store(
             materialized.named(self._construction.names, _AGGREGATE), self._key(), None
@@ -81,7 +81,8 @@ class CogroupedKStream(SaysOurName, Generic[TableT]):
     def _build(
         self, kind: Any, initializer: Any, kept_in: Store, key: Serde | None, name: str | None, **more: Any
     ) -> TableT:
-        """Adds an aggregation for each group, all with the same store, and a node that merges their changes."""
+        """Adds an aggregation for each grouped stream, all with the same store, and a node that merges their
+        changes."""
         beginning = function(Role.INITIALIZER, initializer, "aggregate")
         construction, made_at = self._construction, here()
         for group in self._groups:
@@ -114,8 +115,8 @@ class CogroupedKStream(SaysOurName, Generic[TableT]):
         return table
 
     def _prepare(self, group: Any, store_name: str) -> None:
-        """Sets the input of the group's aggregation: its stream, or a repartition of it, which serves all
-        aggregations."""
+        """Sets the input of the group's aggregation: its stream, or a repartition of its stream. One repartition node
+        is used by all aggregations of the group."""
         stream = group._stream
         if not stream.repartition_required:
             self._parents[group] = stream.name
@@ -129,7 +130,8 @@ class CogroupedKStream(SaysOurName, Generic[TableT]):
 
 
 class TimeWindowedCogroupedKStream(Generic[TableT]):
-    """Made by `CogroupedKStream.windowed_by`."""
+    """A cogrouped stream that is aggregated by time windows or sliding windows. It is created by
+    `CogroupedKStream.windowed_by`."""
 
     def __init__(self, cogrouped: CogroupedKStream[TableT], windows: TimeWindows | SlidingWindows) -> None:
         self._cogrouped = cogrouped
@@ -146,7 +148,7 @@ class TimeWindowedCogroupedKStream(Generic[TableT]):
         logging: bool = True,
         name: str | None = None,
     ) -> TableT:
-        """One aggregate for each key and window, from `initializer()` on."""
+        """Returns a table with one aggregate for each key and window, beginning with `initializer()`."""
         cogrouped, windows = self._cogrouped, self._windows
         materialized = Materialized(store, key, value, retention, logging)
         store_name = materialized.named(cogrouped._construction.names, _AGGREGATE)
@@ -155,7 +157,7 @@ class TimeWindowedCogroupedKStream(Generic[TableT]):
 
 
 class SessionWindowedCogroupedKStream(Generic[TableT]):
-    """Made by `CogroupedKStream.windowed_by`."""
+    """A cogrouped stream that is aggregated by sessions. It is created by `CogroupedKStream.windowed_by`."""
 
     def __init__(self, cogrouped: CogroupedKStream[TableT], windows: SessionWindows) -> None:
         self._cogrouped = cogrouped
@@ -173,7 +175,8 @@ class SessionWindowedCogroupedKStream(Generic[TableT]):
         logging: bool = True,
         name: str | None = None,
     ) -> TableT:
-        """One aggregate for each session; two that a record joins become one by `merger(key, left, right)`."""
+        """Returns a table with one aggregate for each key and session. If a record connects two sessions, `merger(key,
+        left, right)` merges their aggregates."""
         cogrouped, windows = self._cogrouped, self._windows
         merging = function(Role.MERGER, merger, "aggregate")
         materialized = Materialized(store, key, value, retention, logging)

@@ -1,12 +1,12 @@
-"""Grouped streams and tables, and windows over grouped streams: the classes with aggregations. kinds.py makes of them
+"""The aggregations of grouped streams and tables. kinds.py derives the program's classes from the classes here:
 
-    KGroupedStream          count, reduce, aggregate; windowed_by gives one of the next two
-    TimeWindowedKStream     the same for each window of TimeWindows or SlidingWindows
-    SessionWindowedKStream  the same for each session; aggregate needs a merger
+    KGroupedStream          count, reduce, aggregate; windowed_by returns one of the next two classes
+    TimeWindowedKStream     count, reduce, aggregate for each window of TimeWindows or SlidingWindows
+    SessionWindowedKStream  count, reduce, aggregate for each session; aggregate needs a merger
     KGroupedTable           count, reduce and aggregate with a subtractor
 
-Each takes `store=` (a name, for queries), `key=`, `value=` (the store's serdes; count's values are longs), `logging=`
-and `name=`; windowed ones `retention=`, how long windows stay in the store.
+Each operation takes `store=` (a name, for queries), `key=` and `value=` (the store's serdes; count's values are
+longs), `logging=` and `name=`. Windowed operations take `retention=`, the time for which windows stay in the store.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ TableT = TypeVar("TableT")
 
 
 class GroupedStreamOperations(SaysOurName, Generic[TableT]):
-    """A stream grouped by its keys: the operations of KGroupedStream."""
+    """A stream grouped by key: the operations of KGroupedStream."""
 
     def __init__(self, stream: Any, *, key: Serde | None, value: Serde | None, repartition_prefix: str | None) -> None:
         self._stream = stream
@@ -58,7 +58,7 @@ class GroupedStreamOperations(SaysOurName, Generic[TableT]):
         logging: bool = True,
         name: str | None = None,
     ) -> TableT:
-        """Returns the number of records of each key."""
+        """Returns a table with the number of records of each key."""
         materialized = Materialized(store, key, value, None, logging)
         self._count_again(materialized)
         return self._aggregate("count", "KSTREAM-AGGREGATE-", materialized, name, Serdes.long())
@@ -73,7 +73,8 @@ class GroupedStreamOperations(SaysOurName, Generic[TableT]):
         logging: bool = True,
         name: str | None = None,
     ) -> TableT:
-        """Returns the values of each key combined by `reducer(aggregate, value)`, beginning with the first value."""
+        """Returns a table with one value for each key. `reducer(aggregate, value)` combines the values, beginning with
+        the first one."""
         reducing = function(Role.REDUCER, reducer, "reduce")
         return self._aggregate(
             "reduce",
@@ -95,8 +96,8 @@ class GroupedStreamOperations(SaysOurName, Generic[TableT]):
         logging: bool = True,
         name: str | None = None,
     ) -> TableT:
-        """Returns the records of each key put together by `aggregator(key, value, aggregate)`, from `initializer()`
-        on."""
+        """Returns a table with one aggregate for each key. `aggregator(key, value, aggregate)` adds each record,
+        beginning with `initializer()`."""
         beginning = function(Role.INITIALIZER, initializer, "aggregate")
         adding = function(Role.AGGREGATOR, aggregator, "aggregate")
         materialized = Materialized(store, key, value, None, logging)
@@ -105,8 +106,8 @@ class GroupedStreamOperations(SaysOurName, Generic[TableT]):
         )
 
     def cogroup(self, aggregator: Any) -> CogroupedKStream[TableT]:
-        """Returns a cogrouped stream, to which other grouped streams can be added: `aggregator(key, value, aggregate)`
-        adds this one's records."""
+        """Returns a cogrouped stream, to which other grouped streams can be added. `aggregator(key, value, aggregate)`
+        adds the records of this stream."""
         return CogroupedKStream(self, aggregator)
 
     @overload
@@ -118,7 +119,8 @@ class GroupedStreamOperations(SaysOurName, Generic[TableT]):
     def windowed_by(
         self, windows: TimeWindows | SlidingWindows | SessionWindows
     ) -> TimeWindowedKStream[TableT] | SessionWindowedKStream[TableT]:
-        """Grouped by windows as well: gives a TimeWindowedKStream, or for SessionWindows a SessionWindowedKStream."""
+        """Returns the stream grouped by windows, too: a TimeWindowedKStream, or for SessionWindows a
+        SessionWindowedKStream."""
         if isinstance(windows, SessionWindows):
             return SessionWindowedKStream(self, windows)
         if isinstance(windows, TimeWindows | SlidingWindows):
@@ -126,7 +128,8 @@ class GroupedStreamOperations(SaysOurName, Generic[TableT]):
         raise refused(f"windowed_by takes TimeWindows, SlidingWindows or SessionWindows, and not {windows!r}.")
 
     def _count_again(self, materialized: Materialized) -> None:
-        """Kafka Streams takes two numbers for a count whose store is configured but not named."""
+        """Takes a second number for the count's name if its store is configured but not named. Kafka Streams does so,
+        too, and generated names must agree."""
         if materialized.is_given and materialized.store is None:
             self._names.store("KSTREAM-AGGREGATE-")
 
@@ -157,8 +160,8 @@ class GroupedStreamOperations(SaysOurName, Generic[TableT]):
         return table
 
     def _parent(self, store_name: str) -> tuple[str, frozenset[str]]:
-        """Returns the input of the aggregation: the stream, or a repartition of it. A repartition that the program has
-        named serves all aggregations of the group."""
+        """Returns the input of the aggregation and its sources: the stream, or a repartition of it. A repartition that
+        the program has named is used by all aggregations of the group."""
         stream = self._stream
         if not stream.repartition_required:
             return stream.name, stream.sources
@@ -174,9 +177,9 @@ class GroupedStreamOperations(SaysOurName, Generic[TableT]):
 
 
 class _Windowed(SaysOurName, Generic[TableT]):
-    """The base of both kinds of windowed streams."""
+    """The base class of time-windowed and session-windowed streams."""
 
-    #: The class of their aggregations' plan node.
+    #: The class of the plan's node for an aggregation of this kind of windows.
     _node: type[WindowedAggregate | SessionAggregate]
 
     def __init__(self, group: GroupedStreamOperations[TableT], windows: Any) -> None:
@@ -185,7 +188,7 @@ class _Windowed(SaysOurName, Generic[TableT]):
         self._emit = EmitStrategy.ON_WINDOW_UPDATE
 
     def emit_strategy(self, strategy: EmitStrategy) -> Self:
-        """Sets when results are given: with every update, or once when the window closes."""
+        """Sets the time at which results are forwarded: with every update, or once when the window closes."""
         if not isinstance(strategy, EmitStrategy):
             raise refused(
                 f"emit_strategy takes EmitStrategy.ON_WINDOW_UPDATE or EmitStrategy.ON_WINDOW_CLOSE, and not "
@@ -204,7 +207,7 @@ class _Windowed(SaysOurName, Generic[TableT]):
         logging: bool = True,
         name: str | None = None,
     ) -> TableT:
-        """Returns the number of records of each key in each window or session."""
+        """Returns a table with the number of records of each key in each window or session."""
         materialized = Materialized(store, key, value, retention, logging)
         if not isinstance(self._windows, SlidingWindows):
             self._group._count_again(materialized)
@@ -221,8 +224,8 @@ class _Windowed(SaysOurName, Generic[TableT]):
         logging: bool = True,
         name: str | None = None,
     ) -> TableT:
-        """Returns the values of each key in each window or session combined by `reducer(aggregate, value)`; sessions
-        that become one are combined by it, too."""
+        """Returns a table with one value for each key and window or session. `reducer(aggregate, value)` combines the
+        values, and the values of sessions that are merged."""
         reducing = function(Role.REDUCER, reducer, "reduce")
         materialized = Materialized(store, key, value, retention, logging)
         return self._aggregate(
@@ -260,7 +263,7 @@ class _Windowed(SaysOurName, Generic[TableT]):
 
 
 class TimeWindowedKStream(_Windowed[TableT]):
-    """Made by `KGroupedStream.windowed_by`."""
+    """A stream grouped by key and time window. It is created by `KGroupedStream.windowed_by`."""
 
     _node = WindowedAggregate
 
@@ -276,7 +279,8 @@ class TimeWindowedKStream(_Windowed[TableT]):
         logging: bool = True,
         name: str | None = None,
     ) -> TableT:
-        """Returns the records of each key and window put together by `aggregator(key, value, aggregate)`."""
+        """Returns a table with one aggregate for each key and window. `aggregator(key, value, aggregate)` adds each
+        record."""
         beginning = function(Role.INITIALIZER, initializer, "aggregate")
         adding = function(Role.AGGREGATOR, aggregator, "aggregate")
         materialized = Materialized(store, key, value, retention, logging)
@@ -286,7 +290,7 @@ class TimeWindowedKStream(_Windowed[TableT]):
 
 
 class SessionWindowedKStream(_Windowed[TableT]):
-    """Made by `KGroupedStream.windowed_by`."""
+    """A stream grouped by key and session. It is created by `KGroupedStream.windowed_by`."""
 
     _node = SessionAggregate
 
@@ -303,8 +307,8 @@ class SessionWindowedKStream(_Windowed[TableT]):
         logging: bool = True,
         name: str | None = None,
     ) -> TableT:
-        """Returns the records of each session put together by `aggregator(key, value, aggregate)`; two sessions that a
-        record joins become one by `merger(key, left, right)`."""
+        """Returns a table with one aggregate for each key and session. `aggregator(key, value, aggregate)` adds each
+        record. If a record connects two sessions, `merger(key, left, right)` merges their aggregates."""
         beginning = function(Role.INITIALIZER, initializer, "aggregate")
         adding = function(Role.AGGREGATOR, aggregator, "aggregate")
         merging = function(Role.MERGER, merger, "aggregate")
@@ -342,7 +346,7 @@ class GroupedTableOperations(SaysOurName, Generic[TableT]):
         logging: bool = True,
         name: str | None = None,
     ) -> TableT:
-        """Returns the number of the table's keys in each group."""
+        """Returns a table with the number of entries of the original table in each group."""
         return self._aggregate(
             "count", "KTABLE-AGGREGATE-", Materialized(store, key, value, None, logging), name, Serdes.long()
         )
@@ -358,8 +362,8 @@ class GroupedTableOperations(SaysOurName, Generic[TableT]):
         logging: bool = True,
         name: str | None = None,
     ) -> TableT:
-        """Combines the values of each group: `adder(aggregate, value)` puts a value in, `subtractor(aggregate, value)`
-        takes it out."""
+        """Returns a table with one value for each group. `adder(aggregate, value)` adds a value to it, and
+        `subtractor(aggregate, value)` removes an old value."""
         adding = function(Role.REDUCER, adder, "reduce")
         taking_out = function(Role.REDUCER, subtractor, "reduce")
         materialized = Materialized(store, key, value, None, logging)
@@ -379,8 +383,8 @@ class GroupedTableOperations(SaysOurName, Generic[TableT]):
         logging: bool = True,
         name: str | None = None,
     ) -> TableT:
-        """Combines the values of each group: `adder(key, value, aggregate)` puts a value in, `subtractor(key, value,
-        aggregate)` takes it out."""
+        """Returns a table with one aggregate for each group. `adder(key, value, aggregate)` adds a value to it, and
+        `subtractor(key, value, aggregate)` removes an old value."""
         beginning = function(Role.INITIALIZER, initializer, "aggregate")
         adding = function(Role.AGGREGATOR, adder, "aggregate")
         taking_out = function(Role.AGGREGATOR, subtractor, "aggregate")

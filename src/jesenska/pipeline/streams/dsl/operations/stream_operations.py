@@ -1,17 +1,17 @@
 """The operations of a stream of records, KStream (kinds.py).
 
-Operations in Kafka Streams' words, in snake_case. Functions come first; everything else is a keyword:
+Operations have Kafka Streams' names, in snake_case. Functions are the first arguments; all others are keywords:
 
     name=          the operation's name in the topology (Named, Grouped, Joined, Consumed, Produced, …)
-    key=, value=   serdes of the operation's writes, and of its output
+    key=, value=   the serdes with which the operation writes, and those of its output
     store=         the name of the table's store, for queries
 
-A function is a Python callable or a column expression; `functions.py` lists the arguments of each. Kafka Streams
-forgets the serde of a function's result (`map` both, `map_values` the value's, `select_key` the key's), and then the
-default serdes of the settings are used; say it with key= and value= where the operation makes it.
+A function is a Python callable or a column expression; `functions.py` lists its arguments. After a function has made a
+new key or value, its serde is not known: after `map` of both, after `map_values` of the value, after `select_key` of
+the key. Then the default serdes of the settings are used, as in Kafka Streams. Name other serdes with key= and value=.
 
-An operation that makes new keys marks the stream: before the next one that needs equal keys in one partition
-(an aggregation, a join with a stream or a table) its records go through an internal topic.
+After an operation that makes new keys, the stream must be repartitioned. This is done through an internal topic,
+before the next operation that needs equal keys in one partition (an aggregation, or a join with a stream or a table).
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ StreamT = TypeVar("StreamT")
 
 
 class StreamOperations(SaysOurName, Generic[TableT, GroupedT]):
-    """A stream of records: the operations of KStream. The construction has the classes of tables and groups. It has
-    more than 500 lines, since KStream has that many operations, and each is looked for here."""
+    """A stream of records: the operations of KStream. It has more than 500 lines, since KStream has many operations,
+    and users look for all of them here."""
 
     _INSTEAD: ClassVar[dict[str, str]] = {
         name: f"group_by_key().{name}(…)" for name in ("count", "reduce", "aggregate", "windowed_by")
@@ -100,7 +100,7 @@ class StreamOperations(SaysOurName, Generic[TableT, GroupedT]):
         return shown.table_of("KStream", self._construction, self.name, self.key_serde, self.value_serde)
 
     def _then(self, node: Node, *, keys_change: bool = False) -> Self:
-        """Returns the stream that leaves the new node."""
+        """Adds the node to the plan, and returns the stream of its output."""
         self._construction.add(node)
         return type(self)(
             self._construction,
@@ -111,14 +111,14 @@ class StreamOperations(SaysOurName, Generic[TableT, GroupedT]):
             repartition_required=self.repartition_required or keys_change,
         )
 
-    # Record by record
+    # Operations on single records
 
     def filter(self, predicate: Any, *, name: str | None = None) -> Self:
-        """Returns the records for which `predicate(key, value)` is true."""
+        """Returns the stream of the records for which `predicate(key, value)` is True."""
         return self._filter(predicate, False, name)
 
     def filter_not(self, predicate: Any, *, name: str | None = None) -> Self:
-        """Returns the records for which `predicate(key, value)` is not true."""
+        """Returns the stream of the records for which `predicate(key, value)` is not True."""
         return self._filter(predicate, True, name)
 
     def _filter(self, predicate: Any, negated: bool, name: str | None) -> Self:
@@ -139,7 +139,8 @@ class StreamOperations(SaysOurName, Generic[TableT, GroupedT]):
     def map(
         self, mapper: Any, *, key: Serde | None = None, value: Serde | None = None, name: str | None = None
     ) -> Self:
-        """For each record the pair that `mapper(key, value)` gives."""
+        """Returns a stream in which each record has the new key and value that `mapper(key, value)` returns as a
+        pair."""
         mapping = function(Role.PAIR_MAPPER, mapper, "map")
         _check(key, value)
         name = self._names.named(name, "KSTREAM-MAP-")
@@ -148,7 +149,8 @@ class StreamOperations(SaysOurName, Generic[TableT, GroupedT]):
         )
 
     def map_values(self, mapper: Any, *, value: Serde | None = None, name: str | None = None) -> Self:
-        """For each record the value that `mapper(value)` or `mapper(key, value)` gives."""
+        """Returns a stream in which each record has a new value: the result of `mapper(value)` or `mapper(key,
+        value)`."""
         mapping = function(Role.VALUE_MAPPER, mapper, "map_values")
         _check(None, value)
         name = self._names.named(name, "KSTREAM-MAPVALUES-")
@@ -159,7 +161,8 @@ class StreamOperations(SaysOurName, Generic[TableT, GroupedT]):
     def flat_map(
         self, mapper: Any, *, key: Serde | None = None, value: Serde | None = None, name: str | None = None
     ) -> Self:
-        """For each record all pairs that `mapper(key, value)` gives."""
+        """Returns a stream in which each record is replaced by all pairs of key and value that `mapper(key, value)`
+        returns."""
         mapping = function(Role.PAIR_MAPPER, mapper, "flat_map")
         _check(key, value)
         name = self._names.named(name, "KSTREAM-FLATMAP-")
@@ -169,7 +172,8 @@ class StreamOperations(SaysOurName, Generic[TableT, GroupedT]):
         )
 
     def flat_map_values(self, mapper: Any, *, value: Serde | None = None, name: str | None = None) -> Self:
-        """For each record all values that `mapper(value)` or `mapper(key, value)` gives."""
+        """Returns a stream in which each record is replaced by records with all values that `mapper(value)` or
+        `mapper(key, value)` returns."""
         mapping = function(Role.VALUE_MAPPER, mapper, "flat_map_values")
         _check(None, value)
         name = self._names.named(name, "KSTREAM-FLATMAPVALUES-")
@@ -180,7 +184,7 @@ class StreamOperations(SaysOurName, Generic[TableT, GroupedT]):
         )
 
     def select_key(self, mapper: Any, *, key: Serde | None = None, name: str | None = None) -> Self:
-        """Returns the same values under the keys that `mapper(key, value)` gives."""
+        """Returns a stream in which each record has a new key: the result of `mapper(key, value)`."""
         return self._select_key(mapper, "select_key", key, name)
 
     def _select_key(self, mapper: Any, operation: str, key: Serde | None, name: str | None) -> Self:
@@ -193,7 +197,7 @@ class StreamOperations(SaysOurName, Generic[TableT, GroupedT]):
         )
 
     def peek(self, action: Any, *, name: str | None = None) -> Self:
-        """Returns the same records, and calls `action(key, value)` for each."""
+        """Returns the unchanged stream. `action(key, value)` is called for each record."""
         seen = function(Role.ACTION, action, "peek")
         name = self._names.named(name, "KSTREAM-PEEK-")
         return self._then(
@@ -203,13 +207,13 @@ class StreamOperations(SaysOurName, Generic[TableT, GroupedT]):
         )
 
     def foreach(self, action: Any, *, name: str | None = None) -> None:
-        """Ends the stream: `action(key, value)` sees each record."""
+        """Calls `action(key, value)` for each record. No operation can follow."""
         seen = function(Role.ACTION, action, "foreach")
         name = self._names.named(name, "KSTREAM-FOREACH-")
         self._construction.add(Foreach(name=name, inputs=(self.name,), made_at=here(), action=seen))
 
     def print(self, label: str | None = None, *, name: str | None = None) -> None:
-        """Ends the stream: writes `[label]: key, value` for each record to standard output."""
+        """Prints each record to standard output as `[label]: key, value`. No operation can follow."""
         name = self._names.named(name, "KSTREAM-PRINTER-")
         shown = f"[{label or self.name}]: "
 
@@ -223,7 +227,8 @@ class StreamOperations(SaysOurName, Generic[TableT, GroupedT]):
     # Several streams
 
     def branch(self, *predicates: Any, name: str | None = None) -> list[Self]:
-        """One stream for each predicate: a record goes to the first that takes it, and is dropped if none does."""
+        """Returns one stream for each predicate. A record goes to the stream of the first predicate that is True for
+        it. If no predicate is True, the record is dropped."""
         if not predicates:
             raise refused("branch needs at least one predicate: give one for each stream that you want.")
         chosen = tuple(function(Role.PREDICATE, predicate, "branch") for predicate in predicates)
@@ -253,8 +258,8 @@ class StreamOperations(SaysOurName, Generic[TableT, GroupedT]):
         ]
 
     def split(self, *, name: str | None = None) -> BranchedKStream[Self]:
-        """Splits the stream into named branches: `split(name="s-").branch(…, name="a").default_branch(name="b")` gives
-        {"s-a": stream, "s-b": stream}."""
+        """Splits the stream into named branches. `split(name="s-").branch(…, name="a").default_branch(name="b")`
+        returns {"s-a": stream, "s-b": stream}."""
         name = self._names.named(name, "KSTREAM-BRANCH-")
         self._construction.add(
             Branch(name=name, inputs=(self.name,), made_at=here(), key=self.key_serde, value=self.value_serde)
@@ -262,8 +267,8 @@ class StreamOperations(SaysOurName, Generic[TableT, GroupedT]):
         return BranchedKStream(self, name)
 
     def merge(self, other: StreamOperations[Any, Any], *, name: str | None = None) -> Self:
-        """Returns the records of both streams. The serdes are not kept, as in Kafka Streams, unless both have the
-        same."""
+        """Returns one stream with the records of both streams. It has a known serde only if both streams have the same
+        one, as in Kafka Streams."""
         _check_stream("merge", other)
         self._construction.must_have("merge", other)
         name = self._names.named(name, "KSTREAM-MERGE-")
@@ -290,7 +295,8 @@ class StreamOperations(SaysOurName, Generic[TableT, GroupedT]):
         partitioner: Partitioner | None = None,
         name: str | None = None,
     ) -> None:
-        """Ends the stream in a topic, or in the topics that `topic(key, value)` names. The topics have to exist."""
+        """Writes the records to a topic, or to the topic that `topic(key, value)` returns for each record. The topics
+        must exist. No operation can follow."""
         _check(key, value)
         fixed = checked(topic) if isinstance(topic, str) else None
         extractor = function(Role.TOPIC_EXTRACTOR, topic, "to") if fixed is None else None
@@ -316,7 +322,8 @@ class StreamOperations(SaysOurName, Generic[TableT, GroupedT]):
         value: Serde | None = None,
         partitioner: Partitioner | None = None,
     ) -> Self:
-        """Writes to a topic of yours and reads it again. `repartition` does it with an internal topic."""
+        """Writes the records to a topic of the user and reads them again. `repartition` does this with an internal
+        topic."""
         self.to(topic, key=key, value=value, partitioner=partitioner)
         source = stream_source(
             self._construction, (topic,), None, key=key or self.key_serde, value=value or self.value_serde
@@ -334,7 +341,8 @@ class StreamOperations(SaysOurName, Generic[TableT, GroupedT]):
         partitioner: Partitioner | None = None,
         name: str | None = None,
     ) -> Self:
-        """Through an internal topic, `<application.id>-<name>-repartition`, with `partitions` partitions."""
+        """Writes the records to the internal topic `<application.id>-<name>-repartition` and reads them again. The
+        topic has `partitions` partitions, by default as many as the input."""
         _check(key, value)
         if partitions is not None and partitions < 1:
             raise refused(f"a topic cannot have {partitions} partitions: give at least 1.")
@@ -403,7 +411,7 @@ class StreamOperations(SaysOurName, Generic[TableT, GroupedT]):
         logging: bool = True,
         name: str | None = None,
     ) -> TableT:
-        """Returns the stream as a table: the latest record of a key counts, a null value deletes the key."""
+        """Returns the stream as a table. The latest record of each key is its value; a null value deletes the key."""
         materialized = Materialized(store, key, value, None, logging)
         made_at = here()
         name = self._names.named(name, "KSTREAM-TOTABLE-")
@@ -423,7 +431,8 @@ class StreamOperations(SaysOurName, Generic[TableT, GroupedT]):
     def group_by(
         self, mapper: Any, *, key: Serde | None = None, value: Serde | None = None, name: str | None = None
     ) -> GroupedT:
-        """Grouped by the keys that `mapper(key, value)` gives; through an internal topic. `name` names that topic."""
+        """Returns the stream grouped by the new keys that `mapper(key, value)` returns. The records go through an
+        internal topic before the aggregation; `name` is part of the topic's name."""
         selected = self._select_key(mapper, "group_by", key, name)
         grouped: GroupedT = self._construction.make.grouped_stream(
             selected, key=key, value=value or self.value_serde, repartition_prefix=name
@@ -433,7 +442,7 @@ class StreamOperations(SaysOurName, Generic[TableT, GroupedT]):
     def group_by_key(
         self, *, key: Serde | None = None, value: Serde | None = None, name: str | None = None
     ) -> GroupedT:
-        """Grouped by the keys as they are."""
+        """Returns the stream grouped by its present keys."""
         _check(key, value)
         grouped: GroupedT = self._construction.make.grouped_stream(
             self, key=key or self.key_serde, value=value or self.value_serde, repartition_prefix=name
@@ -455,12 +464,13 @@ class StreamOperations(SaysOurName, Generic[TableT, GroupedT]):
         store: str | None = None,
         name: str | None = None,
     ) -> Self:
-        """Joined with a stream, with a table, or with a global table, by `joiner(left, right)` or
-        `joiner(key, left, right)`.
+        """Joins this stream with a stream, a table or a global table. `joiner(left, right)` or `joiner(key, left,
+        right)` computes the new value.
 
-        With a stream: `windows` says how far apart two records may be; `key`, `value` and `other_value` are the serdes
-        of the stores, `store` is the base of their names. With a table: `key` and `value` are the serdes of an
-        internal topic, if one is needed. With a global table: `key_selector(key, value)` gives the table's key."""
+        With a stream, `windows` limits the time difference of two records. `key`, `value` and `other_value` are the
+        serdes of the stores, and `store` is the base of their names. With a table, `key` and `value` are the serdes of
+        an internal topic, if one is needed. With a global table, `key_selector(key, value)` returns the table's
+        key."""
         return self._join(
             "inner",
             other,
@@ -487,7 +497,7 @@ class StreamOperations(SaysOurName, Generic[TableT, GroupedT]):
         store: str | None = None,
         name: str | None = None,
     ) -> Self:
-        """As join, with every record of this stream; a record without a partner is joined with None."""
+        """Joins like `join`, but keeps every record of this stream: a record without a partner is joined with None."""
         return self._join(
             "left",
             other,
@@ -513,7 +523,8 @@ class StreamOperations(SaysOurName, Generic[TableT, GroupedT]):
         store: str | None = None,
         name: str | None = None,
     ) -> Self:
-        """As join with another stream, with every record of both."""
+        """Joins like `join` with another stream, but keeps every record of both: a record without a partner is joined
+        with None."""
         return self._join(
             "outer", other, joiner, windows, key=key, value=value, other_value=other_value, store=store, name=name
         )
@@ -632,7 +643,7 @@ class StreamOperations(SaysOurName, Generic[TableT, GroupedT]):
         name: str | None = None,
     ) -> Self:
         selector = function(Role.KEY_MAPPER, key_selector, operation)
-        # Kafka Streams numbers an inner one as LEFTJOIN, too.
+        # Kafka Streams gives an inner join a name with LEFTJOIN, too.
         name = self._names.named(name, "KSTREAM-LEFTJOIN-")
         return self._then(
             StreamGlobalTableJoin(
@@ -657,15 +668,15 @@ class StreamOperations(SaysOurName, Generic[TableT, GroupedT]):
         value: Serde | None = None,
         name: str | None = None,
     ) -> Self:
-        """Adds a Processor of yours, connected to the named stores. Returns the stream of the records that it
-        forwards."""
+        """Adds a Processor of the user's program, connected to the named stores. Returns the stream of the records
+        that it forwards."""
         return self._process(supplier, (Processor,), "process", "KSTREAM-PROCESSOR-", stores, key, value, name)
 
     def process_values(
         self, supplier: Callable[[], Any], *stores: str, value: Serde | None = None, name: str | None = None
     ) -> Self:
-        """Does the same as `process` for a Processor that leaves the keys unchanged, so that no repartition is needed
-        after it."""
+        """Adds a Processor of the user's program that leaves the keys unchanged. So no repartition is needed after
+        it."""
         return self._process(
             supplier, (Processor,), "process-values", "KSTREAM-PROCESSVALUES-", stores, self.key_serde, value, name
         )
@@ -678,7 +689,7 @@ class StreamOperations(SaysOurName, Generic[TableT, GroupedT]):
         value: Serde | None = None,
         name: str | None = None,
     ) -> Self:
-        """Adds a Transformer of yours, which gives a pair, or nothing, for each record."""
+        """Adds a Transformer of the user's program. It returns a pair of key and value, or None, for each record."""
         return self._process(supplier, (Transformer,), "transform", "KSTREAM-TRANSFORM-", stores, key, value, name)
 
     def flat_transform(
@@ -689,13 +700,15 @@ class StreamOperations(SaysOurName, Generic[TableT, GroupedT]):
         value: Serde | None = None,
         name: str | None = None,
     ) -> Self:
-        """Adds a Transformer of yours, which gives any number of pairs for each record."""
+        """Adds a Transformer of the user's program. It returns any number of pairs of key and value for each
+        record."""
         return self._process(supplier, (Transformer,), "flat-transform", "KSTREAM-TRANSFORM-", stores, key, value, name)
 
     def transform_values(
         self, supplier: Callable[[], Any], *stores: str, value: Serde | None = None, name: str | None = None
     ) -> Self:
-        """Adds a ValueTransformer or a ValueTransformerWithKey of yours, which gives a new value for each record."""
+        """Adds a ValueTransformer or ValueTransformerWithKey of the user's program. It returns a new value for each
+        record."""
         return self._process(
             supplier,
             (ValueTransformer, ValueTransformerWithKey),
@@ -710,8 +723,8 @@ class StreamOperations(SaysOurName, Generic[TableT, GroupedT]):
     def flat_transform_values(
         self, supplier: Callable[[], Any], *stores: str, value: Serde | None = None, name: str | None = None
     ) -> Self:
-        """Adds a ValueTransformer or a ValueTransformerWithKey of yours, which gives any number of values for each
-        record."""
+        """Adds a ValueTransformer or ValueTransformerWithKey of the user's program. It returns any number of values
+        for each record."""
         return self._process(
             supplier,
             (ValueTransformer, ValueTransformerWithKey),
@@ -736,7 +749,7 @@ class StreamOperations(SaysOurName, Generic[TableT, GroupedT]):
     ) -> Self:
         check_supplier(how.replace("-", "_"), supplier, *kinds)
         _check(key, value)
-        # A given name takes no number here, unlike elsewhere, but for transform_values.
+        # As in Kafka Streams, an operation with a given name takes no number here, except for transform_values.
         if how in ("transform-values", "flat-transform-values"):
             name = self._names.named(name, prefix)
         else:
@@ -755,7 +768,7 @@ class StreamOperations(SaysOurName, Generic[TableT, GroupedT]):
 
 
 class BranchedKStream(SaysOurName, Generic[StreamT]):
-    """The result of `split`: add branches, and end with `default_branch` or `no_default_branch`."""
+    """The result of `KStream.split`. Add branches, and end with `default_branch` or `no_default_branch`."""
 
     def __init__(self, source: StreamT, name: str) -> None:
         self._source = source
@@ -767,9 +780,9 @@ class BranchedKStream(SaysOurName, Generic[StreamT]):
     def branch(
         self, predicate: Any, *, name: str | None = None, chain: Callable[[StreamT], StreamT | None] | None = None
     ) -> BranchedKStream[StreamT]:
-        """Adds a branch for the records for which `predicate(key, value)` is true and that no earlier branch has
-        taken. `chain` is called with its stream; its result is the branch's stream in the result, None leaves it
-        out."""
+        """Adds a branch for the records for which `predicate(key, value)` is True, unless an earlier branch has taken
+        them. `chain` is called with the branch's stream and returns the stream for the result. If it returns None, the
+        result has no stream for this branch."""
         self._predicates.append(function(Role.PREDICATE, predicate, "branch"))
         self._add(name, len(self._predicates), chain)
         return self
@@ -777,12 +790,13 @@ class BranchedKStream(SaysOurName, Generic[StreamT]):
     def default_branch(
         self, *, name: str | None = None, chain: Callable[[StreamT], StreamT | None] | None = None
     ) -> dict[str, StreamT]:
-        """Adds a branch for all other records. Returns the branches by their names."""
+        """Adds a branch for all records that no earlier branch has taken. Returns the streams of all branches by
+        name."""
         self._add(name, 0, chain)
         return self._branches
 
     def no_default_branch(self) -> dict[str, StreamT]:
-        """Drops all other records; gives the branches by their names."""
+        """Drops all records that no branch has taken. Returns the streams of all branches by name."""
         return self._branches
 
     def _add(self, name: str | None, number: int, chain: Callable[[StreamT], StreamT | None] | None) -> None:

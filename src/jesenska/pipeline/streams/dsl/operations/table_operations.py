@@ -1,8 +1,8 @@
-"""The operations of a table that changes, KTable (kinds.py); GlobalKTable, a table that every instance has whole.
+"""The operations of a table, KTable (kinds.py), and the class GlobalKTable, a table that every instance of the
+application has as a whole.
 
-Keywords are those of KStream. `store=` keeps the operation's table in a store of that name; without it a table is kept
-only if a later operation needs it.
-"""
+The keywords are those of KStream. `store=` names the store in which the operation's table is stored. Without it, the
+table gets a store only if a later operation needs one."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _FK = "KTABLE-FK-JOIN-"
 
 
 class TableOperations(SaysOurName, Generic[StreamT, GroupedT]):
-    """A table: the operations of KTable. The construction has the classes of streams and groups."""
+    """A table: the operations of KTable."""
 
     _INSTEAD: ClassVar[dict[str, str]] = {
         name: f"to_stream().{name}(…)"
@@ -75,7 +75,7 @@ class TableOperations(SaysOurName, Generic[StreamT, GroupedT]):
 
     @property
     def queryable_store_name(self) -> str | None:
-        """Returns the name of the table's store, if the program has named it."""
+        """Returns the name of the table's store if the program has named it, else None."""
         store = getattr(self._construction.node(self.name), "store", None)
         return store.name if store is not None and store.given_name else None
 
@@ -93,7 +93,7 @@ class TableOperations(SaysOurName, Generic[StreamT, GroupedT]):
         logging: bool = True,
         name: str | None = None,
     ) -> Self:
-        """Returns the keys for which `predicate(key, value)` is true."""
+        """Returns a table with the keys for which `predicate(key, value)` is True."""
         return self._filter(predicate, False, Materialized(store, key, value, None, logging), name)
 
     def filter_not(
@@ -106,7 +106,7 @@ class TableOperations(SaysOurName, Generic[StreamT, GroupedT]):
         logging: bool = True,
         name: str | None = None,
     ) -> Self:
-        """Returns the keys for which `predicate(key, value)` is not true."""
+        """Returns a table with the keys for which `predicate(key, value)` is not True."""
         return self._filter(predicate, True, Materialized(store, key, value, None, logging), name)
 
     def _filter(self, predicate: Any, negated: bool, materialized: Materialized, name: str | None) -> Self:
@@ -114,7 +114,7 @@ class TableOperations(SaysOurName, Generic[StreamT, GroupedT]):
         kept_in = self._kept_in(materialized, "KTABLE-FILTER-", self.value_serde)
         name = self._names.named(name, "KTABLE-FILTER-")
         facts = TableFacts("derived", self.facts, kept=kept_in is not None)
-        # A filter has old values if they cost no store, and then leaves out changes from None to None.
+        # A filter uses old values only if no additional store is needed. Then it leaves out changes from None to None.
         facts.sends_old_values = self.facts.send_old_values(False)
         node = TableFilter(
             name=name,
@@ -138,7 +138,7 @@ class TableOperations(SaysOurName, Generic[StreamT, GroupedT]):
         logging: bool = True,
         name: str | None = None,
     ) -> Self:
-        """For each value the result of `mapper(value)` or `mapper(key, value)`."""
+        """Returns a table in which each key has a new value: the result of `mapper(value)` or `mapper(key, value)`."""
         mapping = function(Role.VALUE_MAPPER, mapper, "map_values")
         materialized = Materialized(store, key, value, None, logging)
         kept_in = self._kept_in(materialized, "KTABLE-MAPVALUES-", None)
@@ -165,7 +165,8 @@ class TableOperations(SaysOurName, Generic[StreamT, GroupedT]):
         logging: bool = True,
         name: str | None = None,
     ) -> Self:
-        """Adds a ValueTransformerWithKey of yours, connected to the named stores."""
+        """Adds a ValueTransformerWithKey of the user's program, connected to the named stores. Returns the table of
+        its results."""
         check_supplier("transform_values", supplier, ValueTransformerWithKey)
         materialized = Materialized(store, key, value, None, logging)
         kept_in = None if store is None else materialized.key_value_store(store, self.key_serde, None)
@@ -184,7 +185,7 @@ class TableOperations(SaysOurName, Generic[StreamT, GroupedT]):
         return self._then(node, facts)
 
     def _kept_in(self, materialized: Materialized, prefix: str, value: Serde | None) -> Store | None:
-        """Returns the store of a filter or of map_values, which is kept only if it is named."""
+        """Returns the store of `filter` or `map_values`. Returns None if the program gave no arguments for a store."""
         if materialized.store is None:
             if materialized.is_given:
                 self._names.store(prefix)
@@ -192,7 +193,8 @@ class TableOperations(SaysOurName, Generic[StreamT, GroupedT]):
         return materialized.key_value_store(materialized.store, self.key_serde, value)
 
     def to_stream(self, mapper: Any = None, *, key: Serde | None = None, name: str | None = None) -> StreamT:
-        """Returns the changes as a stream of records; with a mapper under the keys that `mapper(key, value)` gives."""
+        """Returns a stream of the table's changes. With a mapper, each record gets a new key: the result of
+        `mapper(key, value)`."""
         name = self._names.named(name, "KTABLE-TOSTREAM-")
         self._construction.add(
             ToStream(name=name, inputs=(self.name,), made_at=here(), key=self.key_serde, value=self.value_serde)
@@ -204,7 +206,7 @@ class TableOperations(SaysOurName, Generic[StreamT, GroupedT]):
         return made
 
     def suppress(self, suppressed: Suppressed) -> Self:
-        """Updates held back, as Suppressed says."""
+        """Returns a table whose updates are held back and forwarded by the rule `suppressed`."""
         if not isinstance(suppressed, Suppressed):
             raise refused(
                 f"suppress takes what Suppressed.until_window_closes or Suppressed.until_time_limit gives, and not "
@@ -242,8 +244,8 @@ class TableOperations(SaysOurName, Generic[StreamT, GroupedT]):
         )
 
     def _grace_ms(self) -> int:
-        """Returns the time from a window's end to its closing: the longest grace of the windows that feed this
-        table."""
+        """Returns the time in ms from the end of a window to its closing: the longest grace of the windows from which
+        this table is computed."""
 
         def grace_of(name: str, path: tuple[str, ...]) -> int:
             node = self._construction.node(name)
@@ -264,8 +266,8 @@ class TableOperations(SaysOurName, Generic[StreamT, GroupedT]):
     def group_by(
         self, mapper: Any, *, key: Serde | None = None, value: Serde | None = None, name: str | None = None
     ) -> GroupedT:
-        """Grouped by new keys: `mapper(key, value)` gives a pair of the group's key and a value for it. Always through
-        an internal topic, which `name` names."""
+        """Returns the table grouped by new keys. `mapper(key, value)` returns a pair: the group's key, and a value for
+        it. The changes go through an internal topic; `name` is part of the topic's name."""
         check_serde("key", key)
         check_serde("value", value)
         mapping = function(Role.PAIR_MAPPER, mapper, "group_by")
@@ -298,8 +300,9 @@ class TableOperations(SaysOurName, Generic[StreamT, GroupedT]):
         logging: bool = True,
         name: str | None = None,
     ) -> Self:
-        """Returns the keys that both tables have, with the value `joiner(left, right)`. With `foreign_key`, a function
-        of this table's value, returns each key joined with the other table's value under its foreign key."""
+        """Returns a table with the keys that both tables have, and the value `joiner(left, right)`. `foreign_key` is a
+        function of this table's value. If given, each key is joined with the other table's value of its foreign
+        key."""
         return self._join("inner", other, joiner, foreign_key, Materialized(store, key, value, None, logging), name)
 
     def left_join(
@@ -314,7 +317,7 @@ class TableOperations(SaysOurName, Generic[StreamT, GroupedT]):
         logging: bool = True,
         name: str | None = None,
     ) -> Self:
-        """Returns all keys of this table; the right value is None where the other table has no value."""
+        """Returns a table with all keys of this table. The right value is None if the other table has no value."""
         return self._join("left", other, joiner, foreign_key, Materialized(store, key, value, None, logging), name)
 
     def outer_join(
@@ -328,7 +331,7 @@ class TableOperations(SaysOurName, Generic[StreamT, GroupedT]):
         logging: bool = True,
         name: str | None = None,
     ) -> Self:
-        """Returns all keys of either table."""
+        """Returns a table with all keys that are in either table. The missing value is None."""
         return self._join("outer", other, joiner, None, Materialized(store, key, value, None, logging), name)
 
     def _join(
@@ -342,7 +345,8 @@ class TableOperations(SaysOurName, Generic[StreamT, GroupedT]):
         if foreign_key is not None:
             extractor = function(Role.FOREIGN_KEY, foreign_key, operation)
             return self._join_on_foreign_key(kind, other, extractor, joining, materialized, name)
-        # The store's name takes a number before the join's, if the store has any argument.
+        # As in Kafka Streams, the store's name takes its number before the join's name if any argument for the store
+        # is given.
         store_name = materialized.named(self._names, "KTABLE-MERGE-") if materialized.is_given else None
         merge_name = self._names.named(name, "KTABLE-MERGE-")
         sources = self._construction.copartition(self.sources | other.sources)
@@ -416,7 +420,8 @@ class TableOperations(SaysOurName, Generic[StreamT, GroupedT]):
 
 @dataclass(frozen=True, slots=True)
 class _ForeignKeyNames:
-    """Names of a join on a foreign key; `of_nodes` has those of its nodes but the last one, which is the result."""
+    """The names of a foreign-key join. `of_nodes` contains the names of all its processors except the last one, which
+    is the result."""
 
     subscription_topic: str
     subscription_store: str
@@ -426,7 +431,7 @@ class _ForeignKeyNames:
 
     @classmethod
     def of(cls, names: NameCounter, name: str | None) -> Self:
-        """Returns the names, in the order in which Kafka Streams counts."""
+        """Returns the names, generated in the order in which Kafka Streams counts."""
 
         def named(prefix: str, suffix: str) -> str:
             return names.named(name, prefix, suffix)
@@ -458,7 +463,8 @@ class _ForeignKeyNames:
 
 
 class GlobalKTable:
-    """A topic as a table that every instance has whole. Made by `StreamsBuilder.global_table`."""
+    """A global table: every instance of the application has all of the topic. It is created by
+    `StreamsBuilder.global_table`."""
 
     def __init__(self, construction: Construction, name: str, store: str) -> None:
         self._construction = construction

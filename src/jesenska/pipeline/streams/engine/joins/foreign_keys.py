@@ -1,4 +1,4 @@
-"""Joins of tables by a foreign key, as the messages that Kafka Streams sends.
+"""Foreign-key joins of tables, with the messages that Kafka Streams sends between the two tables.
 
     this side   on a change: a Subscription to the foreign key (and, if the foreign key is another one now, the end of
                 the old one), through the subscription topic
@@ -51,7 +51,7 @@ class Response(NamedTuple):
 
 
 class Subscribed(NamedTuple):
-    """A subscription with the fields that the receiving side needs to answer it."""
+    """A received subscription, with its foreign key and timestamp, which are needed for the response."""
 
     foreign_key: Any
     subscription: Subscription
@@ -67,7 +67,7 @@ def _hash(value: Any, serde: Serde) -> bytes | None:
 
 
 class SubscriptionSerde(Serde):
-    """Values of the subscription topic."""
+    """The serde of the values in the subscription topic."""
 
     name = "subscription"
 
@@ -86,7 +86,7 @@ class SubscriptionSerde(Serde):
 
 
 class ResponseSerde(Serde):
-    """Values of the response topic."""
+    """The serde of the values in the response topic."""
 
     name = "response"
 
@@ -105,7 +105,8 @@ class ResponseSerde(Serde):
 
 
 class SubscriptionStore:
-    """(length of the foreign key's bytes, they, the primary key's bytes) -> the subscription."""
+    """The subscriptions of a foreign-key join, stored in memory. The key consists of the length of the foreign key's
+    bytes, these bytes, and the primary key's bytes."""
 
     def __init__(self, foreign_key: Serde, primary_key: Serde) -> None:
         self._foreign_key, self._primary_key = foreign_key, primary_key
@@ -118,7 +119,7 @@ class SubscriptionStore:
         self._map.remove(self._where(foreign_key, subscription))
 
     def of(self, foreign_key: Any) -> Iterator[Subscription]:
-        """The subscriptions to a foreign key, by the order of the primary keys' bytes."""
+        """Yields the subscriptions to a foreign key, sorted by the bytes of their primary keys."""
         prefix = self._prefix(foreign_key)
         for where, subscription in self._map.items(prefix):
             if not where.startswith(prefix):
@@ -137,7 +138,7 @@ class SubscriptionStore:
 
 
 class SendSubscriptions(Operator):
-    """This side: sends the subscriptions that follow from a change."""
+    """The processor of this table that sends the subscriptions after a change."""
 
     def __init__(self, node: ForeignKeyJoin, foreign_key: Serde, value: Serde) -> None:
         self._extract = node.foreign_key.call
@@ -176,7 +177,7 @@ class SendSubscriptions(Operator):
 
 
 class ReceiveSubscriptions(Operator):
-    """Other side: keeps subscriptions."""
+    """The processor of the other table that stores subscriptions, and removes those that have ended."""
 
     def __init__(self, store_name: str) -> None:
         self._name = store_name
@@ -199,7 +200,7 @@ class ReceiveSubscriptions(Operator):
 
 
 class AnswerSubscriptions(Operator):
-    """Other side: answers a subscription that has come."""
+    """The processor of the other table that responds to a received subscription."""
 
     def __init__(self, getter: ValueGetter) -> None:
         self._getter = getter
@@ -228,7 +229,7 @@ class AnswerSubscriptions(Operator):
 
 
 class AnswerChanges(Operator):
-    """Other side: answers all subscriptions of a foreign key whose value has changed."""
+    """The processor of the other table that responds to all subscriptions of a foreign key whose value has changed."""
 
     def __init__(self, store_name: str) -> None:
         self._name = store_name
@@ -247,7 +248,8 @@ class AnswerChanges(Operator):
 
 
 class ResolveResponses(Operator):
-    """This side: joins an answer with its value, if that is still the same."""
+    """The processor of this table that joins a response with this table's value. A response is dropped if the value
+    has changed since the subscription."""
 
     def __init__(self, getter: ValueGetter, joiner: Callable[[Any, Any], Any], left: bool, value: Serde) -> None:
         self._getter, self._joiner, self._left, self._value = getter, joiner, left, value

@@ -1,11 +1,10 @@
 """Joins of two streams.
 
-Each side keeps its records in a window store; a record first looks for partners in the other side's store, and then is
-put into its own. A record of an outer side that finds none waits in a store that both sides share, in the order of
-timestamp, side (the other one first) and key, until its window and grace have passed on the stream time that both
-sides share; then it is joined with None. It leaves that store as soon as it has a partner, together with all other
-records of its key, side and timestamp.
-"""
+Each side stores its records in a window store. A record first looks for partners in the other side's store, and then
+is stored in its own. A record of an outer side without a partner is added to a store that both sides share. It is
+sorted by timestamp, side (the other side first) and key. When its window and grace have passed on the shared stream
+time, it is joined with None. As soon as it has a partner, it is removed from the shared store, together with all other
+records of its key, side and timestamp."""
 
 from __future__ import annotations
 
@@ -23,7 +22,8 @@ _NEVER = 2**63 - 1
 
 
 class OuterJoinStore:
-    """Records without a partner yet: (timestamp, is of this side, key bytes) -> the key and the values."""
+    """The records that have no partner yet. The key is (timestamp, is of this side, key bytes); the entry has the
+    record's key and the values."""
 
     def __init__(self, key: Serde) -> None:
         self._key = key
@@ -48,7 +48,8 @@ class OuterJoinStore:
 
 
 class SharedTime:
-    """The times that both sides of a join share; one object for each task."""
+    """The stream time that both sides of a join share, and the earliest timestamp in the store of records without a
+    partner. There is one object for each task."""
 
     def __init__(self) -> None:
         self.stream_time_ms = -1
@@ -56,7 +57,7 @@ class SharedTime:
 
 
 class KeepForJoin(Operator):
-    """Hands a record on to the join, and then keeps it for the other side."""
+    """Forwards a record to the join, and then stores it for records of the other side."""
 
     def __init__(self, store_name: str) -> None:
         self._name = store_name
@@ -72,7 +73,7 @@ class KeepForJoin(Operator):
 
 
 class JoinStreams(Operator):
-    """One side of a join."""
+    """The processor for one side of a join of streams."""
 
     def __init__(self, node: StreamStreamJoin, is_left: bool, time: SharedTime) -> None:
         windows = node.windows
@@ -135,8 +136,9 @@ class JoinStreams(Operator):
         return self._join(key, this, other) if self._is_left else self._join(key, other, this)
 
     def _emit_without_partner(self, record: Record, waiting: OuterJoinStore) -> None:
-        """Joins waiting records with None when their window is closed. The earliest waiting time is kept, so that most
-        records need not look. It is set as in Kafka Streams, which at times looks once too often."""
+        """Joins records without a partner with None when their window has closed. The earliest waiting timestamp is
+        remembered, so that most records need no search. It is updated as in Kafka Streams, which sometimes searches
+        without need."""
         time = self._time
         if time.earliest_waiting_ms + self._ahead_ms + self._grace_ms >= time.stream_time_ms:
             return

@@ -1,5 +1,5 @@
-"""Joins of two tables by their keys. A change of either side looks the other side up, and gives a change of the result
-with the larger of the two timestamps."""
+"""Joins of two tables by their keys. For a change of one table, the other table's value is looked up. The change of
+the result has the larger of the two timestamps."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ Joiner = Callable[[Any, Any], Any]
 
 
 class JoinTables(Operator):
-    """One side of a join: this side's value may be missing in the result, or the other's.
+    """The processor for one side of a join. Without a needed value there is no result; a value that is not needed may
+    be None.
 
                 the other side is needed   this side is needed
     inner       yes                        yes
@@ -57,7 +58,8 @@ class JoinTables(Operator):
 
 
 class MergeTableJoin(Operator):
-    """The result of a join, kept where it has a store."""
+    """The processor that forwards the changes of both sides as the result, and stores them if the result has a
+    store."""
 
     def __init__(self, store_name: str | None, sends_old: bool) -> None:
         self._name = store_name
@@ -75,7 +77,7 @@ class MergeTableJoin(Operator):
 
 
 class JoinedGetter(ValueGetter):
-    """The value of a join that is not kept, computed from both sides."""
+    """Looks up a value of a join without a store: computes it from the values of both tables."""
 
     def __init__(self, left: ValueGetter, right: ValueGetter, joiner: Joiner, kind: str) -> None:
         self._left, self._right, self._joiner, self._kind = left, right, joiner, kind

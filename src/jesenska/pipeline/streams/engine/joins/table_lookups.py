@@ -1,4 +1,5 @@
-"""Joins of a stream with a table, or with a global table: each record looks the table up as it is at that moment."""
+"""Joins of a stream with a table or a global table: each record is joined with the value that the table has at that
+moment."""
 
 from __future__ import annotations
 
