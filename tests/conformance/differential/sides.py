@@ -7,10 +7,13 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
+from jesenska.security.sasl import plain_message
 from jesenska.wire.codec import MalformedMessageError, decode
 from jesenska.wire.headers import read_response_head
 from jesenska.wire.language import Message
+from jesenska.wire.messages.k17_sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from jesenska.wire.messages.k18_api_versions import ApiVersionsRequest, ApiVersionsResponse
+from jesenska.wire.messages.k36_sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from jesenska.wire.registry import APIS
 from tests.conformance.differential import world as worlds
 from tests.conformance.differential.requests import Requests, frame
@@ -41,7 +44,8 @@ Answer = Message | Silence
 
 @dataclass
 class Side:
-    """A broker. `release` is None for ours."""
+    """A broker. `release` is None for ours. With `user` the requests come from a user that has logged in with its name
+    as the password, at the listener `user_bootstrap`; worlds are built by the super user of the other listener."""
 
     bootstrap: str
     release: str | None
@@ -49,6 +53,9 @@ class Side:
     announced: dict[int, range] = field(default_factory=dict)
     world: worlds.World = field(default_factory=lambda: worlds.World("", []))
     requests: Requests | None = None
+    user: str = ""
+    user_bootstrap: str = ""
+    _administration: RawConnection | None = None
     _connection: RawConnection | None = None
     _count: int = 0
 
@@ -69,7 +76,7 @@ class Side:
     def send(self, request: Message, version: int) -> None:
         self._count += 1
         if self._connection is None:
-            self._connection = RawConnection(self.bootstrap)
+            self._connection = self._opened()
         may_be_silent = (
             request.api_key in _WAITS_FOR_OTHERS
             or _wants_no_answer(request)
@@ -100,10 +107,33 @@ class Side:
         answer: Message = decode(api.response, version, view[position:])
         return answer
 
+    def _opened(self) -> RawConnection:
+        """A connection of the client whose requests are compared."""
+        if not self.user:
+            return RawConnection(self.bootstrap)
+        connection = RawConnection(self.user_bootstrap)
+        connection.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1, SaslHandshakeResponse)
+        message = memoryview(plain_message(self.user, self.user))
+        answer = connection.ask(SaslAuthenticateRequest(auth_bytes=message), 1, SaslAuthenticateResponse)
+        assert answer.error_code == 0, answer.error_message
+        return connection
+
+    def administration(self) -> RawConnection:
+        """The connection of the super user."""
+        if self._administration is None:
+            self._administration = RawConnection(self.bootstrap, _WORLD_SECONDS)
+        return self._administration
+
     def close(self) -> None:
         if self._connection is not None:
             self._connection.socket.close()
             self._connection = None
+
+    def end(self) -> None:
+        """Closes all connections."""
+        self.close()
+        if self._administration is not None:
+            self._administration.socket.close()
 
     def settle(self) -> None:
         """Returns when the broker knows what the controller has decided: in KRaft a moment after the answer."""

@@ -12,7 +12,7 @@ Without an authorizer: SECURITY_DISABLED.
 from __future__ import annotations
 
 from jesenska.base.errors import ErrorCode
-from jesenska.broker.requests.acl_requests import filter_of, require_known
+from jesenska.broker.requests.acl_requests import filter_of, require_known_types
 from jesenska.broker.requests.connection import Context, Outcome
 from jesenska.broker.requests.families import SecurityFamily
 from jesenska.broker.requests.gate import handles
@@ -27,7 +27,7 @@ from jesenska.wire.messages.k29_describe_acls import (
 
 @handles(DescribeAclsRequest, SecurityFamily)
 def handle(uses: SecurityFamily, request: DescribeAclsRequest, context: Context) -> Outcome:
-    require_known(request.resource_type_filter, request.pattern_type_filter, request.operation, request.permission_type)
+    require_known_types(request)
     if uses.acls is None:
         return DescribeAclsResponse(
             error_code=ErrorCode.SECURITY_DISABLED, error_message="No Authorizer is configured on the broker"

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from jesenska.base.errors import ErrorCode, InvalidRequestError, shortened
 from jesenska.broker.controlling.controller_client import as_kafka_error
-from jesenska.broker.requests.acl_requests import NO_AUTHORIZER, binding_of, require_known, shown
+from jesenska.broker.requests.acl_requests import NO_AUTHORIZER, binding_of, require_known_types, shown
 from jesenska.broker.requests.change_log import log_change
 from jesenska.broker.requests.connection import Context, Outcome
 from jesenska.broker.requests.families import SecurityFamily
@@ -27,8 +27,7 @@ from jesenska.wire.messages.k30_create_acls import CreateAclsRequest, CreateAcls
 
 @handles(CreateAclsRequest, SecurityFamily)
 def handle(uses: SecurityFamily, request: CreateAclsRequest, context: Context) -> Outcome:
-    for item in request.creations:
-        require_known(item.resource_type, item.resource_pattern_type, item.operation, item.permission_type)
+    require_known_types(request)
     if uses.acls is None:
         refused = CreateAclsResponseResult(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
         return CreateAclsResponse(results=[refused] * len(request.creations))

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from jesenska.base.errors import ErrorCode, shortened
 from jesenska.broker.controlling.controller_client import as_kafka_error
-from jesenska.broker.requests.acl_requests import NO_AUTHORIZER, filter_of, require_known, shown
+from jesenska.broker.requests.acl_requests import NO_AUTHORIZER, filter_of, require_known_types, shown
 from jesenska.broker.requests.change_log import log_change
 from jesenska.broker.requests.connection import Context, Outcome
 from jesenska.broker.requests.families import SecurityFamily
@@ -31,8 +31,7 @@ from jesenska.wire.messages.k31_delete_acls import (
 
 @handles(DeleteAclsRequest, SecurityFamily)
 def handle(uses: SecurityFamily, request: DeleteAclsRequest, context: Context) -> Outcome:
-    for item in request.filters:
-        require_known(item.resource_type_filter, item.pattern_type_filter, item.operation, item.permission_type)
+    require_known_types(request)
     if uses.acls is None:
         refused = DeleteAclsResponseFilterResult(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
         return DeleteAclsResponse(filter_results=[refused] * len(request.filters))
@@ -40,22 +39,38 @@ def handle(uses: SecurityFamily, request: DeleteAclsRequest, context: Context) -
 
 
 async def _delete(acls: AclsRuntime, filters: list[AclFilter], context: Context) -> DeleteAclsResponse:
+    usable = [wanted for wanted in filters if not _has_unknown(wanted)]
     try:
-        found = await acls.delete(filters)
+        deleted = iter(await acls.delete(usable) if usable else ())
     except Exception as error:
         refused = as_kafka_error(error)
         failed = DeleteAclsResponseFilterResult(error_code=refused.code, error_message=shortened(refused.message))
         return DeleteAclsResponse(filter_results=[failed] * len(filters))
-    for binding, failure in [item for chosen in found for item in chosen]:
-        if failure is None:
-            log_change(context, f"the access rule {shown(binding)} was removed")
-    return DeleteAclsResponse(
-        filter_results=[
+    response = DeleteAclsResponse()
+    for wanted in filters:
+        if _has_unknown(wanted):
+            response.filter_results.append(
+                DeleteAclsResponseFilterResult(
+                    error_code=ErrorCode.INVALID_REQUEST, error_message="The filter has a type that is not known."
+                )
+            )
+            continue
+        chosen = next(deleted)
+        for binding, failure in chosen:
+            if failure is None:
+                log_change(context, f"the access rule {shown(binding)} was removed")
+        response.filter_results.append(
             DeleteAclsResponseFilterResult(
                 error_message=None, matching_acls=[_matching(binding, failure) for binding, failure in chosen]
             )
-            for chosen in found
-        ]
+        )
+    return response
+
+
+def _has_unknown(wanted: AclFilter) -> bool:
+    """Returns True if a type of the filter is a number that is not known."""
+    return any(
+        int(item) == 0 for item in (wanted.resource_type, wanted.pattern_type, wanted.operation, wanted.permission)
     )
 
 

@@ -15,8 +15,8 @@ from jesenska.security.acls import (
     ResourceType,
 )
 from jesenska.wire.messages.k29_describe_acls import DescribeAclsRequest
-from jesenska.wire.messages.k30_create_acls import CreateAclsRequestCreation
-from jesenska.wire.messages.k31_delete_acls import DeleteAclsRequestFilter
+from jesenska.wire.messages.k30_create_acls import CreateAclsRequest, CreateAclsRequestCreation
+from jesenska.wire.messages.k31_delete_acls import DeleteAclsRequest, DeleteAclsRequestFilter
 
 #: The answer for each rule or filter of a request that changes rules, on a broker without an authorizer.
 NO_AUTHORIZER = "No Authorizer is configured."
@@ -29,14 +29,24 @@ def require_known(*codes: int) -> None:
         raise InvalidRequestError("a rule or filter has an element of the type UNKNOWN")
 
 
+def require_known_types(request: DescribeAclsRequest | CreateAclsRequest | DeleteAclsRequest) -> None:
+    """Raises InvalidRequestError if a rule or filter of a request has an element of the type UNKNOWN. A number that is
+    no type at all is not refused here."""
+    if isinstance(request, CreateAclsRequest):
+        for item in request.creations:
+            require_known(item.resource_type, item.resource_pattern_type, item.operation, item.permission_type)
+        return
+    for asked in request.filters if isinstance(request, DeleteAclsRequest) else (request,):
+        require_known(asked.resource_type_filter, asked.pattern_type_filter, asked.operation, asked.permission_type)
+
+
 def filter_of(asked: DescribeAclsRequest | DeleteAclsRequestFilter) -> AclFilter:
-    """Returns the filter of a request. Raises InvalidRequestError for an unknown number."""
+    """Returns the filter of a request. A number that is no type becomes UNKNOWN, which no rule has."""
     kind, pattern_type = (
         ResourceType.of_code(asked.resource_type_filter),
         PatternType.of_code(asked.pattern_type_filter),
     )
     operation, permission = AclOperation.of_code(asked.operation), Permission.of_code(asked.permission_type)
-    require_known(kind, pattern_type, operation, permission)
     return AclFilter(
         kind,
         asked.resource_name_filter,

@@ -3,7 +3,7 @@
 Within a sub-topology, the node with the most nodes after it comes first; equal nodes are sorted by name. The names
 after an arrow have an order that depends on Java's HashMap and TreeSet. Nodes are linked in the order of a HashMap of
 their names. A TreeSet compares the sizes at the moment at which a node is added, before later links have increased
-them. `_HashOrder` and `_Tree` imitate this."""
+them. `hash_order` and `_Tree` imitate this."""
 
 from __future__ import annotations
 

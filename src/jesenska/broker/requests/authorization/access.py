@@ -21,9 +21,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from ipaddress import IPv6Address
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from jesenska.base.errors import ErrorCode
 from jesenska.security.acls import CLUSTER_NAME, AclOperation, Acls, ResourceType
 from jesenska.security.principal import Principal
-from jesenska.wire.language import Message
+from jesenska.wire.language import Message, Struct
 from jesenska.wire.registry import APIS
 
 if TYPE_CHECKING:
@@ -130,6 +131,53 @@ class Access:
 Rule = Callable[[Access, Any, int], Verdict]
 
 
+#: The API keys whose refusals have a message, as in Kafka; the messages are in `_MESSAGES`.
+_KEYS_WITH_MESSAGES: Final = frozenset((20, 29, 30, 31, 32, 33, 37, 43, 44, 45, 46, 48, 49, 50, 51, 61))
+_MESSAGES: Final[Mapping[int, str]] = {
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "Topic authorization failed.",
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "Group authorization failed.",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "Cluster authorization failed.",
+}
+
+
+def _with_messages(verdict: Message | Amend) -> Message | Amend:
+    """Returns the verdict with a message for each refusal in the answer."""
+    if isinstance(verdict, Message):
+        _add_messages(verdict)
+        return verdict
+
+    def amend(response: Any) -> None:
+        verdict(response)
+        _add_messages(response)
+
+    return amend
+
+
+def _add_messages(value: Any) -> None:
+    """Sets the message of each refusal in an answer that has an error code and no message."""
+    if isinstance(value, list):
+        for item in value:
+            _add_messages(item)
+    elif isinstance(value, Struct):
+        names = {field.name for field in value.fields}
+        if "error_message" in names and not value.error_message and value.error_code in _MESSAGES:  # type: ignore[attr-defined]
+            value.error_message = _MESSAGES[value.error_code]  # type: ignore[attr-defined]
+        for name in names:
+            _add_messages(getattr(value, name))
+
+
+def merged_refusals(topics: Sequence[Any], partitions: str, index: str) -> list[Any]:
+    """Returns the answers for refused topics, each topic and partition once. A topic without partitions is left out.
+    `partitions` and `index` name the fields of a topic's partitions and of their numbers."""
+    found: dict[tuple[Any, Any], Any] = {}
+    for topic in topics:
+        name = getattr(topic, "name", None) or getattr(topic, "topic", None) or getattr(topic, "topic_name", None)
+        first = found.setdefault((name, getattr(topic, "topic_id", None)), topic)
+        several = [*getattr(first, partitions), *getattr(topic, partitions)]
+        setattr(first, partitions, list({getattr(part, index): part for part in several}.values()))
+    return [topic for topic in found.values() if getattr(topic, partitions)]
+
+
 def added(field: str, refusals: Sequence[Any], *, first: bool = False) -> Amend:
     """Returns an Amend that adds the answers for refused items to a list of the response: at its end, or at its
     beginning (`first`)."""
@@ -159,7 +207,8 @@ class Authorizer:
     def check(self, access: Access, key: int, version: int, request: Message) -> Verdict:
         """Returns the verdict on a request. Raises KafkaError if the connection must be closed."""
         access.request = key
-        return self._rules[key](access, request, version)
+        verdict = self._rules[key](access, request, version)
+        return _with_messages(verdict) if key in _KEYS_WITH_MESSAGES and verdict is not None else verdict
 
 
 def host_text(host: str) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from jesenska.base.errors import ErrorCode
+from jesenska.broker.requests.acl_requests import require_known_types
 from jesenska.broker.requests.authorization.access import CLUSTER, Access, Rule, Verdict
 from jesenska.security.acls import CLUSTER_NAME, AclOperation
 from jesenska.wire.language import Message
@@ -47,7 +48,12 @@ from jesenska.wire.messages.k45_alter_partition_reassignments import (
     AlterPartitionReassignmentsResponsePartition,
     AlterPartitionReassignmentsResponseTopic,
 )
-from jesenska.wire.messages.k46_list_partition_reassignments import ListPartitionReassignmentsResponse
+from jesenska.wire.messages.k46_list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+    ListPartitionReassignmentsResponsePartition,
+    ListPartitionReassignmentsResponseTopic,
+)
 from jesenska.wire.messages.k48_describe_client_quotas import DescribeClientQuotasResponse
 from jesenska.wire.messages.k49_alter_client_quotas import (
     AlterClientQuotasRequest,
@@ -55,7 +61,11 @@ from jesenska.wire.messages.k49_alter_client_quotas import (
     AlterClientQuotasResponseEntity,
     AlterClientQuotasResponseEntry,
 )
-from jesenska.wire.messages.k50_describe_user_scram_credentials import DescribeUserScramCredentialsResponse
+from jesenska.wire.messages.k50_describe_user_scram_credentials import (
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+    DescribeUserScramCredentialsResponseResult,
+)
 from jesenska.wire.messages.k51_alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
@@ -123,6 +133,46 @@ def described_cluster(access: Access, request: DescribeClusterRequest, version: 
 def cluster_operations(access: Access) -> int:
     """Returns the operations that the user may do on the cluster, as a bit set; 0 without DESCRIBE."""
     return access.operations(CLUSTER, CLUSTER_NAME) if access.cluster(AclOperation.DESCRIBE) else 0
+
+
+def listed_reassignments(request: ListPartitionReassignmentsRequest, version: int) -> Message:
+    return ListPartitionReassignmentsResponse(
+        error_code=REFUSED,
+        error_message=None,
+        topics=[
+            ListPartitionReassignmentsResponseTopic(
+                name=topic.name,
+                partitions=[
+                    ListPartitionReassignmentsResponsePartition(partition_index=number)
+                    for number in topic.partition_indexes
+                ],
+            )
+            for topic in request.topics or ()
+        ],
+    )
+
+
+def described_credentials(request: DescribeUserScramCredentialsRequest, version: int) -> Message:
+    """The answer does not repeat the names of users, as Kafka's does not."""
+    return DescribeUserScramCredentialsResponse(
+        error_code=REFUSED,
+        error_message=None,
+        results=[
+            DescribeUserScramCredentialsResponseResult(error_code=REFUSED, error_message=None)
+            for _ in request.users or ()
+        ],
+    )
+
+
+def only_known(rule: Rule) -> Rule:
+    """Returns the check of a request of access rules that closes the connection first if a type is UNKNOWN, as Kafka
+    does before it looks at rights."""
+
+    def checked(access: Access, request: Any, version: int) -> Verdict:
+        require_known_types(request)
+        return rule(access, request, version)
+
+    return checked
 
 
 def created_acls(request: CreateAclsRequest, version: int) -> Message:
@@ -233,17 +283,17 @@ CLUSTER_RULES: Final[dict[int, Rule]] = {
     6: needs(_ACTION, answers(UpdateMetadataResponse)),
     7: needs(_ACTION, answers(ControlledShutdownResponse)),
     27: markers,
-    29: needs(_DESCRIBE, answers(DescribeAclsResponse, error_message=None)),
-    30: needs(_ALTER, created_acls),
-    31: needs(_ALTER, deleted_acls),
+    29: only_known(needs(_DESCRIBE, answers(DescribeAclsResponse, error_message=None))),
+    30: only_known(needs(_ALTER, created_acls)),
+    31: only_known(needs(_ALTER, deleted_acls)),
     34: needs(_ALTER, moved_replicas),
     35: needs(_DESCRIBE, described_log_dirs),
     43: needs(_ALTER, elected),
     45: needs(_ALTER, reassigned),
-    46: needs(_DESCRIBE, answers(ListPartitionReassignmentsResponse, error_message=None)),
+    46: needs(_DESCRIBE, listed_reassignments),
     48: needs(AclOperation.DESCRIBE_CONFIGS, answers(DescribeClientQuotasResponse, error_message=None, entries=None)),
     49: needs(AclOperation.ALTER_CONFIGS, altered_quotas),
-    50: needs(_DESCRIBE, answers(DescribeUserScramCredentialsResponse, error_message=None)),
+    50: needs(_DESCRIBE, described_credentials),
     51: needs(_ALTER, altered_credentials),
     56: needs(_ACTION, answers(AlterPartitionResponse)),
     57: needs(_ALTER, answers(UpdateFeaturesResponse, error_message="Cluster authorization failed.")),

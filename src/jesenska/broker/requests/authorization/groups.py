@@ -44,7 +44,7 @@ from jesenska.wire.messages.k10_find_coordinator import (
 from jesenska.wire.messages.k11_join_group import JoinGroupRequest, JoinGroupResponse
 from jesenska.wire.messages.k12_heartbeat import HeartbeatResponse
 from jesenska.wire.messages.k13_leave_group import LeaveGroupResponse
-from jesenska.wire.messages.k14_sync_group import SyncGroupResponse
+from jesenska.wire.messages.k14_sync_group import SyncGroupRequest, SyncGroupResponse
 from jesenska.wire.messages.k15_describe_groups import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
@@ -68,6 +68,7 @@ _REFUSED: Final = ErrorCode.GROUP_AUTHORIZATION_FAILED
 _TOPIC_REFUSED: Final = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 _NO_OPERATIONS: Final = -(2**31)
 _FIRST_JOIN_WITH_NULL: Final = 7
+_FIRST_SYNC_WITH_PROTOCOL: Final = 5
 _FIRST_COMMIT_WITH_IDS: Final = 10
 _FIRST_FETCH_WITH_WHOLE_ERROR, _FIRST_FETCH_WITH_SEVERAL, _FIRST_FETCH_WITH_IDS = 2, 8, 10
 _FIRST_FIND_WITH_SEVERAL: Final = 4
@@ -81,6 +82,13 @@ def member_of(response: type[Message]) -> Rule:
         return None if access.allows(_READ, GROUP, request.group_id) else response(error_code=_REFUSED)
 
     return rule
+
+
+def sync(access: Access, request: SyncGroupRequest, version: int) -> Verdict:
+    """READ on the group. A request without its protocol is the handler's to refuse."""
+    if version >= _FIRST_SYNC_WITH_PROTOCOL and (request.protocol_type is None or request.protocol_name is None):
+        return None
+    return None if access.allows(_READ, GROUP, request.group_id) else SyncGroupResponse(error_code=_REFUSED)
 
 
 def join(access: Access, request: JoinGroupRequest, version: int) -> Verdict:
@@ -329,7 +337,7 @@ GROUP_RULES: Final[dict[int, Rule]] = {
     11: join,
     12: member_of(HeartbeatResponse),
     13: member_of(LeaveGroupResponse),
-    14: member_of(SyncGroupResponse),
+    14: sync,
     15: describe,
     16: list_groups,
     42: delete,

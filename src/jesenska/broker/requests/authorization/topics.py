@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from jesenska.base.errors import ErrorCode, TopicAuthorizationFailedError
 from jesenska.base.identifiers import NO_UUID
+from jesenska.base.topic_names import topic_name_problem
 from jesenska.broker.requests.authorization.access import (
     CLUSTER,
     GROUP,
@@ -21,6 +22,7 @@ from jesenska.broker.requests.authorization.access import (
     Rule,
     Verdict,
     added,
+    merged_refusals,
 )
 from jesenska.broker.requests.authorization.cluster import cluster_operations
 from jesenska.records.header import LOW_ATTRIBUTES_OFFSET, MAGIC_OFFSET, MAGIC_V2, TRANSACTIONAL_BIT
@@ -114,7 +116,7 @@ def produce(access: Access, request: ProduceRequest, version: int) -> Verdict:
     learns of a refusal by the end of its connection."""
 
     def answered(topics: Sequence[ProduceRequestTopic], error: ErrorCode) -> list[ProduceResponseTopic]:
-        return [
+        found = [
             ProduceResponseTopic(
                 name=topic.name,
                 topic_id=topic.topic_id,
@@ -125,15 +127,13 @@ def produce(access: Access, request: ProduceRequest, version: int) -> Verdict:
             )
             for topic in topics
         ]
+        return merged_refusals(found, "partition_responses", "index")
 
     name = request.transactional_id
     kept, refused = list(request.topic_data), []
     error = _REFUSED
-    if (
-        name is not None
-        and any(_is_transactional(part.records) for topic in kept for part in topic.partition_data)
-        and not access.allows(_O.WRITE, TRANSACTIONAL_ID, name)
-    ):
+    is_transactional = any(_is_transactional(part.records) for topic in kept for part in topic.partition_data)
+    if is_transactional and (name is None or not access.allows(_O.WRITE, TRANSACTIONAL_ID, name)):
         kept, refused, error = [], kept, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     else:
         by_id = version >= _FIRST_PRODUCE_WITH_IDS
@@ -166,25 +166,24 @@ def fetch(access: Access, request: FetchRequest, version: int) -> Verdict:
         return None
     if request.session_epoch > 0:
         return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
-    return FetchResponse(
-        responses=[
-            FetchResponseTopic(
-                topic=topic.topic,
-                topic_id=topic.topic_id,
-                partitions=[
-                    FetchResponsePartition(
-                        partition_index=part.partition,
-                        error_code=_REFUSED,
-                        high_watermark=-1,
-                        aborted_transactions=[],
-                        records=b"",
-                    )
-                    for part in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
+    refused = [
+        FetchResponseTopic(
+            topic=topic.topic,
+            topic_id=topic.topic_id,
+            partitions=[
+                FetchResponsePartition(
+                    partition_index=part.partition,
+                    error_code=_REFUSED,
+                    high_watermark=-1,
+                    aborted_transactions=[],
+                    records=b"",
+                )
+                for part in topic.partitions
+            ],
+        )
+        for topic in request.topics
+    ]
+    return FetchResponse(responses=merged_refusals(refused, "partitions", "partition_index"))
 
 
 def list_offsets(access: Access, request: ListOffsetsRequest, version: int) -> Verdict:
@@ -222,7 +221,7 @@ def delete_records(access: Access, request: DeleteRecordsRequest, version: int) 
         )
         for topic in refused
     ]
-    return added("topics", failed)
+    return added("topics", merged_refusals(failed, "partitions", "partition_index"))
 
 
 def ends_of_epochs(access: Access, request: OffsetForLeaderEpochRequest, version: int) -> Verdict:
@@ -248,7 +247,10 @@ def ends_of_epochs(access: Access, request: OffsetForLeaderEpochRequest, version
 
 def describe_producers(access: Access, request: DescribeProducersRequest, version: int) -> Verdict:
     order = request.topics
-    kept, refused = access.split(_O.READ, TOPIC, order, lambda topic: topic.name)
+    # A name that no topic can have is the handler's to refuse.
+    kept, refused = access.split(
+        _O.READ, TOPIC, order, lambda topic: None if topic_name_problem(topic.name) else topic.name
+    )
     if not refused:
         return None
     request.topics = kept
@@ -338,11 +340,13 @@ def describe_partitions(access: Access, request: DescribeTopicPartitionsRequest,
     """DESCRIBE on each topic. If all are asked for, the request names those that the user may describe, so that pages
     and cursors are made of these."""
     asked = list(dict.fromkeys(item.name for item in request.topics))
+    cursor = request.cursor
+    if cursor is not None and (cursor.partition_index < 0 or (asked and cursor.topic_name not in asked)):
+        return None  # a malformed cursor is the handler's to refuse
     if asked:
         names, refused = access.split(_O.DESCRIBE, TOPIC, asked, lambda name: name)
     else:
         names, refused = [name for name in access.view.topics if access.may(_O.DESCRIBE, TOPIC, name)], []
-    cursor = request.cursor
     if cursor is not None and cursor.partition_index >= 0 and (not asked or cursor.topic_name in refused):
         names = [name for name in names if name >= cursor.topic_name]
         if cursor.topic_name not in names:
@@ -378,12 +382,9 @@ def create(access: Access, request: CreateTopicsRequest, version: int) -> Verdic
     forbidden = set(refused)
 
     def failed(name: str) -> CreateTopicsResponseTopic:
-        answer = CreateTopicsResponseTopic(
+        return CreateTopicsResponseTopic(
             name=name, error_code=_REFUSED, error_message="Authorization failed.", configs=[]
         )
-        if name in hidden:
-            _hide(answer)
-        return answer
 
     if len(forbidden) == len(order):
         return CreateTopicsResponse(topics=[failed(name) for name in order])
@@ -392,7 +393,7 @@ def create(access: Access, request: CreateTopicsRequest, version: int) -> Verdic
     def amend(response: CreateTopicsResponse) -> None:
         answers = {answer.name: answer for answer in response.topics}
         for name, answer in answers.items():
-            if name in hidden:
+            if name in hidden and not answer.error_code:
                 _hide(answer)
         response.topics = [failed(name) if name in forbidden else answers[name] for name in order]
 
@@ -438,7 +439,11 @@ def delete(access: Access, request: DeleteTopicsRequest, version: int) -> Verdic
 
 
 def create_partitions(access: Access, request: CreatePartitionsRequest, version: int) -> Verdict:
-    kept, refused = access.split(_O.ALTER, TOPIC, request.topics, lambda topic: topic.name)
+    # A topic that is named twice is the handler's to refuse.
+    counts = Counter(topic.name for topic in request.topics)
+    kept, refused = access.split(
+        _O.ALTER, TOPIC, request.topics, lambda topic: topic.name if counts[topic.name] == 1 else None
+    )
     if not refused:
         return None
     request.topics = kept
@@ -463,14 +468,18 @@ _CONFIGS: Final[dict[int, tuple[ResourceType, ErrorCode]]] = {
 
 
 def _split_resources(access: Access, operation: AclOperation, resources: list[Any]) -> tuple[list[Any], list[Any]]:
-    """Returns the resources of a request that are allowed, and the resources that are refused."""
+    """Returns the resources of a request that are allowed, and the resources that are refused. A request with an
+    unknown resource type, and a resource that is named twice, are the handler's to refuse."""
+    if any(item.resource_type not in _CONFIGS for item in resources):
+        return resources, []
+    counts = Counter((item.resource_type, item.resource_name) for item in resources)
+    is_change = operation is AclOperation.ALTER_CONFIGS
     kept: list[Any] = []
     refused: list[Any] = []
     for item in resources:
-        kind, _ = _CONFIGS.get(item.resource_type, (None, None))
-        allowed = kind is None or access.allows(
-            operation, kind, CLUSTER_NAME if kind is CLUSTER else item.resource_name
-        )
+        kind, _ = _CONFIGS[item.resource_type]
+        is_double = is_change and counts[item.resource_type, item.resource_name] > 1
+        allowed = is_double or access.allows(operation, kind, CLUSTER_NAME if kind is CLUSTER else item.resource_name)
         (kept if allowed else refused).append(item)
     return kept, refused
 
