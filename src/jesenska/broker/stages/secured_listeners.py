@@ -1,9 +1,10 @@
 """Creates the security of each listener (TLS and SASL) from the settings. This is done before a listener is bound, so
 that a missing certificate is reported first.
 
-A listener's own settings (`listener.name.NAME.…`) take precedence over the general ones. A mechanism's JAAS login
-(`listener.name.NAME.plain.sasl.jaas.config`) takes precedence over both, and over the file that
-java.security.auth.login.config names (in the variable KAFKA_OPTS, as with Kafka's scripts)."""
+A listener's own settings (`listener.name.NAME.…`) take precedence over the general ones. A mechanism's own JAAS login
+(`listener.name.NAME.plain.sasl.jaas.config`) takes precedence over both. The JAAS file that
+java.security.auth.login.config names (in the variable KAFKA_OPTS, as with Kafka's scripts) is used if no setting has a
+login."""
 
 from __future__ import annotations
 
@@ -27,13 +28,13 @@ from jesenska.security.tls import TlsContexts, TlsSettings, tls_settings
 
 logger = logging.getLogger(__name__)
 
-#: The entries of a JAAS file that a broker's listener reads: NAME.KafkaServer first.
+#: The section of a JAAS file that a broker's listener reads. NAME.KafkaServer takes precedence.
 _SERVER_ENTRY: Final = "KafkaServer"
 _LOGIN_FILE = re.compile(r"-Djava\.security\.auth\.login\.config=(\S+)")
 
 
 class JaasFile:
-    """The logins in the JAAS file that KAFKA_OPTS names; empty if it names none."""
+    """The logins in the JAAS file that KAFKA_OPTS names. There are none if KAFKA_OPTS names no file."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         found = _LOGIN_FILE.search(environment.get("KAFKA_OPTS", ""))
@@ -45,7 +46,7 @@ class JaasFile:
                 raise InvalidConfigError(f"The JAAS file {found[1]} cannot be read: {error.strerror}.") from error
 
     def login(self, listener: str, mechanism: str) -> Login | None:
-        """Returns the login of a listener for a mechanism; None if the file has none."""
+        """Returns the login of a listener for a mechanism, or None if the file has none."""
         for name in (f"{listener.lower()}.{_SERVER_ENTRY}", _SERVER_ENTRY):
             for login in self._entries.get(name, ()):
                 if login.mechanism and mechanism.startswith(login.mechanism):
@@ -62,16 +63,16 @@ class ListenerSettings:
         self._prefix = f"listener.name.{endpoint.name.lower()}."
 
     def value(self, name: str) -> object:
-        """Returns the listener's own value of a setting, else the general value."""
+        """Returns the listener's own value of a setting, or else the general value."""
         return self._config.value(self._prefix + name)
 
     def is_own(self, name: str) -> bool:
-        """Returns True if the listener has a value of its own."""
+        """Returns True if the listener has its own value of the setting."""
         return self._config.is_set(self._prefix + name)
 
     def login(self, mechanism: str, jaas: JaasFile) -> Login | None:
-        """Returns the JAAS login of a mechanism, from the settings or the file; None if there is none. Raises
-        InvalidConfigError if it is malformed."""
+        """Returns the JAAS login of a mechanism, from the settings or else from the JAAS file; None if there is none.
+        Raises InvalidConfigError if the login is malformed."""
         own = f"{self._prefix}{mechanism.lower()}.sasl.jaas.config"
         text = self._config.value(own) if self._config.is_set(own) else self.value("sasl.jaas.config")
         if text is None:
@@ -83,7 +84,8 @@ class ListenerSettings:
         return login if login.mechanism and mechanism.startswith(login.mechanism) else None
 
     def tls(self) -> TlsSettings:
-        """Returns the TLS settings. For a SASL listener only its own ssl.client.auth counts, as in Kafka."""
+        """Returns the listener's TLS settings. For a SASL listener a general ssl.client.auth is ignored, as in
+        Kafka."""
         settings = tls_settings(self.value)
         if self.endpoint.protocol == "SASL_SSL" and not self.is_own("ssl.client.auth"):
             return settings._replace(client_auth="none")
@@ -97,8 +99,8 @@ def secured_listeners(
     credential_of: CredentialOf,
     random_bytes: Callable[[int], bytes],
 ) -> dict[str, ListenerSecurity]:
-    """Returns the security of each listener by name. Raises InvalidConfigError with one sentence if a setting cannot
-    be used."""
+    """Returns the security of each listener by name. Raises InvalidConfigError, with a message of one sentence, if a
+    setting cannot be used."""
     secret = random_bytes(32)
     turns = HandshakeTurns(asyncio.get_running_loop())
     return {
@@ -110,8 +112,8 @@ def secured_listeners(
 def reconfigure(
     config: BrokerConfig, endpoints: tuple[Endpoint, ...], security: Mapping[str, ListenerSecurity]
 ) -> None:
-    """Applies TLS settings that were changed while the broker runs. If they cannot be used, that is logged, and the
-    listener keeps its old settings."""
+    """Applies TLS settings that were changed while the broker runs. If they cannot be used, an error is logged, and
+    the listener keeps its old settings."""
     for endpoint in endpoints:
         contexts = security[endpoint.name].contexts
         if contexts is not None:
@@ -123,10 +125,10 @@ def reconfigure(
 def peer_security(
     config: BrokerConfig, listeners: Listeners, jaas: JaasFile, secret_bytes: Callable[[int], bytes]
 ) -> ClientSecurity | None:
-    """Returns the security of connections to other brokers; None if they use neither TLS nor SASL. Raises
-    InvalidConfigError with one sentence if a setting cannot be used. The user name and password are the options
-    username and password in the JAAS login of the listener between brokers, for
-    sasl.mechanism.inter.broker.protocol."""
+    """Returns the security of connections to other brokers, or None if they use neither TLS nor SASL. The user name
+    and password come from the JAAS login of the listener between brokers, for sasl.mechanism.inter.broker.protocol
+    (options username and password). Raises InvalidConfigError, with a message of one sentence, if a setting cannot be
+    used."""
     endpoint = next(item for item in listeners.opened if item.name == listeners.inter_broker)
     settings = ListenerSettings(config, endpoint)
     mechanism = str(settings.value("sasl.mechanism.inter.broker.protocol"))
