@@ -1,10 +1,10 @@
-"""The security of a client's connections, from `security.protocol`, `ssl.*` and `sasl.*`.
+"""Makes the security of a client's connections from the settings `security.protocol`, `ssl.*` and `sasl.*`.
 
-    PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL
+    security.protocol   PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL
     sasl.mechanism      PLAIN, SCRAM-SHA-256, SCRAM-SHA-512
     sasl.jaas.config    the login: PlainLoginModule or ScramLoginModule with username and password
 
-One context of TLS serves all connections of a client."""
+All connections of a client share one TLS context."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class SaslClient(Protocol):
     """The client's side of one SASL exchange."""
 
     def step(self, challenge: bytes | None) -> bytes | None:
-        """Returns the client's next message, given the server's last message (None at first); None if the exchange has
-        ended successfully. SaslError if the server cannot be trusted."""
+        """Returns the client's next message. `challenge` is the server's last message, None at first. Returns None if
+        the exchange has ended successfully. Raises SaslError if the server cannot be trusted."""
 
 
 class PlainClient:
-    """PLAIN: one message."""
+    """The client's side of SASL PLAIN: sends one message."""
 
     def __init__(self, user: str, password: str) -> None:
         self._message: bytes | None = plain_message(user, password)
@@ -42,7 +42,7 @@ class PlainClient:
 
 
 class ScramSteps:
-    """SCRAM: two messages, and the server's proof."""
+    """The client's side of SASL SCRAM: sends two messages, then checks the server's signature."""
 
     def __init__(self, client: ScramClient) -> None:
         self._client = client
@@ -59,7 +59,8 @@ class ScramSteps:
 
 
 class ClientSecurity:
-    """How a client secures its connections. `mechanism` None: without SASL."""
+    """The security of a client's connections: the TLS context and the SASL login. Without SASL, `mechanism` is
+    None."""
 
     def __init__(
         self,
@@ -88,7 +89,7 @@ class ClientSecurity:
         return f"ClientSecurity({self.protocol}, {self.mechanism})"
 
     def exchange(self) -> SaslClient:
-        """Returns a new exchange of the mechanism."""
+        """Returns a new SASL exchange of the mechanism."""
         assert self.mechanism is not None and self._secret_bytes is not None
         if self.mechanism == "PLAIN":
             return PlainClient(self._user, self._password)
@@ -99,8 +100,8 @@ class ClientSecurity:
 def client_security(
     get: Callable[[str], object], secret_bytes: Callable[[int], bytes], *, login: Login | None = None
 ) -> ClientSecurity | None:
-    """Returns the security that settings ask for; None for PLAINTEXT. `get` gives a setting's value by its name.
-    InvalidConfigError with one sentence if they cannot be used."""
+    """Returns the security that the settings require; None for PLAINTEXT. `get` returns the value of a setting by its
+    name. Raises InvalidConfigError with one sentence if the settings cannot be used."""
     protocol = str(get("security.protocol") or "PLAINTEXT").upper()
     if protocol not in PROTOCOLS:
         raise InvalidConfigError(f"security.protocol={protocol} is none of {', '.join(PROTOCOLS)}.")

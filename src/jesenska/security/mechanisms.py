@@ -1,11 +1,11 @@
-"""The server's side of each SASL mechanism, with one interface.
+"""The server's side of each SASL mechanism. All mechanisms have the same interface:
 
-    step(message) -> answer      until `user` is known; SaslError ends the exchange
+    step(message) -> answer      called until `principal` is set; SaslError ends the exchange
 
     PLAIN                        one message; passwords are the JAAS login's options user_NAME
-    SCRAM-SHA-256, -512          two messages; credentials are looked up
+    SCRAM-SHA-256, -512          two messages; stored credentials are looked up
 
-For an unknown user the exchange goes on as for a known one, so that SCRAM does not reveal which users exist."""
+For an unknown user the SCRAM exchange continues as for a known one, so that it does not reveal which users exist."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from jesenska.security.scram import MIN_ITERATIONS, ScramCredential, ScramServer
 
 
 class MechanismServer(Protocol):
-    """One exchange. `principal` is None until the exchange has ended successfully."""
+    """The server's side of one SASL exchange. `principal` is None until the exchange has ended successfully."""
 
     principal: Principal | None
 
     def step(self, message: bytes) -> bytes:
-        """Returns the answer to the client's next message; SaslError if it is refused."""
+        """Returns the answer to the client's next message. Raises SaslError if the message is refused."""
 
 
-#: Makes the server's side of one exchange.
+#: A function that makes the server's side of a new exchange.
 ServerOf = Callable[[], MechanismServer]
-#: The credential of a user for a mechanism; None if there is none.
+#: A function that returns the SCRAM credential for a mechanism and a user; None if the user has none.
 CredentialOf = Callable[[str, str], ScramCredential | None]
 
 
 class PlainServer:
-    """PLAIN with these passwords by user."""
+    """The server's side of PLAIN. `passwords` has the passwords by user."""
 
     def __init__(self, passwords: Mapping[str, str]) -> None:
         self._passwords = passwords
@@ -51,7 +51,7 @@ class PlainServer:
 
 
 class ScramExchange:
-    """One of the SCRAM mechanisms. `secret` is the source of made-up credentials for unknown users."""
+    """The server's side of SCRAM. `secret` is the key from which credentials for unknown users are computed."""
 
     def __init__(self, mechanism: str, nonce: str, credential_of_user: CredentialOf, secret: bytes) -> None:
         self._mechanism = mechanism
@@ -76,7 +76,7 @@ class ScramExchange:
         return answer
 
     def _made_up(self, user: str) -> ScramCredential:
-        """Returns a credential that is the same each time, and that no password has."""
+        """Returns a credential for an unknown user. It is the same each time, and no password fits it."""
         salt = hmac.digest(self._secret, user.encode(), "sha256")
         algorithm = SCRAM_MECHANISMS[self._mechanism]
         salted = hmac.digest(self._secret, salt, algorithm)[: hashlib.new(algorithm).digest_size]

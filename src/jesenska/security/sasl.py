@@ -1,8 +1,8 @@
-"""The common parts of all SASL mechanisms, and PLAIN (RFC 4616).
+"""The common parts of all SASL mechanisms, and the mechanism PLAIN (RFC 4616).
 
     PLAIN    AUTHORIZATION_ID NUL USER NUL PASSWORD, in one message; the answer is empty
 
-An authorization id that is not the user is refused, as Kafka does."""
+An authorization id that differs from the user is refused, as in Kafka."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 
 class SaslError(Exception):
-    """An exchange has failed. The text is for the log, and is never sent to the peer."""
+    """A SASL exchange has failed. The text is for the log, and is never sent to the peer."""
 
 
 class PlainLogin(NamedTuple):
-    """The login that a client of PLAIN has sent."""
+    """The user and password that a client of PLAIN has sent."""
 
     user: str
     password: str
@@ -25,12 +25,12 @@ class PlainLogin(NamedTuple):
 
 
 def plain_message(user: str, password: str) -> bytes:
-    """Returns the one message of a client of PLAIN."""
+    """Returns the only message that a client of PLAIN sends."""
     return f"\0{user}\0{password}".encode()
 
 
 def parse_plain(message: bytes) -> PlainLogin:
-    """Returns the login in a client's message; SaslError if it is malformed."""
+    """Returns the user and password in a PLAIN message. Raises SaslError if the message is malformed."""
     try:
         authorization_id, user, password = message.decode().split("\0")
     except (UnicodeDecodeError, ValueError) as error:
@@ -43,8 +43,10 @@ def parse_plain(message: bytes) -> PlainLogin:
 
 
 def is_password_of(login: PlainLogin, passwords: Mapping[str, str]) -> bool:
-    """True if the password is that of the user. The check takes as long for an unknown user."""
-    # Imported here and not at the top, because a broker without logins imports this module for its error.
+    """Returns True if the user exists and the password is right. The check takes equally long for an unknown user, so
+    that its time does not reveal which users exist."""
+    # Imported here and not at the top: a broker without logins imports this module only for SaslError, and need not
+    # load hmac.
     import hmac
 
     known = passwords.get(login.user)

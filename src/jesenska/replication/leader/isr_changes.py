@@ -173,9 +173,9 @@ class IsrChanges:
             return True
 
     async def _has_read_another(self, partition: Proposing, path: str, leader_epoch: int, version: int) -> bool:
-        """Reads the partition's state from the metadata tree. Returns True if it differs from the state on which the
-        proposal is based; the partition then takes over the ISR that was read. Returns False if it is the same, or
-        cannot be read."""
+        """Reads the partition's state from the metadata tree. Returns True if the proposal must not be written any
+        more: the state has changed, or the partition is gone. If only the ISR has changed, the partition takes over
+        the ISR that was read. Returns False if the state is the same, or cannot be read."""
         try:
             data, stat = await self._store.get(path)
             found = PartitionStateNode.decode(data)
