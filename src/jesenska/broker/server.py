@@ -320,7 +320,8 @@ class Broker:
         coordinating: Coordinators,
         access: Authorization | None,
     ) -> Families:
-        """Returns the parts of the broker that handlers use, by the class of their family."""
+        """Returns the parts of the broker that request handlers use, by family. A family is a class such as
+        `FetchFamily`, with the parts that one group of handlers needs."""
         clock, pool, view, waiting, in_force = core.clock, core.pool, core.view, core.waiting, core.in_force
         controller, features, producer_ids = controlling.controller, controlling.features, controlling.producer_ids
         groups, transactions, verification = coordinating.groups, coordinating.transactions, coordinating.verification

@@ -78,7 +78,7 @@ class Claimed(NamedTuple):
 
 
 class GaveUp(NamedTuple):
-    """The answer to `GiveUp`."""
+    """The answer to `GiveUp`: this session no longer owns the node /controller."""
 
     session: int
 

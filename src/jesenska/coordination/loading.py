@@ -24,7 +24,8 @@ _Key = bytes | None
 
 
 class Loading:
-    """Takes the batches of one partition, in order. `settled` returns the records that have become valid."""
+    """Selects the valid records of one partition of a coordinator's topic. It takes the batches in order; `settled`
+    returns the records that have become valid."""
 
     def __init__(self) -> None:
         self._newest: dict[_Key, Record] = {}

@@ -47,13 +47,13 @@ class Append(NamedTuple):
 
 
 class Appended(NamedTuple):
-    """The records of an `Append` are committed."""
+    """Event: the records of an `Append` are committed in the log of the shard's partition."""
 
     number: int
 
 
 class AppendFailed(NamedTuple):
-    """The records of an `Append` are not in the log."""
+    """Event: the records of an `Append` could not be written to the log."""
 
     number: int
     error: ErrorCode

@@ -18,7 +18,7 @@ Results = dict[TopicPartition, ErrorCode]
 
 
 class AssignmentWrite(NamedTuple):
-    """The write of the leader's assignment of a generation."""
+    """The write of a group's record with the assignment that the group's leader has sent for a generation."""
 
     group_id: str
     generation: int
@@ -35,7 +35,7 @@ class ReplacementWrite(NamedTuple):
 
 
 class EmptyGroupWrite(NamedTuple):
-    """The write after the last member has left."""
+    """The write of a group's record after its last member has left."""
 
     group_id: str
 
@@ -66,7 +66,7 @@ class ForgetWrite(NamedTuple):
 
 
 class RemovalWrite(NamedTuple):
-    """The write that removes a group."""
+    """The write of the tombstones that remove a group and its offsets."""
 
     token: Token | None
     group_id: str

@@ -154,8 +154,8 @@ class TransactionCoordinator:
         return ErrorCode.NONE if expected is None or transaction.is_known(expected) else ErrorCode.PRODUCER_FENCED
 
     def _first(self, event: InitProducer, now: Now) -> None:
-        """Makes a client the producer of a transactional id that is unknown. An earlier producer id and epoch are
-        ignored."""
+        """Makes a client the producer of an unknown transactional id. An earlier producer id and epoch in the request
+        are ignored."""
         producer_id = self._take_producer_id()
         if producer_id is None:
             self._answer(event.token, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)

@@ -31,7 +31,7 @@ class Transaction:
         self.awaited: set[TopicPartition] = set()
 
     def take(self, event: ProgressEvent) -> None:
-        """Changes the progress to the one that follows the event."""
+        """Changes `progress` to the value that follows it after the event, by the table PROGRESS_HAPPENS."""
         following = PROGRESS_HAPPENS[event][self.progress]
         assert isinstance(following, Progress), f"{self.transactional_id}: {event!r} in {self.progress!r}"
         self.progress = following
@@ -57,7 +57,7 @@ class Transaction:
     # --- values that may follow --------------------------------------------------------------------------------------
 
     def begun(self, producer: Producer, timeout_ms: int, now_ms: int) -> TransactionValue:
-        """Returns the value after a producer has begun."""
+        """Returns the transactional id's next value, after a producer has begun to use the id (InitProducerId)."""
         value = self.value
         previous = value.producer_id if producer.producer_id != value.producer_id else value.previous_producer_id
         return TransactionValue(
@@ -73,7 +73,8 @@ class Transaction:
     def added(
         self, step: Step, partitions: frozenset[TopicPartition], client_version: int, now_ms: int
     ) -> TransactionValue:
-        """Returns the value with more partitions. `ADD_FIRST` begins the transaction."""
+        """Returns the transactional id's next value, after partitions were added to the transaction. The step
+        `ADD_FIRST` begins the transaction."""
         value = self.value
         return value._replace(
             state=LEADS_TO[step],
@@ -86,7 +87,8 @@ class Transaction:
     def prepared(
         self, step: Step, epoch: int, next_producer_id: int, client_version: int, now_ms: int
     ) -> TransactionValue:
-        """Returns the value after the end was decided. `epoch` is the epoch of the end markers."""
+        """Returns the transactional id's next value, after the commit or abort was decided. `epoch` is the producer epoch
+        of the end markers."""
         value = self.value
         return value._replace(
             producer_epoch=epoch,

@@ -144,7 +144,8 @@ class CoordinatedTopic(Generic[S]):
         self._runtime.submit(self.partition_for(key), make, reply)
 
     def partition_for(self, key: str) -> int:
-        """Returns the number of a key's partition. Raises CoordinatorNotAvailableError if there is no topic."""
+        """Returns the number of a key's partition. Raises CoordinatorNotAvailableError if the coordinator's topic does
+        not exist yet."""
         if self._partition_count is None:
             raise CoordinatorNotAvailableError
         return partition_for(key, self._partition_count)

@@ -80,7 +80,8 @@ class Guards:
         return frozenset(partition.topic_partition for partition in self._sequences)
 
     def take(self) -> None:
-        """Sets the marks again, because an end marker may have removed them."""
+        """Marks the verification in the logs again, because the end marker of the previous transaction may have
+        removed the marks."""
         for partition, sequence in self._sequences.items():
             # If this broker no longer leads a partition, the append raises the error.
             with suppress(KafkaError):
@@ -137,8 +138,8 @@ class TransactionVerification:
 
     def ask(self, transactional_id: str, guards: Guards, done: Done) -> None:
         """Asks the coordinator about the partitions of `guards`. Calls `done`, perhaps at once, with an error for each
-        partition, as the producer must get it. If partitions must be added, the marks of `guards` are set again before
-        each further question."""
+        partition, as the producer must get it. If partitions must be added, the verification is marked in their logs
+        again (`Guards.take`) before each further question."""
         pause_seconds = ends = 0.0
         if guards.adds:
             config = self._core.config

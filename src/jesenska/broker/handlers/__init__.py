@@ -1,6 +1,6 @@
-"""The handlers of requests: one file `kNN_….py` for each API key. Importing a file registers its handler at the gate,
-which calls it. `broker.requests.served` has the supported versions. In the table at the top of a file, each line is a
-version and what that version adds."""
+"""The handlers of requests: one file `kNN_….py` for each API key. Importing a file registers its handler in
+`broker.requests.gate`, which calls the handler for each request. `broker.requests.served` has the supported versions.
+In the table at the top of a file, each line is a version and what that version adds."""
 
 from __future__ import annotations
 

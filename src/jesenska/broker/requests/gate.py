@@ -46,7 +46,8 @@ _HEADER_MIN_BYTES: Final = 8
 
 
 class Served:
-    """A registered handler, with its family and the versions that it serves."""
+    """A registered handler, the versions that it serves, and its family (the class of the broker's parts that it
+    gets)."""
 
     __slots__ = ("api", "family", "handler", "max_version", "min_version")
 

@@ -128,7 +128,7 @@ class EmbeddedHome:
         return (self._listener[0], self.server.port) if self.server is not None and self._listener is not None else None
 
     async def prepare(self) -> None:
-        """Does nothing, because the file exists already."""
+        """Does nothing, because the tree's file is opened, and created if it is missing, by `open`."""
 
     async def facts(self) -> ControllerContext:
         return view_of(self._tree.tree)

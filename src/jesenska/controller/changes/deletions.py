@@ -38,7 +38,7 @@ class _Deletion:
 
 
 class Deletions:
-    """The deletions of one controller."""
+    """The topics that one controller is deleting."""
 
     def __init__(self, shared: ControllerState) -> None:
         self._shared = shared

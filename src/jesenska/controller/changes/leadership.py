@@ -39,7 +39,7 @@ from jesenska.metadata.tree_operations import BadVersionError, Create, MultiErro
 
 
 class Leadership:
-    """The elections and ISR changes of one controller."""
+    """Carries out the leader elections and ISR changes of one controller."""
 
     def __init__(self, shared: ControllerState) -> None:
         self._shared = shared

@@ -54,7 +54,7 @@ class _Beginning:
 
 
 class TopicChanges:
-    """The topic changes of one controller."""
+    """Creates, expands and adopts topics for one controller."""
 
     def __init__(self, shared: ControllerState, leadership: Leadership, deletions: Deletions) -> None:
         self._shared = shared

@@ -122,7 +122,8 @@ class TreeLooks:
             self._shared.tell_everybody(gone=(whole(topic),))
 
     def _topics_written(self, names: Sequence[str]) -> Steps:
-        """Adopts the topics that differ from the context, and watches all of them."""
+        """Adopts the topics that differ from the context (the controller's copy of the tree). Sets watches on all of
+        the topics."""
         legal = []
         for name in names:
             problem = topic_name_problem(name)

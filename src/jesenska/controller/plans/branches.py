@@ -52,7 +52,7 @@ _INT32_MAX: Final = 2**31 - 1
 
 
 class BranchPoint(NamedTuple):
-    """The source of a branch that is being created."""
+    """The source topic of a branch (a topic that begins as a copy) that is being created."""
 
     source: str
     first_epoch: int
@@ -85,13 +85,13 @@ def branch_point(settings: Mapping[str, str]) -> BranchPoint | None:
 
 
 def once_made(settings: Mapping[str, str]) -> dict[str, str]:
-    """Returns the settings of a branch whose creation is complete."""
+    """Returns the settings of a branch (a topic that begins as a copy) whose creation is complete."""
     point = branch_point(settings)
     return dict(settings) if point is None else {**settings, BRANCH_OF: point.source}
 
 
 def branches_under_way(view: ControllerContext, source: str) -> list[str]:
-    """Returns the branches of a topic that are being created."""
+    """Returns the topics that are being created as copies (branches) of this source topic."""
     found = []
     for entity, config in view.configs.items():
         kind, _, name = entity.partition("/")

@@ -103,7 +103,7 @@ class ConfigPlan:
     settings: Mapping[str, str]
 
     def apply(self, view: ControllerContext) -> None:
-        """Updates a view after the operations were done."""
+        """Updates the controller's copy of the metadata tree after the operations were written."""
         known = view.configs.get(self.entity)
         view.configs[self.entity] = ConfigView(self.settings, 0 if known is None else known.version + 1)
 

@@ -91,7 +91,8 @@ def _elect_after_loss(
     *,
     unclean: bool,
 ) -> PartitionStateNode | None:
-    """Elects a live broker that is not stopping, if possible, else any live broker."""
+    """Returns the partition's state after the election of a new leader. A live broker that is not stopping is
+    preferred. Returns None if the state stays as it is."""
     if view.stopping:
         staying = [broker_id for broker_id in live if broker_id not in view.stopping]
         elected = elect_after_loss(replicas, written, staying, view.controller_epoch, unclean=False)

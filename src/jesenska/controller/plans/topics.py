@@ -80,7 +80,7 @@ class TopicPlan:
     writes_config: bool
 
     def apply(self, view: ControllerContext) -> None:
-        """Updates a view after the operations were done."""
+        """Updates the controller's copy of the metadata tree after the operations were written."""
         view.topics[self.topic.name] = self.topic
         if self.writes_config:
             view.configs[f"topics/{self.topic.name}"] = ConfigView(
@@ -147,7 +147,8 @@ def _of_source(
     broker_config: BrokerConfig,
     source_settings: Mapping[str, str] | None,
 ) -> tuple[dict[int, tuple[int, ...]], dict[int, PartitionStateNode], dict[str, str]]:
-    """Returns the replicas, states and settings of a branch. Settings of the request override those of its source."""
+    """Returns the replicas, states and settings of a branch (a topic that begins as a copy of a source topic). Settings
+    of the request override those of the source."""
     source = overrides[BRANCH_OF]
     if request.assigned_twice:
         raise InvalidRequestError("The manual partition assignment names a partition twice.")
@@ -249,7 +250,7 @@ def plan_deletion_end(view: ControllerContext, name: str, *, marked: bool = True
 
 
 def forget_topic(view: ControllerContext, name: str) -> None:
-    """Updates a view after the operations of `plan_deletion_end` were done."""
+    """Updates the controller's copy of the metadata tree after the operations of `plan_deletion_end` were written."""
     view.topics.pop(name, None)
     view.configs.pop(f"topics/{name}", None)
 

@@ -328,13 +328,13 @@ class MultiHeader(NamedTuple):
 
 
 class PathRequest(NamedTuple):
-    """The body of SYNC, GET_ACL, GET_EPHEMERALS and GET_ALL_CHILDREN_NUMBER."""
+    """The body of the requests SYNC, GET_ACL, GET_EPHEMERALS and GET_ALL_CHILDREN_NUMBER."""
 
     path: str
 
 
 class WatchableRequest(NamedTuple):
-    """The body of EXISTS, GET_DATA, GET_CHILDREN and GET_CHILDREN2."""
+    """The body of the requests EXISTS, GET_DATA, GET_CHILDREN and GET_CHILDREN2."""
 
     path: str
     watch: bool
@@ -348,7 +348,7 @@ class CreateRequest(NamedTuple):
 
 
 class VersionRequest(NamedTuple):
-    """The body of DELETE and CHECK."""
+    """The body of the requests DELETE and CHECK: a path, and the version that the node must have."""
 
     path: str
     version: int
@@ -373,7 +373,7 @@ class AuthPacket(NamedTuple):
 
 
 class WatchesRequest(NamedTuple):
-    """The body of CHECK_WATCHES and REMOVE_WATCHES; `kind` is a WatcherKind."""
+    """The body of the requests CHECK_WATCHES and REMOVE_WATCHES. `kind` is a WatcherKind."""
 
     path: str
     kind: int
@@ -590,14 +590,14 @@ def read_connected(data: bytes | bytearray | memoryview) -> ConnectResponse:
 
 
 class SubRequest(NamedTuple):
-    """One operation of a multi."""
+    """One operation of a MULTI request, which does all its operations or none."""
 
     type: OpCode
     body: Message
 
 
 def read_multi(reader: Reader, allowed: frozenset[OpCode]) -> tuple[SubRequest, ...]:
-    """Reads the operations of a multi. Raises MessageError if the type of an operation is not in `allowed`."""
+    """Reads the operations of a MULTI request. Raises MessageError if the type of an operation is not in `allowed`."""
     found: list[SubRequest] = []
     while True:
         header = read(MultiHeader, reader)

@@ -44,7 +44,7 @@ _REPORTED_AT_ONCE: Final = 3000
 
 
 class Proposing(Syncing, Protocol):
-    """A partition that this broker leads, or has led."""
+    """A partition that this broker leads, or has led: the members that `IsrChanges` uses."""
 
     @property
     def leader_epoch(self) -> int: ...

@@ -27,7 +27,7 @@ _AT_ONCE: Final = 10
 
 
 class Syncing(Protocol):
-    """A partition with a replica on this broker."""
+    """A partition with a replica on this broker: the members that `IsrSyncs` uses."""
 
     topic_partition: TopicPartition
 

@@ -1,5 +1,5 @@
-"""Checks requests about groups and their offsets, and FindCoordinator. Each check returns None, a refusal, or an Amend
-(see `access`)."""
+"""Checks requests about groups and their offsets, and FindCoordinator. Each check returns None
+(allowed), a refusal, or a function that corrects the answer (`access.Amend`)."""
 
 from __future__ import annotations
 
