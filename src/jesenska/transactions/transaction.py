@@ -87,8 +87,8 @@ class Transaction:
     def prepared(
         self, step: Step, epoch: int, next_producer_id: int, client_version: int, now_ms: int
     ) -> TransactionValue:
-        """Returns the transactional id's next value, after the commit or abort was decided. `epoch` is the producer epoch
-        of the end markers."""
+        """Returns the transactional id's next value, after the commit or abort was decided. `epoch` is the producer
+        epoch of the end markers."""
         value = self.value
         return value._replace(
             producer_epoch=epoch,

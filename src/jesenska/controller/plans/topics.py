@@ -147,8 +147,8 @@ def _of_source(
     broker_config: BrokerConfig,
     source_settings: Mapping[str, str] | None,
 ) -> tuple[dict[int, tuple[int, ...]], dict[int, PartitionStateNode], dict[str, str]]:
-    """Returns the replicas, states and settings of a branch (a topic that begins as a copy of a source topic). Settings
-    of the request override those of the source."""
+    """Returns the replicas, states and settings of a branch (a topic that begins as a copy of a source topic).
+    Settings of the request override those of the source."""
     source = overrides[BRANCH_OF]
     if request.assigned_twice:
         raise InvalidRequestError("The manual partition assignment names a partition twice.")
