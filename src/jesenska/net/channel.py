@@ -184,7 +184,7 @@ class Channel:
     def _on_frame(self, view: memoryview) -> bool:
         try:
             if not self._waiting:
-                raise MalformedMessageError("an answer came that nobody asked for")
+                raise MalformedMessageError("an answer arrived without a request")
             waiting = self._waiting.popleft()
             try:
                 if waiting.response.api_key == API_VERSIONS:

@@ -270,7 +270,7 @@ class TlsTransport(Transport):
                 size = min(head.size_bytes, _PIECE_MAX_BYTES - total)
                 data = os.pread(head.file.fileno(), size, head.position)
                 if len(data) != size:
-                    raise TruncatedError("the log was truncated under an answer in flight")
+                    raise TruncatedError("the log was truncated while its records were being sent")
                 self._object.write(data)
                 head.position += size
                 head.size_bytes -= size

@@ -182,7 +182,7 @@ class PlainTransport(Transport):
         else:
             sent = self._send_file(region.file.fileno(), region.position, wanted)
         if sent == 0:
-            raise TruncatedError("the log was truncated under an answer in flight")
+            raise TruncatedError("the log was truncated while its records were being sent")
         self.unsent_bytes -= sent
         if sent == region.size_bytes:
             self._queue.popleft()
@@ -205,7 +205,7 @@ class PlainTransport(Transport):
                     break
                 read = os.pread(piece.file.fileno(), piece.size_bytes, piece.position)
                 if len(read) != piece.size_bytes:
-                    raise TruncatedError("the log was truncated under an answer in flight")
+                    raise TruncatedError("the log was truncated while its records were being sent")
                 piece.release()
                 self._queue[index] = piece = read
             buffers.append(piece)

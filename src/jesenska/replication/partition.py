@@ -421,7 +421,7 @@ class Partition:
             if current_leader_epoch < 0:
                 raise NotLeaderOrFollowerError(f"broker {broker_id} has no replica of {self.topic_partition}")
             raise UnknownLeaderEpochError(
-                f"broker {broker_id} has no replica of {self.topic_partition} that its leader knows of"
+                f"broker {broker_id} has no replica of {self.topic_partition}, as far as the leader knows"
             )
         return log
 

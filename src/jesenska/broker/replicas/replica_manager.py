@@ -264,10 +264,9 @@ class ReplicaManager:
         Otherwise the replica's log is used as it is."""
         if self._waits_for_data(topic_partition, leader, config):
             logger.error(
-                "%s is not led here: this broker was in sync, and its log is gone, is an older one, or ends before "
-                "what it had. Start a broker that has the "
-                "data, or mount the right disk and start this one again. If nobody will have them, let another "
-                "broker lead with what it has: "
+                "%s is not led here: this broker's replica was in sync, but its log is missing, is an older copy, or "
+                "has lost records at its end. Start a broker that has the records, or mount the right disk and start "
+                "this broker again. If no broker has them any more, let another broker lead with the records that it has: "
                 "kafka-leader-election --election-type unclean.",
                 topic_partition,
                 extra={"once_a_minute": (topic_partition.topic, "no data")},

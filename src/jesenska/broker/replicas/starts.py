@@ -60,7 +60,7 @@ class Starts:
                 self.has_older = True
                 logger.warning(
                     "the log directory %s is older than the last start of broker %s, which had another disk there: "
-                    "others are to lead what it has",
+                    "its replicas do not lead until another broker has led them",
                     directory.path,
                     self._path.rpartition("/")[2],
                 )

@@ -134,10 +134,9 @@ def older_tree(core: SharedParts, facts: ControllerContext, tree: str) -> Jesens
         return None
     log = logs[found]
     return JesenskaError(
-        f"The log directory {log.directory.parent} is newer than {tree}: {found} has heard of leader epoch "
-        f"{log.leader_epochs.latest_epoch}, "
-        f"and stands at {in_tree[found].leader_epoch} there. Put the newest tree back, or build it anew with "
-        f"jesenska tree rebuild."
+        f"The log directory {log.directory.parent} is newer than {tree}: {found} has leader epoch "
+        f"{log.leader_epochs.latest_epoch} in its log, but only {in_tree[found].leader_epoch} in the metadata tree. "
+        f"Restore the newest copy of the tree, or rebuild the tree with jesenska tree rebuild."
     )
 
 
@@ -158,6 +157,8 @@ def lost_data(core: SharedParts, facts: ControllerContext, *, has_older_director
     )
     if lost:
         logger.warning(
-            "%d replicas that were in sync have lost data here (%s): others are to lead them", len(lost), first_of(lost)
+            "%d in-sync replicas have lost data here (%s): they do not lead until another broker has led",
+            len(lost),
+            first_of(lost),
         )
     return lost

@@ -314,11 +314,10 @@ class Leadership:
             some = first_of(numbers)
             self._shared.say(
                 "error",
-                f"topic {topic.name} has partitions that nobody leads ({some}): no replica that was in sync is up. "
-                f"Start a broker that has one. If none will "
-                f"come back, set unclean.leader.election.enable=true for the topic: then broker {broker_id} leads "
-                f"with what it has, and what only the others "
-                "had is lost.",
+                f"topic {topic.name} has partitions that nobody leads ({some}): no in-sync replica is online. "
+                f"Start a broker that has an in-sync replica. If no such broker can be started again, set "
+                f"unclean.leader.election.enable=true for the topic: then broker {broker_id} leads with the records "
+                "that it has, and records that only other brokers had are lost.",
             )
 
     # --- ISRs --------------------------------------------------------------------------------------------------------

@@ -399,7 +399,7 @@ class FollowerLink:
             done(None)
             return
         logger.warning(
-            "%s goes on at offset %d: its log ended at %d, its leader's holds %d to %d",
+            "the log of %s continues at offset %d: it ended at offset %d, but its leader has offsets %d to %d",
             asked.topic_partition,
             where.offset,
             followed.log.log_end_offset,
@@ -425,7 +425,7 @@ class FollowerLink:
                 if (topic.name, part.partition_index) == asked.topic_partition and part.error_code == 0:
                     return part.offset
         raise NotLeaderOrFollowerError(
-            f"broker {self.leader_id} does not say where {asked.topic_partition} starts and ends"
+            f"broker {self.leader_id} did not return the log start and end offsets of {asked.topic_partition}"
         )
 
     def _say(self, topic_partition: TopicPartition, failure: KafkaError) -> None:

@@ -95,7 +95,7 @@ def cut(log: PartitionLog, diverging: Cut, now_ms: int, settled: Settled) -> Non
     offset = cut_offset(log.leader_epochs, log.log_end_offset, diverging.epoch, diverging.end_offset)
     if offset < log.high_watermark:
         logger.warning(
-            "%s is cut to offset %d, below %d, up to where it was committed: its leader was elected without being in "
+            "the log of %s is cut to offset %d, below its high watermark %d: its leader was elected without being in "
             "sync",
             log.topic_partition,
             offset,

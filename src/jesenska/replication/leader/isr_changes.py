@@ -207,7 +207,7 @@ class IsrChanges:
                 try:
                     await self._store.create(paths.ISR_CHANGE_PREFIX, encode_partitions(reported), sequential=True)
                 except TreeError as error:
-                    logger.info("changed ISRs are not told yet: %s", error)
+                    logger.info("changed ISRs are not reported to the controller yet: %s", error)
                     continue
                 for topic_partition in reported:
                     self._unreported.pop(topic_partition, None)
