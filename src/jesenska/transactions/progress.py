@@ -7,7 +7,7 @@ crash it begins again from the state in the last record (`states`).
   DECIDED    the end is decided, and its markers must be sent: at once, or at a tick
   MARKING    the markers are being sent; the partitions in `Transaction.awaited` do not have theirs yet
 
-  progress   event               next progress
+  progress   event               goes to
   IDLE       RECORD_SENT         WRITING
              DECISION_LOADED     DECIDED
   WRITING    RECORD_WRITTEN      IDLE

@@ -10,7 +10,7 @@
     Dead               the id is being removed
     PrepareEpochFence  not used: Kafka has this state in memory before an abort; here the abort is one step
 
-    state            step                       next state
+    state            step                       goes to
     Empty            BEGIN                      Empty
                      ADD_FIRST                  Ongoing
                      PREPARE_ABORT_OF_NOTHING   PrepareAbort

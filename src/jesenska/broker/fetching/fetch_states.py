@@ -10,7 +10,7 @@
     DONE            the answer is sent
     GONE            releases what it has read; it is not answered
 
-    state           what happens                             next state
+    state           what happens                             goes to
     READING         an offset could not be looked up         WARMING
                       without the disk
                     there are `min_bytes`, or the fetch      ANSWERING

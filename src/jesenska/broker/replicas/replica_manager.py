@@ -266,8 +266,8 @@ class ReplicaManager:
             logger.error(
                 "%s is not led here: this broker's replica was in sync, but its log is missing, is an older copy, or "
                 "has lost records at its end. Start a broker that has the records, or mount the right disk and start "
-                "this broker again. If no broker has them any more, let another broker lead with the records that it has: "
-                "kafka-leader-election --election-type unclean.",
+                "this broker again. If no broker has them any more, let another broker lead with the records "
+                "that it has: kafka-leader-election --election-type unclean.",
                 topic_partition,
                 extra={"once_a_minute": (topic_partition.topic, "no data")},
             )

@@ -7,7 +7,7 @@ registered and can read their replica.
     ONLINE    a live broker leads it
     OFFLINE   no live broker leads it
 
-    state     change          next state
+    state     change          becomes
     NEW       FIRST           ONLINE, OFFLINE
               BRANCH          ONLINE
     ONLINE    AFTER_CRASH     ONLINE, OFFLINE

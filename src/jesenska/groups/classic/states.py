@@ -8,7 +8,7 @@
                             in this state
     DEAD                    the group is being removed
 
-    state                   event                 step                    next state
+    state                   event                 step                    goes to
     EMPTY                   REBALANCE_NEEDED      CALL_WITH_DELAY         PREPARING_REBALANCE
                             REMOVAL               REMOVE                  DEAD
     PREPARING_REBALANCE     GENERATION_BEGINS     BEGIN_GENERATION        COMPLETING_REBALANCE
