@@ -1,10 +1,10 @@
-"""Runs a state machine of `controller.changes.change_machine`: carries out its effects, and passes events to it. This
-module decides nothing.
+"""Runs a state machine of `controller.changes.change_machine`: passes events to it, and carries out the effects that
+it returns. This module decides nothing.
 
-Step      reads or writes the tree, one step at a time
-Answer    answers the requester
-Wake      starts a timer
-Say       logs a line
+  Step      reads or writes the metadata tree (ZooKeeper's nodes), one step at a time
+  Answer    answers the request
+  Wake      starts a timer
+  Say       logs a line
 
 Subclasses carry out all other effects (`_do`)."""
 
@@ -28,14 +28,14 @@ from jesenska.metadata.watches import WatchEvent
 
 logger = logging.getLogger(__name__)
 
-#: Reads of the tree that are in flight at a time.
+#: Most reads of the tree that are in flight at the same time.
 _READS_AT_ONCE = 100
 _LEVELS = {"info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
 
 class EffectsRuntime(ABC):
-    """The runtime of one state machine. `change_max_bytes`: the largest change that the tree takes in one transaction;
-    None if it takes any."""
+    """Runs one state machine that changes the metadata tree. `change_max_bytes` is the largest change that the tree
+    accepts in one transaction; None means no limit."""
 
     def __init__(self, core: SharedParts, store: Store, machine: ChangeMachine, change_max_bytes: int | None) -> None:
         self._core = core
@@ -47,15 +47,16 @@ class EffectsRuntime(ABC):
         self._last_token = 0
         self._step: asyncio.Task[None] | None = None
         self._timers: set[asyncio.TimerHandle] = set()
-        #: One callback for each part of the tree that is watched: the tree calls equal callbacks only once.
+        #: One callback for each watched part of the tree, because the tree calls equal callbacks only once.
         self._hearing: dict[str, WatchCallback] = {}
         self._listens, self._closed = True, False
 
-    # --- events in ---------------------------------------------------------------------------------------------------
+    # --- events to the state machine
+    # -------------------------------------------------------------------------------------
 
     async def ask(self, make: Callable[[int], Event]) -> Any:
-        """Passes the machine the event that `make` creates for a token, and returns the answer. Raises the error of
-        the answer, or `_ended` if the machine is closed before it answers."""
+        """Passes an event to the state machine (the event that `make` returns for a token), and returns its answer.
+        Raises the answer's error, or the error of `_ended` if the state machine is closed before it answers."""
         if self._closed:
             raise self._ended()
         self._last_token += 1
@@ -68,21 +69,22 @@ class EffectsRuntime(ABC):
             del self._answers[token]
 
     def submit(self, event: Event) -> None:
-        """Passes an event to the machine, unless the machine is closed."""
+        """Passes an event to the state machine. Does nothing if it is closed."""
         if not self._closed:
             self._carry_out(self._machine.handle(event, int(self._core.clock.monotonic() * 1000)))
 
     def look(self, at: str) -> None:
-        """Something may have been written there."""
+        """Tells the state machine that the tree may have changed at the path `at`."""
         if self._listens:
             self.submit(Look(at))
 
     def stop_watching(self) -> None:
-        """Ignores changes in the tree by other brokers and tools from now on. Requests are still answered."""
+        """Ignores changes of the tree by other brokers and tools from now on. Requests are still handled."""
         self._listens = False
 
     def close(self) -> list[asyncio.Task[None]]:
-        """Ends the current work; returns the tasks that are about to end. Waiting requests get the error `_ended`."""
+        """Ends the current work, and returns the tasks that are being cancelled. Waiting requests get the error of
+        `_ended`."""
         self._closed = True
         for timer in self._timers:
             timer.cancel()
@@ -96,9 +98,10 @@ class EffectsRuntime(ABC):
 
     @abstractmethod
     def _ended(self) -> Exception:
-        """The error for requests to a closed machine."""
+        """Returns the error for requests that the closed state machine does not answer."""
 
-    # --- effects out -------------------------------------------------------------------------------------------------
+    # --- effects of the state machine
+    # ------------------------------------------------------------------------------------
 
     def _carry_out(self, effects: Sequence[Effect]) -> None:
         for effect in effects:
@@ -152,7 +155,8 @@ class EffectsRuntime(ABC):
             self._refused(error)
 
     def _refused(self, error: Exception) -> None:  # noqa: B027
-        """Called when the tree has refused a step, or could not be reached. The machine has the error already."""
+        """Called after the tree has refused a step or could not be reached. The state machine has got the error
+        already."""
 
     async def _ask_tree(self, asked: Children | Get | Exists | GetMade) -> Any:
         hear = None if isinstance(asked, GetMade) or asked.look is None else self._hear(asked.look)

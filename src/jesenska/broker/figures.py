@@ -1,17 +1,17 @@
-"""Collects a broker's figures in one line of JSON, for operators and for benchmarks. After `kill -USR1 <pid>` the
-broker writes this line to stderr, as `figures {...}`.
+"""Collects a broker's figures for operators and benchmarks, as one line of JSON. After `kill -USR1 <pid>` the broker
+writes this line to stderr, as `figures {...}`.
 
-    uptime_s                 seconds since clients could connect
-    loop_lag_ms              how late the event loop is (broker.loop_lag): samples, p50, p99, max over `seconds`, since
-                             the last request for figures
-    loop_lag_ms_since_start  the same, since the start
-    connections, waiting_requests, fetch_sessions, fetch_session_partitions, partitions
-    offline_directories      log directories that have failed, and why; offline_partitions: their number of partitions
-    moves                    replicas that are being moved to another log directory: from, to, state (log.moving),
-                             bytes copied, size in bytes, records that the copy lacks
-    uncleanable_partitions   partitions that are not compacted, and why
-    requests                 by API that was called: count, mean microseconds in each stage (broker.gate: queue, local,
-                             remote, send), bytes answered
+  uptime_s                 seconds since clients could connect
+  loop_lag_ms              delay of the event loop (broker.loop_lag): samples, p50, p99, max over `seconds`, since the
+                           last request for figures
+  loop_lag_ms_since_start  the same, since the start
+  connections, waiting_requests, fetch_sessions, fetch_session_partitions, partitions
+  offline_directories      log directories that have failed, with the reason; offline_partitions: number of partitions
+  moves                    replicas that are being moved to another log directory: from, to, state (log.moving),
+                           bytes copied, size in bytes, number of records not copied yet
+  uncleanable_partitions   partitions that are not compacted, with the reason
+  requests                 by API: number of requests, mean microseconds in each stage (broker.gate: queue, local,
+                           remote, send), bytes answered
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def figures_of(
     waiting: WaitingRoom,
     loop_lag: LoopLag,
 ) -> dict[str, Any]:
-    """Returns the current figures; starts a new span of `loop_lag_ms`."""
+    """Returns the current figures. The figures of `loop_lag_ms` then begin again."""
     requests: dict[str, Any] = {}
     for key, stages in dispatcher.gate.stages.items():
         if stages.count:

@@ -1,10 +1,10 @@
-"""The lag of the event loop: the time that an arriving request waits before its bytes are read, because the loop is
-busy.
+"""The lag of the event loop: how long an arriving request waits before its bytes are read, because the loop is busy.
 
-A timer that is due every 20 ms notes how late it is called. The system wakes a process only to the millisecond, so the
-first millisecond is not counted. The times go into a histogram of fixed size. Each bucket is a ninth larger than the
-one before (2^(1/6)), so a quantile is too large by at most a ninth; the maximum is exact. Three spans are measured:
-since the start, the last minute (logged at DEBUG), and since the last request for `figures`."""
+A timer that is due every 20 ms measures how late it is called. The operating system wakes a process only to the
+millisecond, so the first millisecond is not counted. The times are counted in a histogram of fixed size. The upper end
+of each bucket is 12 % above that of the bucket before (2^(1/6)), so a quantile is too large by at most 12 %. The
+maximum is exact. Three spans are measured: since the start, the last minute (logged at DEBUG), and since the last
+request for `figures`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ INTERVAL_SECONDS = 0.02
 _TIMER_GRAIN_SECONDS = 0.001
 _LOGGED_EVERY_SECONDS = 60.0
 
-#: The first bucket holds times up to 0.1 ms. Then come 6 buckets for each doubling. The last bucket holds all times
+#: The first bucket counts times up to 0.1 ms. There are 6 buckets for each doubling. The last bucket counts all times
 #: over about 26 s.
 _FIRST_SECONDS = 0.0001
 _BUCKETS_PER_DOUBLING = 6
@@ -27,7 +27,7 @@ _BUCKETS = 18 * _BUCKETS_PER_DOUBLING + 2
 
 
 class LagFigures(NamedTuple):
-    """Quantiles of the lag in milliseconds. `seconds`: the time over which it was measured."""
+    """Quantiles of the lag in milliseconds. `seconds` is the length of the measured span."""
 
     seconds: float
     samples: int
@@ -40,7 +40,7 @@ class LagFigures(NamedTuple):
 
 
 class LagHistogram:
-    """A histogram of the times since a moment (`since`, in seconds)."""
+    """A histogram of the lags measured since the time `since` (in seconds)."""
 
     __slots__ = ("_counts", "_since", "count", "largest")
 
@@ -48,7 +48,7 @@ class LagHistogram:
         self._since = since
         self._counts = [0] * _BUCKETS
         self.count = 0
-        #: The largest time in seconds.
+        #: The largest measured lag in seconds.
         self.largest = 0.0
 
     def add(self, seconds: float) -> None:
@@ -63,8 +63,8 @@ class LagHistogram:
         self._counts[bucket] += 1
 
     def quantile(self, part: float) -> float:
-        """Returns a time in seconds that this part (0 to 1) of all times did not exceed: the upper end of its bucket,
-        or the largest time."""
+        """Returns a lag in seconds that the given part (0 to 1) of all lags did not exceed: the upper end of its
+        bucket, or the largest lag if that is smaller."""
         wanted = math.ceil(part * self.count)
         seen = 0
         for bucket, count in enumerate(self._counts):
@@ -82,8 +82,8 @@ class LagHistogram:
 
 
 class LoopLag:
-    """Measures the lag of the loop from the construction of this object until `close`; not at all if `measures` is
-    false."""
+    """Measures the lag of the event loop from the construction of this object until `close`. With `measures` false,
+    measures nothing."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, *, measures: bool = True) -> None:
         self._loop = loop
@@ -113,7 +113,7 @@ class LoopLag:
         return self._since_start.figures(self._loop.time())
 
     def since_asked(self) -> LagFigures:
-        """Returns the figures since the last call, or since the start. The next span begins now."""
+        """Returns the figures since the last call, or since the start at the first call."""
         now = self._loop.time()
         found, self._since_asked = self._since_asked.figures(now), LagHistogram(now)
         return found

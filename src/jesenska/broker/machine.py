@@ -1,7 +1,7 @@
-"""The services of the machine on which a broker runs: clock, randomness, ids, files, network, threads. A simulation
-replaces them all.
+"""The services of the machine on which a broker runs: clock, random numbers, ids, files, network, threads. A
+simulation replaces all of them.
 
-Time-outs and tasks belong to the event loop, which the caller provides."""
+Timers and tasks belong to the event loop, which the caller provides."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from jesenska.log.disk.files import FileLayer
 from jesenska.metadata.zookeeper.streams import Streams, SystemStreams
 from jesenska.net.network import Network, SystemNetwork
 
-#: Makes an executor, from the number of its threads and their name.
+#: Makes an executor from a number of threads and their name.
 Threads = Callable[[int, str], Executor]
 
 
@@ -27,22 +27,22 @@ def _threads(count: int, name: str) -> Executor:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """The services that one broker uses. The defaults are those of the operating system."""
+    """The services that one broker uses. By default they are those of the operating system."""
 
     clock: Clock = field(default_factory=SystemClock)
     random: Random = field(default_factory=system_random)
-    #: Random bytes that cannot be guessed: nonces, salts, secrets.
+    #: Returns random bytes that cannot be guessed, for nonces, salts and secrets.
     secret_bytes: Callable[[int], bytes] = os.urandom
     new_uuid: Callable[[], uuid.UUID] = random_uuid
     files: FileLayer = field(default_factory=FileLayer)
     network: Network = field(default_factory=SystemNetwork)
-    #: Connections between the tree's server (ZooKeeper's protocol) and its clients, for both sides.
+    #: Makes the connections of ZooKeeper's protocol, for the metadata tree's server and for its clients.
     streams: Streams = field(default_factory=SystemStreams)
-    #: Makes the threads of the pool, of log directories and of the tree's journal. They return their results to the
-    #: event loop.
+    #: Makes the threads of the thread pool, of the log directories, and of the metadata tree's journal. Their results
+    #: are returned to the event loop.
     threads: Threads = _threads
-    #: Makes the threads among which `LogDirectories` divides the work of a start and a stop. Another thread, not the
-    #: event loop, waits for their results.
+    #: Makes the threads among which `LogDirectories` divides the work of a start and a stop. Their results are awaited
+    #: in another thread, not on the event loop.
     helpers: Threads = _threads
-    #: True if timers of the event loop may be called late; then the broker measures the lag.
+    #: True if timers of the event loop may be called late; the broker then measures the lag.
     loop_may_be_late: bool = True

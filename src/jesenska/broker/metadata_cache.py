@@ -1,5 +1,6 @@
-"""This broker's knowledge of the cluster, in memory: topics, partitions, brokers, the controller. Requests are
-answered from this cache, not from the tree. The controller's orders change it (`broker.replicas.replica_manager`)."""
+"""This broker's copy of the cluster's metadata, in memory: topics, partitions, brokers, the controller. Clients are
+answered from this cache, not from the metadata tree (ZooKeeper's nodes). The controller's requests (LeaderAndIsr,
+UpdateMetadata) change it (`broker.replicas.replica_manager`)."""
 
 from __future__ import annotations
 
@@ -14,20 +15,20 @@ from jesenska.log.log_config import LogConfig
 from jesenska.records.check import MovingRules
 from jesenska.replication.partition import Partition
 
-#: Topics that the brokers write themselves. Clients may read them, not write them.
+#: Internal topics, which only brokers write. Clients may read them but not write to them.
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
 
 @dataclass(slots=True)
 class Topic:
-    """A topic with its current settings. `partitions` is in the order of the partitions' numbers."""
+    """A topic with its current settings. The index of a partition in `partitions` is its number."""
 
     name: str
     topic_id: uuid.UUID
     partitions: list[Partition]
     config: TopicConfig
     log_config: LogConfig
-    #: The limits and formats by which produced batches are checked.
+    #: The limits and formats for checking produced batches.
     rules: MovingRules
     is_internal: bool
 
@@ -43,7 +44,7 @@ class BrokerNode:
 
 @dataclass(slots=True)
 class MetadataCache:
-    """All topics by name and by id, and the brokers."""
+    """All topics, by name and by id, and all registered brokers."""
 
     cluster_id: str
     controller_id: int
@@ -60,9 +61,9 @@ class MetadataCache:
         return topic is not None and 0 <= topic_partition.partition < len(topic.partitions)
 
     def offline_replicas(self, partition: Partition, broker_id: int) -> list[int]:
-        """Returns the brokers whose replicas of a partition cannot be read, as far as this broker (`broker_id`) knows:
-        the broker is down, the controller reports the replica offline, or this broker has no log of its own
-        replica."""
+        """Returns the brokers whose replica of a partition is offline, as far as this broker (`broker_id`) knows. A
+        replica is offline if its broker is not registered, if the controller reports it, or if it is this broker's own
+        replica and has no log."""
         unread = self._offline.get(partition.topic_partition, ())
         return [
             number
@@ -79,19 +80,19 @@ class MetadataCache:
                 yield node, endpoint[0], endpoint[1]
 
     def rack_of(self, broker_id: int, listener_name: str) -> str | None:
-        """Returns the rack of a broker; None if it has no rack, or no listener of that name."""
+        """Returns the rack of a broker, or None if the broker has no rack or no listener of that name."""
         node = self.brokers.get(broker_id)
         return node.rack if node is not None and listener_name in node.endpoints else None
 
     def tell_offline(self, metadata: Metadata) -> None:
-        """Replaces the lists of offline replicas of the partitions that the controller's metadata name."""
+        """Replaces the offline replicas of the partitions that the controller's UpdateMetadata names."""
         for part in metadata.topics:
             for number in part.numbers:
                 self._offline.pop(TopicPartition(part.topic.name, number), None)
         self._offline.update(metadata.offline)
 
     def identify(self, topic: Topic, topic_id: uuid.UUID) -> None:
-        """Gives an id to a topic that had none."""
+        """Sets the id of a topic that had none."""
         self.by_id.pop(topic.topic_id, None)
         topic.topic_id = topic_id
         self.by_id[topic_id] = topic

@@ -1,5 +1,5 @@
-"""A task that sends messages to one other broker, over a connection of its own. This module only transports: it
-decides nothing."""
+"""A task that sends messages to one other broker, over its own connection. This module only sends messages: subclasses
+decide which."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from jesenska.net.channel import Channel
 
 
 class PeerTask(ABC):
-    """The task for one other broker. `connect` opens the connection, when it is first needed; the task keeps it.
+    """The task that sends messages to one other broker. `connect` opens the connection when it is first needed.
     Subclasses set `_news` when there is a message to send, and `_run` waits for `_news`."""
 
     def __init__(self, connect: Callable[[], Awaitable[Channel]]) -> None:
@@ -25,7 +25,7 @@ class PeerTask(ABC):
         """Sends messages, one after the other, until the task is cancelled."""
 
     async def _connected(self) -> Channel:
-        """Returns the kept connection, or opens a new one."""
+        """Returns the open connection, or opens a new one if there is none."""
         if self._channel is None or self._channel.closed:
             self._channel = await self._connect()
         return self._channel

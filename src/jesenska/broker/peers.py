@@ -1,5 +1,4 @@
-"""Opens connections to other brokers of the cluster, over the listener that brokers use among themselves
-(inter.broker.listener.name)."""
+"""Opens connections to other brokers of the cluster, on their listener for brokers (inter.broker.listener.name)."""
 
 from __future__ import annotations
 
@@ -17,7 +16,8 @@ if TYPE_CHECKING:
 
 
 class Peers:
-    """Opens the connections of one broker. They are unencrypted and without authentication if `security` is None."""
+    """Opens connections of this broker to other brokers. If `security` is None, the connections use neither TLS nor
+    SASL."""
 
     def __init__(self, core: SharedParts, listener_name: str, security: ClientSecurity | None) -> None:
         self._core = core
@@ -27,8 +27,8 @@ class Peers:
         self._timeout_seconds = core.config.integer("controller.socket.timeout.ms") / 1000
 
     async def connect(self, broker_id: int) -> Channel:
-        """Opens a connection to another broker. Raises BrokerNotAvailableError if this broker does not know it to be
-        up, NetworkException if it cannot be reached."""
+        """Opens a connection to another broker. Raises BrokerNotAvailableError if the metadata cache has no such
+        broker, and NetworkException if the broker cannot be reached."""
         node = self._core.view.brokers.get(broker_id)
         endpoint = None if node is None else node.endpoints.get(self.listener_name)
         if endpoint is None:
@@ -58,5 +58,5 @@ class Peers:
             cause = error.__cause__
             if not isinstance(cause, OSError) or cause.strerror is None:
                 raise
-            # The message of the client library names a flag of a command, which does not apply here.
+            # The message of the client library names an option of a command-line tool, which does not apply here.
             raise NetworkException(f"{host}:{port}: {cause.strerror}") from cause

@@ -1,6 +1,6 @@
-"""The thread pool, for work that would block the event loop: checks of large or compressed batches, cold reads,
-recovery. Work that keeps the interpreter lock does not belong here. A task is refused once `POOL_QUEUE_MAX` tasks
-wait."""
+"""The thread pool for work that would block the event loop: checks of large or compressed batches, reads from the
+disk, recovery. Work that holds Python's global lock does not belong here. A task is refused if `POOL_QUEUE_MAX` tasks
+are waiting."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class Pool:
         self._waiting = 0
 
     def submit(self, work: Callable[[], object], finished: Callable[[], None]) -> None:
-        """Calls `work` in a thread, then `finished` on the loop. Raises RequestTimedOutError if too many tasks wait.
-
-        An exception of `work` is a defect: it is logged, and `finished` is still called so that no request hangs."""
+        """Calls `work` in a thread, then `finished` on the event loop. Raises RequestTimedOutError if too many tasks
+        are waiting. An exception of `work` is a defect: it is logged, and `finished` is still called so that no
+        request hangs."""
         if self._waiting >= POOL_QUEUE_MAX:
             raise RequestTimedOutError("the broker is overloaded: too many requests wait for a thread")
         self._waiting += 1

@@ -1,18 +1,17 @@
-"""Starts and stops a broker, in this order.
+"""Starts and stops a broker, in this order:
 
-    start   bind listeners -> lock directories -> open the tree, here or on a ZooKeeper server -> find or choose the
-            cluster id -> load and recover logs -> register in the tree, and take part in the election of a controller
-            -> get replicas, topics and brokers from the controller (this broker or another) -> ready
-    stop    move leaderships -> refuse new connections -> answer requests in work -> sync logs, mark them clean ->
-            close the session -> unlock directories
+  start   bind listeners -> lock log directories -> open the metadata tree, in this process or on a ZooKeeper server ->
+          find or choose the cluster id -> load and recover logs -> register in the tree, and take part in the election
+          of a controller -> get replicas, topics and brokers from the controller (this broker or another) -> ready
+  stop    let other brokers lead -> refuse new connections -> answer the requests that are being handled -> sync logs
+          and mark them as cleanly closed -> close the session of the tree -> unlock log directories
 
 Listeners are bound first, so that a port in use is reported before any file is changed. Clients that connect during
-recovery wait in the backlog. Connections are accepted once this broker has metadata for clients. If another broker is
-controller they are accepted earlier, because the controller's orders come over a connection.
+recovery wait in the sockets' backlog. Connections are accepted when this broker has metadata for clients. If another
+broker is controller they are accepted earlier, because the controller's requests come over a connection.
 
-After a crash the tree has every change that was answered, and the logs are recovered past their recovery points. The
-leader epoch of each partition is raised, so that a consumer can find out that a log was truncated.
-"""
+After a crash the metadata tree has every change that was answered, and the logs are recovered from their recovery
+points on. The leader epoch of each partition is raised, so that a consumer can detect that a log was truncated."""
 
 from __future__ import annotations
 
@@ -87,17 +86,17 @@ logger = logging.getLogger(__name__)
 _TICK_SECONDS = 1.0
 _STOP_GRACE_SECONDS = 5.0
 _POOL_THREADS = 2
-#: The longest pause before the controller is asked again to move leaderships.
+#: The longest pause before this broker asks the controller again to elect other leaders for its partitions.
 _STOP_PAUSE_SECONDS = 1.0
 _PROGRESS_SECONDS = 2.0
-#: The pauses between messages that say that the broker waits for a controller.
+#: The pauses between messages that the broker is waiting for a controller.
 _MESSAGES = Backoff(_PROGRESS_SECONDS, longest_seconds=60.0, is_first_at_once=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """The parts of a broker that takes part in the cluster, created by its start. `listeners` accept connections once
-    they are started."""
+    """The parts of a broker that takes part in the cluster, created during its start. `listeners` accept connections
+    when they are started."""
 
     place: TreePlace
     core: SharedParts
@@ -140,7 +139,7 @@ class Broker:
         self.fetch_sessions = FetchSessions(
             slots, lambda: self.machine.random.randint(1, 2**31 - 1), self.waiting.notify
         )
-        # The parts that the start has created so far.
+        # The parts that the start has created so far; None before.
         self._ports: tuple[Port, ...] = ()
         self._storage: Storage | None = None
         self._place: TreePlace | None = None
@@ -149,26 +148,27 @@ class Broker:
         self._accepts = self._stopped = False
         self._ticking: asyncio.Task[None] | None = None
 
-    # --- what there is -----------------------------------------------------------------------------------------------
+    # --- parts and figures
+    # -----------------------------------------------------------------------------------------------
 
     @property
     def config(self) -> BrokerConfig:
-        """The settings in force."""
+        """Returns the current settings."""
         return self.in_force.config
 
     @property
     def broker_id(self) -> int:
-        """The broker's id; -1 until it is known."""
+        """Returns the broker's id, or -1 if it is not known yet."""
         return self.config.integer("broker.id") if self._place is None else self._place.broker_id
 
     @property
     def is_loaded(self) -> bool:
-        """True if the broker has loaded its logs, and takes part in the cluster or is about to."""
+        """Returns True if the broker has loaded its logs, and takes part in the cluster or is about to."""
         return self._serving is not None
 
     @property
     def storage(self) -> Storage | None:
-        """The log directories; None until they are locked."""
+        """Returns the log directories and their threads, or None before the directories are locked."""
         return self._storage
 
     @property
@@ -204,7 +204,7 @@ class Broker:
 
     @property
     def loop_lag(self) -> LoopLag:
-        """The lag of the event loop, measured from the moment when clients can connect."""
+        """Returns the measurement of the event loop's lag, which begins when clients can connect."""
         assert self._loop_lag is not None, "the broker is starting"
         return self._loop_lag
 
@@ -213,22 +213,23 @@ class Broker:
         return self._listeners_config.opened[0].name
 
     def endpoint_for(self, listener_name: str) -> tuple[str, int]:
-        """Returns the host and port that clients of a listener use for this broker."""
+        """Returns this broker's host and port for clients of a listener."""
         endpoints = self.place.endpoints
         item = next((item for item in endpoints if item.name == listener_name), endpoints[0])
         return item.host, item.port
 
     @property
     def tree_served_at(self) -> tuple[str, int] | None:
-        """Host (empty: every address) and port at which this broker answers ZooKeeper clients; None if it does not."""
+        """Returns the host (empty: every address) and port at which this broker serves ZooKeeper clients, or None if
+        it does not."""
         return self._place.home.served_at if self._place is not None else None
 
     def figures(self) -> dict[str, Any]:
-        """Returns the broker's figures (`broker.figures`); starts a new span of the loop's lag."""
+        """Returns the broker's figures (`broker.figures`). The figures of the loop's lag then begin again."""
         return figures_of(self.dispatcher, self.directories, self.fetch_sessions, self.waiting, self.loop_lag)
 
     def _credential_of(self, mechanism: str, user: str) -> ScramCredential | None:
-        """Returns the SCRAM credential of a user; None if the user has none, or the users are not known yet."""
+        """Returns the SCRAM credential of a user, or None if the user has none or the users have not been read yet."""
         text = None
         if self._serving is not None:
             text = self._serving.replication.settings.user_settings(user).get(mechanism)
@@ -251,8 +252,9 @@ class Broker:
     # --- starting ----------------------------------------------------------------------------------------------------
 
     async def start(self, on_progress: Callable[[str], None] | None = None) -> None:
-        """Starts the broker; returns when clients can connect. Raises JesenskaError with one sentence if the broker
-        cannot start. `on_progress` is called with messages during a long recovery or a long wait."""
+        """Starts the broker, and returns when clients can connect. Raises JesenskaError, with a message of one
+        sentence, if the broker cannot start. `on_progress` is called with messages during a long recovery or a long
+        wait."""
         try:
             await self._start(on_progress)
         except (TreeError, JournalError, NodeFormatError) as error:
@@ -299,12 +301,13 @@ class Broker:
         await self._join(self._serving, on_progress)
 
     async def _join(self, serving: Serving, on_progress: Callable[[str], None] | None) -> None:
-        """Registers the broker, and waits until a controller has sent it its replicas."""
+        """Registers the broker, and waits until a controller has sent it its replicas. Then starts the remaining
+        parts."""
         place, controlling = serving.place, serving.control
         home, store, settings = place.home, place.store, serving.replication.settings
         home.on_renewed(controlling.registration.renew)
         if home.is_shared:
-            # A broker that becomes controller in this start reads again what it could not read before.
+            # After a lost connection during the start, everything is read again when the tree can be reached.
             store.on_state(self._tree_state)
         await place.until_reached(partial(controlling.registration.join, on_progress))
         await controlling.controllership.is_settled.wait()
@@ -319,7 +322,7 @@ class Broker:
             for runtime in serving.access_runtimes:
                 runtime.look(EVERYTHING)
         else:
-            # The controller writes settings, too: those of a topic that is a branch.
+            # The controller also writes settings: those of a topic that is a branch (a copy of another topic).
             settings.look(tree_paths.CONFIG_CHANGES)
         self._accept(serving)
         self._ticking = self._loop.create_task(self._tick(serving))
@@ -340,7 +343,8 @@ class Broker:
         coordinating: Coordinators,
         security: SecurityFamily,
     ) -> Families:
-        """Returns the parts of the broker that handlers use, one value for each family of handlers."""
+        """Returns the parts of the broker that request handlers use, by family. A family is a class such as
+        `FetchFamily`, with the parts that one group of handlers needs."""
         clock, pool, view, waiting, in_force = core.clock, core.pool, core.view, core.waiting, core.in_force
         controller, features, producer_ids = controlling.controller, controlling.features, controlling.producer_ids
         groups, transactions, verification = coordinating.groups, coordinating.transactions, coordinating.verification
@@ -380,7 +384,7 @@ class Broker:
         )
 
         def limit(config: BrokerConfig) -> None:
-            """Applies connection limits. A dynamic setting that is not valid is logged, and the old value stays."""
+            """Applies the limits of connections. An invalid dynamic setting is logged, and the old limits remain."""
             try:
                 dispatcher.limits = limits = ConnectionLimits(config, self._listener_names)
                 quotas.connections.limit(limits.creation_rates)
@@ -396,11 +400,11 @@ class Broker:
         return Listener(self._loop, name, port.listening, lambda sock, host: dispatcher.accept(sock, host, name))
 
     async def failed(self) -> None:
-        """Waits until every log directory has failed: the broker cannot go on then."""
+        """Waits until all log directories have failed. The broker must then be stopped."""
         await self.replication.failures.all_failed.wait()
 
     def _accept(self, serving: Serving) -> None:
-        """Starts to accept connections; a second call changes nothing."""
+        """Starts to accept connections. A second call does nothing."""
         if self._accepts:
             return
         self._accepts = True
@@ -409,7 +413,7 @@ class Broker:
             logger.info("listener %s takes connections at port %d", listener.name, listener.port)
 
     async def _wait_for_replicas(self, serving: Serving, on_progress: Callable[[str], None] | None) -> None:
-        """Waits until a controller has sent this broker its replicas and the metadata of the cluster."""
+        """Waits until a controller has sent this broker its replicas and the cluster's metadata."""
         orders, controllership = serving.control.orders, serving.control.controllership
         messages, silent = 0, 0.0
         while True:
@@ -429,7 +433,8 @@ class Broker:
                     messages, silent = messages + 1, 0.0
 
     def _waits_for(self, controller_id: int, endpoints: Sequence[Endpoint]) -> str:
-        """Returns a sentence that says for which controller the broker waits, with the address that may be wrong."""
+        """Returns a message that names the controller for which the broker waits, and this broker's address, which may
+        be wrong."""
         if controller_id in (-1, self.broker_id):
             return "waiting for a controller to tell this broker of its partitions"
         name = self._listeners_config.inter_broker
@@ -440,7 +445,7 @@ class Broker:
         )
 
     def _tree_state(self, state: SessionState) -> None:
-        """Reads everything again when the tree can be reached again."""
+        """Reads settings, metadata and ACLs again when the connection to the metadata tree is restored."""
         if state is SessionState.CONNECTED and self._serving is not None:
             self._serving.replication.settings.look(EVERYTHING)
             self._serving.control.controllership.look(EVERYTHING)
@@ -470,13 +475,14 @@ class Broker:
                 logger.exception("housekeeping of the log directories failed; it is tried again in %g s", _TICK_SECONDS)
 
     async def stop(self) -> None:
-        """Stops the broker in order. A second call, or a call after a failed start, does no harm."""
+        """Stops the broker in order. Does nothing at a second call. After a failed start, stops the parts that were
+        started."""
         if self._stopped:
             return
         self._stopped = True
         serving = self._serving
         if self._ticking is not None and serving is not None:
-            # If this broker went on fetching, leaders would take it into the ISRs again that it leaves now.
+            # If this broker continued to fetch, leaders would add it again to the ISRs that it is about to leave.
             serving.replication.links.close()
             await self._leave_to_others(serving)
         for listener in () if serving is None else serving.listeners:
@@ -505,7 +511,7 @@ class Broker:
         if self._place is not None:
             await self._place.home.close()
         if self._storage is not None:
-            # After a start that did not finish, the logs are not marked as cleanly closed.
+            # After an incomplete start, the logs are not marked as cleanly closed.
             await self._loop.run_in_executor(
                 None, partial(self._storage.directories.close, clean=self._ticking is not None)
             )
@@ -527,7 +533,8 @@ class Broker:
         await controlling.orders.close()
 
     async def _leave_to_others(self, serving: Serving) -> None:
-        """Asks the controller to move this broker's leaderships to other brokers (controlled.shutdown.*)."""
+        """Asks the controller to elect other brokers as leaders of this broker's partitions
+        (controlled.shutdown.*)."""
         if not self.config.boolean("controlled.shutdown.enable"):
             return
         pause_seconds = self.config.integer("controlled.shutdown.retry.backoff.ms") / 1000
@@ -550,7 +557,8 @@ class Broker:
         )
 
     async def _ask_to_stop(self, serving: Serving) -> Sequence[TopicPartition]:
-        """Tells the controller that this broker stops; returns the partitions that this broker still leads."""
+        """Tells the controller that this broker is about to stop. Returns the partitions that this broker still
+        leads."""
         if serving.control.controller.is_controller:
             return await serving.control.controller.stop_wanted(self.broker_id)
         channel = await serving.replication.peers.connect(serving.control.controllership.controller_id)

@@ -1,4 +1,4 @@
-"""The parts of a broker that most of its packages use: id, current settings, machine, threads, waiting requests,
+"""The parts of a broker that most of its packages use: id, current settings, machine, thread pool, waiting requests,
 metadata cache, logs."""
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from jesenska.replication.partition import Partition
 
 @dataclass(frozen=True, slots=True)
 class SharedParts:
-    """The shared parts of one broker, for its packages that know neither requests nor each other."""
+    """The parts of one broker that its packages share."""
 
     broker_id: int
     in_force: ConfigInForce
@@ -32,14 +32,14 @@ class SharedParts:
     view: MetadataCache
     directories: LogDirectories
     isr_syncs: IsrSyncs
-    #: Partitions with followers that may join the ISR when their next fetches arrive.
+    #: Partitions whose ISR a follower may join with its next fetch.
     joining: set[Partition]
 
     @property
     def config(self) -> BrokerConfig:
-        """The settings in force."""
+        """Returns the current settings."""
         return self.in_force.config
 
     def read_region(self, region: FileRegion) -> bytes:
-        """Reads the bytes of a piece of a log. It blocks: call it in the pool."""
+        """Reads the bytes of a region of a log's file. This blocks, so it must run in the thread pool."""
         return os.pread(region.file.fileno(), region.size_bytes, region.position)

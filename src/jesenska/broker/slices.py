@@ -1,4 +1,4 @@
-"""Divides long work on the event loop into slices, so that other work runs in between."""
+"""Divides long work on the event loop into slices, so that other work can run between them."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import asyncio
 
 from jesenska.base.clock import Clock
 
-#: How long one slice may keep the event loop.
+#: How long one slice may occupy the event loop, in seconds.
 _SLICE_SECONDS = 0.005
 
 
 class Slices:
-    """Awaited between the steps of long work. It yields the event loop to other work when a slice is over."""
+    """Awaited between the steps of long work. When a slice has used up its time, other work on the event loop runs."""
 
     def __init__(self, clock: Clock) -> None:
         self._monotonic = clock.monotonic

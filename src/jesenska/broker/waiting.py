@@ -1,10 +1,10 @@
-"""Requests that wait: a fetch for records (`fetch_states` says when it has enough), a produce request with acks=all
-for the high watermark, each at most until its time is up.
+"""Requests that wait: a Fetch for records (`fetch_states` decides when there are enough), and a Produce with acks=all
+for the high watermark. Each waits at most until its timeout.
 
-A waiting request is an object, not a task. It watches partitions or a fetch session (keys). After an event on a key
-each of its watchers is asked if it can be answered now. Events of one turn of the event loop are gathered and handled
-once, at the end of the turn, so a hundred small appends wake a consumer once. One timer serves all deadlines.
-"""
+A waiting request is an object, not a task. It is registered for the partitions or the fetch session that it waits for
+(its keys). After an event on a key, the requests registered for it are asked if they can be answered now. The events
+of one iteration of the event loop are collected and handled at its end, so that a hundred small appends wake a
+consumer once. One timer is used for all timeouts."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ import heapq
 from collections.abc import Callable, Hashable, Iterable
 from typing import Protocol
 
-#: Finished requests stay in the heap of deadlines until their deadline, unless they outnumber the waiting requests by
-#: this many.
+#: Finished requests stay in the heap of deadlines until their deadline, or until they outnumber the waiting requests
+#: by this many.
 _DEAD_MAX = 1024
 
 
 class Waiter(Protocol):
-    """A waiting request. `try_complete` answers the request if it can, and then returns True. `expire` is called when
-    the time is up, and answers with the records or the error that there is then. `end` is called when the broker
-    stops: it answers, too, if that is of use to the client; else the connection is closed without an answer."""
+    """The interface of a waiting request. `try_complete` answers the request if possible, and then returns True.
+    `expire` is called at the timeout, and answers with the available records or an error. `end` is called when the
+    broker stops: it answers if this is useful to the client; otherwise the connection is closed without an answer."""
 
     def try_complete(self) -> bool: ...
 
@@ -56,7 +56,7 @@ class WaitingRoom:
         return self._live
 
     def add(self, waiter: Waiter, keys: Iterable[Hashable], timeout_seconds: float) -> Callable[[], None]:
-        """Adds a request that waits for an event on one of the keys or for the time-out. Returns a function that
+        """Adds a request that waits for an event on one of the keys, or for the timeout. Returns a function that
         removes the request without an answer."""
         entry = _Entry(waiter, tuple(keys))
         for key in entry.keys:
@@ -73,8 +73,8 @@ class WaitingRoom:
         return lambda: self._remove(entry)
 
     def notify(self, key: Hashable) -> None:
-        """Notes that a partition or session has changed. Its watchers are asked at the end of this turn of the
-        loop."""
+        """Reports that a partition or fetch session (the key) has changed. The requests that wait for it are asked at
+        the end of this iteration of the event loop."""
         if key in self._watchers:
             if not self._events:
                 self._loop.call_soon(self._look)
@@ -117,7 +117,7 @@ class WaitingRoom:
             self._set_timer(self._deadlines[0][0])
 
     def close(self) -> None:
-        """Ends all waiting requests, because the broker stops (`Waiter.end`)."""
+        """Ends all waiting requests (`Waiter.end`), because the broker stops."""
         for _, _, entry in sorted(self._deadlines, key=lambda item: item[:2]):
             if entry.live:
                 self._remove(entry)

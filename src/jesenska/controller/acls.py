@@ -1,10 +1,11 @@
-"""Keeps the access rules (ACLs) that one broker knows. Clients change them through any broker. A change is written to
-the tree, and announced to every broker by a node under /kafka-acl-changes or /kafka-acl-extended-changes.
+"""The ACLs that one broker knows, and their changes. Clients change ACLs through any broker. The broker writes the
+change to the metadata tree (ZooKeeper's nodes), and announces it to every broker by a node under /kafka-acl-changes or
+/kafka-acl-extended-changes.
 
-Every broker keeps all of them for itself and decides by them (`security.acls`). A change is written against the
-version of the node that was read, and planned again if another broker was faster. Rules that cannot be read stop a
-start; later the broker keeps those that it knew, as it does while the tree is out of reach. A decider: events in,
-effects out (`work`)."""
+Every broker has a copy of all ACLs, and checks requests with its copy (`security.acls`). A change is written only if
+the ACL's node still has the version that was read. If another broker was faster, the change is planned again. If an
+ACL cannot be read at the start, the start fails. If that happens later, or the tree cannot be reached, the broker
+keeps the ACLs that it knows. This module only decides: it gets events and returns effects."""
 
 from __future__ import annotations
 
@@ -40,16 +41,16 @@ from jesenska.metadata.tree_operations import (
 )
 from jesenska.security.acls import AclBinding, Acls, Entries, PatternType, ResourcePattern, ResourceType
 
-#: How often a change is planned before it is given up.
+#: How often a change is planned before it fails.
 _ATTEMPTS_MAX: Final = 10
-#: The directories of change nodes; True for those of prefixed patterns.
+#: The directories of nodes that announce changes; True for changes of prefixed patterns.
 _CHANGES: Final = {paths.ACL_CHANGES: False, paths.PREFIXED_ACL_CHANGES: True}
 _TYPES: Final = tuple(kind for kind in ResourceType if kind.label in paths.ACL_TYPES)
 _STORES: Final = ((paths.ACLS, PatternType.LITERAL), (paths.PREFIXED_ACLS, PatternType.PREFIXED))
 
 
 class AclChanges(ChangeMachine):
-    """The access rules that one broker keeps in `acls`."""
+    """The state machine that reads and changes the ACLs of one broker, in `acls`."""
 
     def __init__(self, broker_id: int, acls: Acls, config: BrokerConfig) -> None:
         self._shared = shared = ChangeState(broker_id, ControllerContext(), config)
@@ -61,11 +62,12 @@ class AclChanges(ChangeMachine):
         )
 
     def _error_for_client(self, event: Work, error: Exception) -> Exception:
-        """Returns the error that the requester gets. A start gets the tree's own error, because it tries again while
-        the tree is out of reach."""
+        """Returns the error that the requester gets. A starting broker gets the tree's own error, because it tries
+        again while the tree cannot be reached."""
         return error if isinstance(event, ReadAcls) else super()._error_for_client(event, error)
 
-    # --- the content of the tree -------------------------------------------------------------------------------------
+    # --- reading ACLs from the tree
+    # --------------------------------------------------------------------------------------
 
     def _start(self, event: ReadAcls) -> Steps:
         yield from self._everything()
@@ -80,7 +82,8 @@ class AclChanges(ChangeMachine):
             self._last_change[event.at] = last
 
     def _everything(self) -> Steps:
-        """Reads all rules. The change nodes come first: what changes after that leads to another look."""
+        """Reads all ACLs. The nodes that announce changes are read first, so that a later change causes another
+        read."""
         last = {}
         for directory in _CHANGES:
             _, last[directory] = yield from self._changed(directory)
@@ -98,8 +101,8 @@ class AclChanges(ChangeMachine):
         self._last_change.update(last)
 
     def _changed(self, directory: str) -> Asking:
-        """Returns the patterns that new nodes in a directory of changes name, and the number of the last node. Watches
-        the directory from now on."""
+        """Returns the patterns that new nodes in a directory of change nodes name, and the number of the last node.
+        Watches the directory from now on."""
         (names,) = yield Read((Children(directory, directory),))
         if names is None:
             raise NoNodeError(directory)
@@ -117,7 +120,7 @@ class AclChanges(ChangeMachine):
         return list(patterns), new[-1][0] if new else self._last_change[directory]
 
     def _read(self, patterns: Sequence[ResourcePattern]) -> Steps:
-        """Reads the rules of these patterns. If a rule is unreadable, reads the others, then raises
+        """Reads the ACLs of these patterns. If one cannot be decoded, reads the others, then raises
         NodeFormatError."""
         nodes = yield Read(tuple(Get(acl_path(pattern)) for pattern in patterns))
         failure: NodeFormatError | None = None
@@ -129,7 +132,8 @@ class AclChanges(ChangeMachine):
         if failure is not None:
             raise failure
 
-    # --- what clients ask --------------------------------------------------------------------------------------------
+    # --- requests of clients
+    # ---------------------------------------------------------------------------------------------
 
     def _create(self, event: CreateAcls) -> Steps:
         errors: dict[ResourcePattern, Exception | None] = {}
@@ -162,7 +166,8 @@ class AclChanges(ChangeMachine):
         yield from delete_old(self._shared, self._change_nodes, paths.ACL_CHANGES)
 
     def _change(self, pattern: ResourcePattern, edit: Callable[[Entries], Entries]) -> Steps:
-        """Writes the edited entries of a pattern, and a change node, unless nothing changes."""
+        """Writes the changed ACLs of a pattern, and a node that announces the change. Writes nothing if nothing
+        changes."""
         if not can_be_named(pattern):
             raise InvalidRequestError(f"ACL binding contains invalid resource name: {pattern.name}")
         plan, results = yield from write_plan(
@@ -174,15 +179,14 @@ class AclChanges(ChangeMachine):
 
 
 class _AclPlan(NamedTuple):
-    """The new entries of a pattern, and the operations that write them; none if the pattern has these entries
-    already."""
+    """The new ACLs of a pattern, and the operations that write them. There are no operations if nothing changes."""
 
     operations: tuple[Operation, ...]
     entries: Entries
 
 
 def _planned(pattern: ResourcePattern, edit: Callable[[Entries], Entries]) -> Generator[Read | Write, Any, _AclPlan]:
-    """Reads a pattern's entries, and plans their edit."""
+    """Reads a pattern's ACLs, and plans their change."""
     path = acl_path(pattern)
     (node,) = yield Read((Get(path),))
     before = frozenset() if node is None else decode_acls(node[0])
@@ -194,7 +198,7 @@ def _planned(pattern: ResourcePattern, edit: Callable[[Entries], Entries]) -> Ge
 
 
 def _written(path: str, node: tuple[bytes, int] | None, entries: Entries) -> Operation:
-    """Returns the operation that writes these entries to a pattern's node."""
+    """Returns the operation that writes these ACLs to the node of a pattern."""
     if node is None:
         return Create(path, encode_acls(entries))
     return SetData(path, encode_acls(entries), node[1]) if entries else Delete(path, node[1])

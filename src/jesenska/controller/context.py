@@ -1,8 +1,9 @@
-"""The controller's view of the cluster: topics, brokers and settings in the tree, as plain data.
+"""The controller's copy of the cluster's state in the metadata tree (ZooKeeper's nodes): topics, brokers and settings,
+as plain data.
 
-A view is built from the tree at the start (`view_of` in this process, `reading.load` through a store) and kept up to
-date by the controller's changes, which know what they have written, or by reading again after a watch fires. Versions
-are those of the nodes: plans use them to write only if the node is unchanged."""
+The copy is built from the tree at the start: by `view_of` from a tree in this process, by `reading.load` through a
+store. It is then updated by the controller's own changes, and by reads after a watch fires. The versions are those of
+the nodes: a plan writes a node only if its version is unchanged."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ from jesenska.metadata.tree import Tree
 
 @dataclass(frozen=True, slots=True)
 class PartitionView:
-    """A partition's state and the version of its node."""
+    """A partition's state, and the version of its node."""
 
     state: PartitionStateNode
     version: int = 0
@@ -34,8 +35,8 @@ class PartitionView:
 
 @dataclass(frozen=True, slots=True)
 class TopicView:
-    """A topic: its node, the states of its partitions (one may be missing for a moment), and whether it waits to be
-    deleted."""
+    """A topic: its node, the states of its partitions (a state may be missing for a moment), and a flag that it is
+    being deleted."""
 
     name: str
     node: TopicNode
@@ -50,7 +51,7 @@ class TopicView:
 
 @dataclass(frozen=True, slots=True)
 class ConfigView:
-    """The settings in a node of /config, and its version."""
+    """The settings in a node below /config, and the node's version."""
 
     settings: Mapping[str, str]
     version: int = 0
@@ -58,8 +59,9 @@ class ConfigView:
 
 @dataclass(slots=True)
 class ControllerContext:
-    """Topics by name; brokers that are up by id, their registrations, and those that are about to stop; replicas that
-    cannot be read though their broker is up (a log directory failed); dynamic settings by `<type>/<name>`."""
+    """The controller's copy of the cluster's state. `brokers` are the registered brokers, `stopping` those that are
+    about to stop. `offline` are replicas whose log directory has failed on a registered broker. `configs` are the
+    dynamic settings, by `<type>/<name>`."""
 
     topics: dict[str, TopicView] = field(default_factory=dict)
     brokers: dict[int, BrokerRegistration] = field(default_factory=dict)
@@ -71,16 +73,16 @@ class ControllerContext:
     controller_epoch_version: int | None = None
 
     def places(self) -> list[BrokerPlace]:
-        """Returns the brokers that can take replicas."""
+        """Returns the brokers that can get new replicas, with their racks."""
         return [BrokerPlace(broker_id, node.rack) for broker_id, node in sorted(self.brokers.items())]
 
     def live(self, topic: str, number: int) -> Collection[int]:
-        """Returns the brokers that are up, without those that cannot read their replica of the partition."""
+        """Returns the registered brokers, except those whose replica of the partition is offline."""
         offline = self.offline.get(TopicPartition(topic, number)) if self.offline else None
         return self.brokers.keys() - offline if offline else self.brokers.keys()
 
     def set_offline(self, topic_partition: TopicPartition, broker_id: int, *, is_offline: bool) -> bool:
-        """Records whether a broker can read its replica. True if that has changed."""
+        """Stores if a broker's replica is offline. Returns True if that has changed."""
         brokers = self.offline.get(topic_partition, set())
         if (broker_id in brokers) is is_offline:
             return False
@@ -90,7 +92,7 @@ class ControllerContext:
         return True
 
     def forget_offline(self, broker_id: int) -> None:
-        """Forgets which replicas a broker can read, because it is gone or has registered again."""
+        """Removes the offline replicas of a broker, because the broker has left or has registered again."""
         for topic_partition in [key for key, brokers in self.offline.items() if broker_id in brokers]:
             self.set_offline(topic_partition, broker_id, is_offline=False)
 
@@ -112,7 +114,7 @@ _ENTITIES: Final = f"{paths.CONFIG}/"
 
 
 def view_of(tree: Tree) -> ControllerContext:
-    """Returns the view of a tree in this process. Raises NodeFormatError if a node cannot be decoded."""
+    """Returns the copy of a metadata tree in this process. Raises NodeFormatError if a node cannot be decoded."""
     view = ControllerContext()
     nodes = {path: (node.data or b"", node.version) for path, node in tree.walk()}
     partitions: dict[str, dict[int, PartitionView]] = {}

@@ -1,32 +1,34 @@
-"""The election of the controller among several brokers: one broker's part in it. A decider: events in, effects out.
+"""One broker's part in the election of the controller among several brokers. This module only decides: it gets events
+and returns effects.
 
-The place is an ephemeral node, /controller. The broker that makes it is controller, in a new epoch, until its session
-ends, it gives the place up, or the node is deleted. A controller that was replaced without knowing it finds out at its
-next write: each checks the epoch (`Fenced`).
+The controller is the broker whose session has created the ephemeral node /controller. It is controller in a new
+controller epoch, until its session ends, it deletes the node, or another process deletes it. A controller that was
+replaced without knowing it learns that at its next write, because each write checks the epoch (`Fenced`).
 
-    state       means                                         becomes
-    OUTSIDE     there is no session in the tree               LOOKING, when there is one
-    LOOKING     the node is being read, or is soon            FOLLOWING, if another broker has it
-                                                              CLAIMING, if no broker has it
-                                                              LEAVING, if this session has it and does not know
-                                                              in which epoch: the answer to its claim was lost
-    FOLLOWING   another broker is controller                  LOOKING, when the node changes
-    CLAIMING    the node is being made                        BEGINNING, or LOOKING if another was sooner
-    BEGINNING   this broker is controller, and reads what     LEADING, or LEAVING if it cannot begin
-                the tree holds
-    LEADING     this broker is controller                     LOOKING, when its epoch is not the newest any more or
-                                                              the node is not its own
-    LEAVING     the node is being deleted                     LOOKING, after a pause in which another may claim it
+  state       meaning                                       next state
+  OUTSIDE     there is no session in the metadata tree      LOOKING, when a session begins
+  LOOKING     the node is being read, or soon will be       FOLLOWING, if it is another broker's
+                                                            CLAIMING, if there is no node
+                                                            LEAVING, if this session created it, but the epoch is
+                                                            unknown because the answer was lost
+  FOLLOWING   another broker is controller                  LOOKING, when the node changes
+  CLAIMING    the node is being created                     BEGINNING, or LOOKING if another broker was faster
+  BEGINNING   this broker is controller, and reads the      LEADING, or LEAVING if that fails
+              tree
+  LEADING     this broker is controller, and ready          LOOKING, when there is a newer epoch, or the node is not
+                                                            its own
+  LEAVING     the node is being deleted                     LOOKING, after a pause in which another broker may create
+                                                            the node
 
-From every state a new session leads to LOOKING, and the end of one to OUTSIDE; a controller ends its work first.
-Answers to requests of an earlier session are ignored."""
+In every state, a new session leads to LOOKING, and the end of the session to OUTSIDE; a controller ends its work
+first. Answers to requests of an earlier session are ignored."""
 
 from __future__ import annotations
 
 from enum import Enum
 from typing import Final, NamedTuple
 
-#: The pause between two attempts, and before a place that was given up is claimed again.
+#: The pause between two attempts, and before this broker creates /controller again after it has deleted it.
 PAUSE_MS: Final = 250
 
 
@@ -40,19 +42,20 @@ class ElectionState(Enum):
     LEAVING = "leaving"
 
 
-# The events. `session` counts this broker's sessions.
+# The events. `session` is the number of this broker's session.
 
 
 class SessionBegan(NamedTuple):
-    """There is a session, and this broker has no nodes in the tree but those of this session."""
+    """A session has begun, and this broker has no nodes of an earlier session in the tree."""
 
 
 class SessionEnded(NamedTuple):
-    """The session is over: its nodes are gone."""
+    """The session has ended: its nodes are deleted."""
 
 
 class Looked(NamedTuple):
-    """The answer to `Look`: the broker that has the place (None: no broker), and whether it is by this session."""
+    """The answer to `Look`: the broker in the node /controller (None: there is no node), and True if this session
+    created it."""
 
     session: int
     broker_id: int | None
@@ -60,13 +63,14 @@ class Looked(NamedTuple):
 
 
 class NodeChanged(NamedTuple):
-    """Something happened to the node since it was looked at."""
+    """The node /controller has changed since it was read."""
 
     session: int
 
 
 class Claimed(NamedTuple):
-    """The answer to `Claim`: the epoch, and the version of the epoch's node; None if another broker was sooner."""
+    """The answer to `Claim`: the new controller epoch, and the version of /controller_epoch. The epoch is None if
+    another broker was faster."""
 
     session: int
     epoch: int | None
@@ -74,32 +78,32 @@ class Claimed(NamedTuple):
 
 
 class GaveUp(NamedTuple):
-    """The answer to `GiveUp`."""
+    """The answer to `GiveUp`: this session no longer owns the node /controller."""
 
     session: int
 
 
 class Failed(NamedTuple):
-    """A `Look`, a `Claim` or a `GiveUp` got no answer, or an error."""
+    """A `Look`, a `Claim` or a `GiveUp` got an error or no answer."""
 
     session: int
 
 
 class Began(NamedTuple):
-    """The result of `Begin`."""
+    """The result of `Begin`: `is_done` is True if the controller is ready, and False if it failed."""
 
     epoch: int
     is_done: bool
 
 
 class Fenced(NamedTuple):
-    """A write in this epoch was refused: there is a newer one."""
+    """A write in this epoch was refused, because there is a newer epoch."""
 
     epoch: int
 
 
 class Woken(NamedTuple):
-    """The pause that `Wake` asked for is over."""
+    """The pause that `Wake` requested has passed."""
 
     session: int
 
@@ -111,38 +115,38 @@ Event = SessionBegan | SessionEnded | Looked | NodeChanged | Claimed | GaveUp | 
 
 
 class Look(NamedTuple):
-    """Read the node, and watch for its next change."""
+    """Asks to read the node /controller, and to watch for its next change."""
 
     session: int
 
 
 class Claim(NamedTuple):
-    """Make the node, with the next epoch in the same change."""
+    """Asks to create the node /controller, with the next controller epoch in the same multi."""
 
     session: int
 
 
 class GiveUp(NamedTuple):
-    """Delete the node, if it is of this session."""
+    """Asks to delete the node /controller, if this session created it."""
 
     session: int
 
 
 class Begin(NamedTuple):
-    """Be controller in this epoch; answered by `Began`."""
+    """Asks to start as controller in this epoch. Answered by `Began`."""
 
     epoch: int
     epoch_version: int
 
 
 class End(NamedTuple):
-    """Be controller of that epoch no longer. Not answered."""
+    """Asks to end as controller of this epoch. Not answered."""
 
     epoch: int
 
 
 class Follow(NamedTuple):
-    """Another broker is controller."""
+    """Reports that another broker is controller."""
 
     broker_id: int
 
@@ -156,14 +160,14 @@ Effect = Look | Claim | GiveUp | Begin | End | Follow | Wake
 
 
 class Election:
-    """One broker's part in the election."""
+    """The state machine of one broker's part in the election of the controller."""
 
     def __init__(self) -> None:
         self.state = ElectionState.OUTSIDE
-        #: The epoch in which this broker is controller, or begins to be; None otherwise.
+        #: The epoch in which this broker is controller or about to be; None otherwise.
         self.epoch: int | None = None
         self._session = 0
-        #: A `Look` has no answer yet; the node has changed since it was sent.
+        #: True if a `Look` is not answered yet; True if the node has changed since that `Look` was requested.
         self._is_looking = self._looks_again = False
         self._effects: list[Effect] = []
 
@@ -240,7 +244,7 @@ class Election:
             return
         self.state, self.epoch = ElectionState.BEGINNING, event.epoch
         self._effects.append(Begin(event.epoch, event.epoch_version))
-        # The change that was reported may be the creation of this node.
+        # Reads the node again, because the reported change may only be the creation of this node.
         self._put_look()
 
     def _began(self, event: Began) -> None:

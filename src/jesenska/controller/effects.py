@@ -1,5 +1,5 @@
-"""The controller's effects: plain data that say what the controller wants done.
-`broker.controlling.controller_runtime` carries them out and reports the outcomes as events.
+"""The controller's effects: plain data that say what must be done. `broker.controlling.controller_runtime` does it,
+and returns the outcomes as events.
 
     Step            a read or a write of the tree: answered by `Done` with its number
     LeaderAndIsr    to one broker          answered by `LeaderAndIsrDone`
@@ -9,7 +9,7 @@
     Wake            an event again after a pause
     Say             a line in the broker's log
 
-The effects for brokers are named after Kafka's requests (keys 4 to 6)."""
+The effects for brokers are named after Kafka's requests (API keys 4 to 6)."""
 
 from __future__ import annotations
 
@@ -20,64 +20,66 @@ from jesenska.metadata.tree_operations import Operation
 
 
 class Children(NamedTuple):
-    """The names of a node's children; None if there is no such node. `look`: what to look at when it changes (see
-    `events.Look`)."""
+    """Asks for the names of a node's children; the answer is None if there is no such node. If `look` is given, the
+    node is watched, and a change causes this `events.Look`."""
 
     path: str
     look: str | None = None
 
 
 class Get(NamedTuple):
-    """A node's data and version; None if there is no such node."""
+    """Asks for a node's data and version; the answer is None if there is no such node. `look` as in `Children`."""
 
     path: str
     look: str | None = None
 
 
 class Exists(NamedTuple):
-    """A node's version; None if there is no such node. `look` applies to its creation, too."""
+    """Asks for a node's version; the answer is None if there is no such node. `look` as in `Children`; the node's
+    creation counts as a change."""
 
     path: str
     look: str | None = None
 
 
 class GetMade(NamedTuple):
-    """A node's data, and the number of the change that made it (czxid); None if there is no such node."""
+    """Asks for a node's data, and the zxid of the change that created it (czxid); the answer is None if there is no
+    such node."""
 
     path: str
 
 
 class Read(NamedTuple):
-    """Read these from the tree. The outcome is a tuple of the answers, in order."""
+    """Reads of the tree. The outcome is a tuple of their answers, in order."""
 
     asked: tuple[Children | Get | Exists | GetMade, ...]
 
 
 class Write(NamedTuple):
-    """Do these operations, all or none. The outcome is a tuple of the tree's results. If there are more than the tree
-    takes at a time, they are written in pieces: each piece begins with the checks at the beginning of the whole, and
-    after an error the pieces before it stay written."""
+    """Operations on the tree that are all done or none. The outcome is a tuple of the tree's results. If there are
+    more than the tree accepts at once, they are written in several pieces. Each piece begins with the `Check`
+    operations at the beginning of the list. After an error, earlier pieces remain written."""
 
     operations: tuple[Operation, ...]
 
 
 class Step(NamedTuple):
-    """A `Read` or a `Write`. The current change continues when the outcome is there."""
+    """A `Read` or a `Write` of the tree. The current change continues when its outcome is known."""
 
     number: int
     what: Read | Write
 
 
 class TopicPartitions(NamedTuple):
-    """Some partitions of a topic, with everything about the topic."""
+    """Some partitions of a topic, with all data of the topic."""
 
     topic: TopicView
     numbers: tuple[int, ...]
 
 
 class LeaderAndIsr(NamedTuple):
-    """Order: the broker must have replicas of these partitions. It creates missing logs, and leads or follows as the
-    states say."""
+    """LeaderAndIsr to a broker: it must have replicas of these partitions. It creates missing logs, and leads or
+    follows as the partitions' states say."""
 
     number: int
     broker_id: int
@@ -85,8 +87,8 @@ class LeaderAndIsr(NamedTuple):
 
 
 class StopReplica(NamedTuple):
-    """The broker gives up its replicas of a topic that is being deleted, and their data. Without `delete` the broker
-    is about to stop: it no longer follows these partitions, and keeps the data."""
+    """StopReplica to a broker. With `delete`, it must delete its replicas of a topic that is being deleted. Without
+    `delete`, the broker is about to stop: it must stop following these partitions, and keeps the data."""
 
     number: int
     broker_id: int
@@ -96,8 +98,8 @@ class StopReplica(NamedTuple):
 
 
 class UpdateMetadata(NamedTuple):
-    """The metadata of these topics for the broker's clients: `topics` exist, `gone` do not. `is_first`: these are all
-    topics, sent to a broker that has come, before it is told what to lead."""
+    """UpdateMetadata to a broker, for its clients: `topics` exist, `gone` do not. With `is_first`, `topics` are all
+    topics, sent to a newly registered broker before its first LeaderAndIsr."""
 
     broker_id: int
     topics: tuple[TopicPartitions, ...] = ()
@@ -106,19 +108,19 @@ class UpdateMetadata(NamedTuple):
 
 
 class SettingsChanged(NamedTuple):
-    """The settings of `topics/<name>` or `brokers/<id>` have changed."""
+    """Reports that the settings of `topics/<name>` or `brokers/<id>` have changed."""
 
     entity: str
 
 
 class OffsetsForgotten(NamedTuple):
-    """Groups must forget the offsets that they have committed of a topic, because it is deleted."""
+    """Asks to delete the offsets that groups have committed for a topic, because the topic is deleted."""
 
     topic: str
 
 
 class Answer(NamedTuple):
-    """The answer to the request with that token: a value, or an error instead."""
+    """The answer to the request with this token: a value, or an error."""
 
     token: int
     value: Any = None
@@ -126,14 +128,14 @@ class Answer(NamedTuple):
 
 
 class Wake(NamedTuple):
-    """Give this event back after the pause."""
+    """Asks to return this event after a pause of `after_ms` milliseconds."""
 
     after_ms: int
     event: Any
 
 
 class Say(NamedTuple):
-    """A line for the log. `level` is its name: info, warning, error."""
+    """A line for the broker's log. `level` is info, warning or error."""
 
     level: str
     text: str

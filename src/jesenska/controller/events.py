@@ -1,7 +1,7 @@
-"""The events that the controller receives, as plain data: requests of clients, brokers that come and go, changes in
-the tree, outcomes of the controller's effects.
+"""The events that the controller gets, as plain data: requests of clients, brokers that register or leave, changes of
+the metadata tree, and outcomes of the controller's effects.
 
-A request has a token, with which its answer comes (`effects.Answer`)."""
+A request has a token; its answer has the same token (`effects.Answer`)."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from jesenska.security.acls import AclBinding, AclFilter
     from jesenska.security.delegation_tokens import DelegationToken
 
-#: The object of a look: a path, a topic's node, or everything.
+#: What a look may be at, besides a path: one topic's node (`topic <name>`), or everything.
 TOPIC, EVERYTHING = "topic ", "everything"
 
 # Requests of clients
 
 
 class CreateTopic(NamedTuple):
-    """A client creates a topic. Answered with the `TopicPlan`."""
+    """A client creates a topic. The answer is the `TopicPlan`."""
 
     token: int
     wanted: TopicCreation
@@ -32,8 +32,8 @@ class CreateTopic(NamedTuple):
 
 
 class ExpandTopic(NamedTuple):
-    """A client raises a topic to `partition_count` partitions. `assignments` names the brokers of the new partitions,
-    if the request does."""
+    """A client adds partitions to a topic, so that it has `partition_count`. `assignments` names the brokers of the
+    new partitions; it is None if the request does not."""
 
     token: int
     name: str
@@ -48,7 +48,8 @@ class DeleteTopic(NamedTuple):
 
 
 class AlterTopicSettings(NamedTuple):
-    """A client changes settings of a topic: single settings (operations), or all of them (a mapping)."""
+    """A client changes settings of a topic: single settings (a sequence of operations), or all settings (a
+    mapping)."""
 
     token: int
     name: str
@@ -57,7 +58,8 @@ class AlterTopicSettings(NamedTuple):
 
 
 class AlterBrokerSettings(NamedTuple):
-    """A client changes settings of a broker, or of every broker (empty name): single settings, or all of them."""
+    """A client changes settings of a broker, or of every broker (empty name): single settings (a sequence of
+    operations), or all settings (a mapping)."""
 
     token: int
     name: str
@@ -66,9 +68,9 @@ class AlterBrokerSettings(NamedTuple):
 
 
 class AlterClientSettings(NamedTuple):
-    """A client changes settings of a user, a client id or an address: SCRAM credentials and quotas; None removes one.
-    `entity` is `users/<name>`, `users/<name>/clients/<name>`, `clients/<name>` or `ips/<address>`; names are
-    sanitized."""
+    """A client changes settings of a user, a client id or an IP address: SCRAM credentials and quotas. The value None
+    removes a setting. `entity` is `users/<name>`, `users/<name>/clients/<name>`, `clients/<name>` or `ips/<address>`,
+    with sanitized names."""
 
     token: int
     entity: str
@@ -76,21 +78,21 @@ class AlterClientSettings(NamedTuple):
 
 
 class ReadAcls(NamedTuple):
-    """A broker starts. Answered when it knows all access rules of the tree."""
+    """A broker starts, and needs all ACLs. Answered when they have been read."""
 
     token: int
 
 
 class CreateAcls(NamedTuple):
-    """A client adds access rules. Answered with a list: an error or None for each of them."""
+    """A client adds ACLs. The answer is a list with an error or None for each ACL."""
 
     token: int
     bindings: tuple[AclBinding, ...]
 
 
 class DeleteAcls(NamedTuple):
-    """A client takes away the access rules that filters choose. Answered with a list for each filter, of the rules
-    that it chose, each with an error or None. A rule that several filters choose counts for the first."""
+    """A client deletes the ACLs that match filters. The answer is a list for each filter: its ACLs, each with an error
+    or None. An ACL that matches several filters is in the list of the first."""
 
     token: int
     filters: tuple[AclFilter, ...]
@@ -124,44 +126,45 @@ class ExpireTokens(NamedTuple):
 
 
 class TopicsNew(NamedTuple):
-    """A broker hears of topics that it did not know. Answered when it knows their settings."""
+    """A broker has got topics that it did not know. Answered when their settings have been read."""
 
     token: int
     names: tuple[str, ...]
 
 
 class ElectUncleanly(NamedTuple):
-    """Elect a leader that is not in the ISR, if the partition has no leader. Answered with True if it has a leader
-    then."""
+    """A client requests an unclean election for a partition without a leader. The answer is True if the partition has
+    a leader afterwards."""
 
     token: int
     topic_partition: TopicPartition
 
 
 class ElectPreferred(NamedTuple):
-    """Elect the first replica of each of these partitions (None: of all). Answered with a mapping by partition: the
-    class of the error if that was not done (ElectionNotNeededError: it leads already), else None. For all partitions,
-    those that it led already are left out."""
+    """A client requests the election of the first replica of each of these partitions; None means all partitions. The
+    answer has an error class for each partition, or None if the replica was elected (ElectionNotNeededError: it leads
+    already). With None as argument, partitions that their first replica leads already are left out."""
 
     token: int
     topic_partitions: tuple[TopicPartition, ...] | None
 
 
 class BalanceLeaders(NamedTuple):
-    """It is time to check for brokers that lead too few of the partitions whose first replica they have
+    """It is time to check for brokers that lead too few of the partitions for which they are the preferred leader
     (auto.leader.rebalance.enable)."""
 
 
 class StopWanted(NamedTuple):
-    """A broker is about to stop, and asks to move its leaderships. Answered with the partitions that it still leads
-    though they have other replicas: no other replica is in sync. BrokerNotAvailableError if it is not up."""
+    """A broker is about to stop, and asks for the election of other leaders. The answer is the partitions that it
+    still leads because no other replica is in sync. If the broker is not registered, the error is
+    BrokerNotAvailableError."""
 
     token: int
     broker_id: int
 
 
 class IsrProposed(NamedTuple):
-    """The leader of a partition asks for another ISR (KIP-497). Answered with the resulting `PartitionView`."""
+    """The leader of a partition requests another ISR (KIP-497). The answer is the resulting `PartitionView`."""
 
     token: int
     broker_id: int
@@ -171,19 +174,19 @@ class IsrProposed(NamedTuple):
     isr: tuple[int, ...]
 
 
-# Brokers that come and go
+# Brokers that register or leave
 
 
 class Started(NamedTuple):
-    """This broker is controller, and its context is read. Answered when every topic has an id: topics of releases
-    before 2.8 have no id."""
+    """This broker is controller, and has read the tree into its context. Answered when every topic has an id (topics
+    of releases before 2.8 have none)."""
 
     token: int
 
 
 class BrokerCame(NamedTuple):
-    """A registered broker takes requests. `crashed`: it was not stopped in order, and may lack records. `epoch`: its
-    registration (the number of the change that made the node). Answered when it has got all its orders."""
+    """A broker has registered and accepts requests. `crashed` is True if it was not stopped cleanly, and may lack
+    records. `epoch` is its broker epoch. Answered when the broker has been sent all its requests."""
 
     token: int | None
     broker_id: int
@@ -196,11 +199,12 @@ class BrokerGone(NamedTuple):
     broker_id: int
 
 
-# Changes in the tree
+# Changes of the tree
 
 
 class Look(NamedTuple):
-    """A part of the tree may have changed: a path, `topic <name>`, or everything, after the store was out of reach."""
+    """A part of the tree may have changed. `at` is a path, `topic <name>`, or everything (after a lost connection to
+    the store)."""
 
     at: str
 
@@ -209,7 +213,7 @@ class Look(NamedTuple):
 
 
 class Done(NamedTuple):
-    """The outcome of a `Step`, or an error instead. `is_connected`: True if the tree can be reached."""
+    """The outcome of a `Step`, or its error. `is_connected` is True if the tree can be reached."""
 
     number: int
     outcome: Any = None
@@ -218,7 +222,7 @@ class Done(NamedTuple):
 
 
 class LeaderAndIsrDone(NamedTuple):
-    """A broker has answered a LeaderAndIsr. `without_log`: the partitions whose log could not be made."""
+    """A broker has answered LeaderAndIsr. `without_log` has the partitions for which it has no log."""
 
     number: int
     broker_id: int
@@ -226,7 +230,7 @@ class LeaderAndIsrDone(NamedTuple):
 
 
 class StopReplicaDone(NamedTuple):
-    """A broker has answered a StopReplica. `error`: why data are still there."""
+    """A broker has answered StopReplica. `error` is the reason why data were not deleted, or None."""
 
     number: int
     broker_id: int

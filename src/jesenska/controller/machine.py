@@ -1,19 +1,20 @@
-"""The controller of a cluster, as a state machine: it receives events and returns effects. A decider: it has no tree,
-no clock and no broker.
+"""The controller of a cluster, as a state machine: it gets events and returns effects. This module only decides: it
+reads no tree, no clock and no network.
 
-    handle(event, now_ms) -> effects
+  handle(event, now_ms) -> effects
 
-One change is at work at a time, in the order of the events (`work`). Brokers answer when they can; their answers are
-events, too.
+Changes are made one at a time, in the order of the events. Brokers answer when they can; their answers are further
+events.
 
-    effects         work for the tree, orders to brokers, answers to requests
-    topic_changes   topics created, expanded, adopted; `deletions`: deleted
-    brokers         brokers that come and go
-    leadership      elections, ISRs
-    tree_looks      changes in the tree by others
+  effects         reads and writes of the metadata tree, requests to brokers, answers to clients
+  topic_changes   topics that are created, expanded or adopted; `deletions`: deleted
+  brokers         brokers that register or leave
+  leadership      elections, ISRs
+  tree_looks      changes of the tree by other processes
 
-Its state is the context (the content of the tree) and the orders that brokers have not answered. It changes only when
-the tree has taken a write: a controller that stops between two events has lost nothing that was answered."""
+Its state is the context (the content of the tree), and the requests that brokers have not answered. The context
+changes only when the tree has accepted a write. So a controller that ends between two events has lost nothing that was
+answered."""
 
 from __future__ import annotations
 
@@ -48,9 +49,9 @@ from jesenska.controller.events import (
 
 
 class Controller(ChangeMachine):
-    """One controller. `context` is the content of the tree when this broker became controller; `new_uuid` and `chance`
-    are random. `several`: there may be other brokers, and they come and go with their nodes; then `context` begins
-    without brokers."""
+    """One controller. `context` is the content of the metadata tree when this broker became controller. `new_uuid` and
+    `chance` return random values. With `several`, other brokers may register and leave, and `context` begins without
+    brokers."""
 
     def __init__(
         self,
@@ -90,7 +91,7 @@ class Controller(ChangeMachine):
 
     @property
     def config(self) -> BrokerConfig:
-        """The broker's current settings: settings of the tree override those of its files."""
+        """Returns the broker's current settings: settings in the tree override those of its configuration files."""
         return self._shared.config
 
     def topic_config(self, name: str) -> TopicConfig:
@@ -98,5 +99,5 @@ class Controller(ChangeMachine):
         return self._shared.topic_config(name)
 
     def _error_for_client(self, event: Work, error: Exception) -> Exception:
-        # The runtime of the controller gets the tree's own error for these.
+        # The requester of these two events gets the tree's own error.
         return error if isinstance(event, (Started, BrokerCame)) else super()._error_for_client(event, error)

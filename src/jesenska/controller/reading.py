@@ -1,4 +1,5 @@
-"""Reads the content of the tree through any store: all of it, one topic, or the settings of one entity."""
+"""Reads the content of the metadata tree (ZooKeeper's nodes) through any store: all of it, one topic, or the settings
+of one entity."""
 
 from __future__ import annotations
 
@@ -23,8 +24,8 @@ T = TypeVar("T")
 
 
 async def load(store: Store, *, at_once: int = 10) -> ControllerContext:
-    """Reads the whole content of the tree, with `at_once` requests in flight. A node that is deleted meanwhile is left
-    out."""
+    """Returns the whole content of the tree, read with `at_once` requests in flight. A node that is deleted meanwhile
+    is left out."""
     view = ControllerContext()
     deleting = set(await _children(store, paths.DELETE_TOPICS))
     names = await _children(store, paths.TOPICS)
@@ -48,7 +49,7 @@ async def load(store: Store, *, at_once: int = 10) -> ControllerContext:
 
 
 async def load_topic(store: Store, name: str, *, deleting: bool = False, at_once: int = 10) -> TopicView | None:
-    """Reads one topic; returns None if it is gone."""
+    """Returns one topic, or None if it is deleted."""
     found = await _get(store, paths.topic(name))
     if found is None:
         return None
@@ -67,8 +68,8 @@ async def load_topic(store: Store, name: str, *, deleting: bool = False, at_once
 
 
 async def entities(store: Store) -> list[str]:
-    """Everything that has settings: `topics/<name>`, `brokers/<id>`, `users/<name>`, `users/<name>/clients/<name>`,
-    `clients/<name>`, `ips/<address>`."""
+    """Returns all entities that have settings: `topics/<name>`, `brokers/<id>`, `users/<name>`,
+    `users/<name>/clients/<name>`, `clients/<name>`, `ips/<address>`."""
     found = [
         f"{kind}/{name}"
         for kind in (*paths.ENTITY_KINDS, *paths.CLIENT_KINDS)
@@ -80,13 +81,13 @@ async def entities(store: Store) -> list[str]:
 
 
 async def load_config(store: Store, entity: str) -> ConfigView | None:
-    """Reads the settings of one entity; returns None if it has no settings (any more)."""
+    """Returns the settings of one entity, or None if it has none."""
     found = await _get(store, f"{paths.CONFIG}/{entity}")
     return None if found is None else ConfigView(decode_config(found[0]), found[1])
 
 
 async def in_flight(asked: Sequence[Callable[[], Awaitable[T]]], at_once: int) -> list[T]:
-    """Awaits these calls, `at_once` of them at a time; returns the answers in their order."""
+    """Awaits these calls, at most `at_once` at the same time. Returns their results, in order."""
     answers: list[T] = []
     for start in range(0, len(asked), at_once):
         answers += await asyncio.gather(*(ask() for ask in asked[start : start + at_once]))

@@ -1,8 +1,9 @@
-"""Settings of topics, brokers and clients, as one broker knows them: changed by its clients, or directly in the tree;
-written by the broker that was asked, announced to every broker by a node under /config/changes, and applied.
+"""The settings of topics, brokers and clients that one broker knows, and their changes. They are changed by this
+broker's clients, by other brokers, or directly in the metadata tree. The broker that gets a request writes the change,
+and announces it to every broker by a node under /config/changes.
 
-Every broker keeps them for itself, whichever broker is controller: a topic's for its replicas and for its clients, a
-broker's for itself. A decider: events in, effects out (`work`)."""
+Every broker has its own copy of all settings, and applies it to its replicas and clients; the controller is not
+involved. This module only decides: it gets events and returns effects."""
 
 from __future__ import annotations
 
@@ -42,13 +43,14 @@ from jesenska.metadata.tree_operations import (
     TreeError,
 )
 
-#: How often a change is planned before it is given up.
+#: How often a change is planned before it fails.
 _ATTEMPTS_MAX = 5
 
 
 class Settings(ChangeMachine):
-    """The settings that one broker keeps. `configs` is the content of the tree at its start, `config` the broker's
-    settings in its files; `is_topic` returns True if clients of this broker see a topic of that name."""
+    """The state machine that reads and changes the settings of one broker. `configs` is the content of the tree at its
+    start, `config` the settings of the broker's configuration files. `is_topic` returns True if this broker's metadata
+    has a topic with that name."""
 
     def __init__(
         self, broker_id: int, configs: Mapping[str, ConfigView], config: BrokerConfig, is_topic: Callable[[str], bool]
@@ -71,7 +73,7 @@ class Settings(ChangeMachine):
 
     @property
     def config(self) -> BrokerConfig:
-        """The broker's current settings: settings of the tree override those of its files."""
+        """Returns the broker's current settings: settings in the tree override those of its configuration files."""
         return self._shared.config
 
     def topic_config(self, name: str) -> TopicConfig:
@@ -79,12 +81,12 @@ class Settings(ChangeMachine):
         return self._shared.topic_config(name)
 
     def user_settings(self, user: str) -> Mapping[str, str]:
-        """A user's settings in the tree: SCRAM credentials and quotas."""
+        """Returns a user's settings in the tree: SCRAM credentials and quotas."""
         found = self._context.configs.get(f"users/{paths.sanitize(user)}")
         return found.settings if found is not None else {}
 
     def users(self) -> dict[str, Mapping[str, str]]:
-        """The settings of all users that have any."""
+        """Returns the settings of all users that have any, by user name."""
         return {
             paths.desanitize(entity.removeprefix("users/")): found.settings
             for entity, found in self._context.configs.items()
@@ -92,14 +94,15 @@ class Settings(ChangeMachine):
         }
 
     def client_settings(self) -> dict[str, Mapping[str, str]]:
-        """The settings of users, client ids and addresses, by entity (`AlterClientSettings`)."""
+        """Returns the settings of users, client ids and IP addresses, by entity (`AlterClientSettings`)."""
         return {
             entity: found.settings
             for entity, found in self._context.configs.items()
             if entity.partition("/")[0] in paths.CLIENT_KINDS
         }
 
-    # --- what clients ask --------------------------------------------------------------------------------------------
+    # --- requests of clients
+    # ---------------------------------------------------------------------------------------------
 
     def _alter_topic(self, event: AlterTopicSettings) -> Steps:
         def plan() -> ConfigPlan:
@@ -128,7 +131,7 @@ class Settings(ChangeMachine):
         self._shared.answer(event.token)
 
     def _make_parents(self, entity: str) -> Steps:
-        """Creates the nodes above the settings of a user's client, if they are missing."""
+        """Creates the parent nodes of the settings of a user's client, if they are missing."""
         user, clients = f"{paths.CONFIG}/{entity.rsplit('/', 2)[0]}", f"{paths.CONFIG}/{entity.rsplit('/', 1)[0]}"
         nodes = yield Read((Get(user), Get(clients)))
         for path, node in zip((user, clients), nodes, strict=True):
@@ -140,8 +143,8 @@ class Settings(ChangeMachine):
                         raise
 
     def _carry_out(self, make: Callable[[], ConfigPlan], validate_only: bool) -> Steps:
-        """Carries out a plan. If another broker has written these settings meanwhile, they are read, and the plan is
-        made again."""
+        """Makes a plan and writes it. If another broker has written these settings meanwhile, they are read, and the
+        plan is made again."""
         plan = make()
         if validate_only:
             return
@@ -156,7 +159,8 @@ class Settings(ChangeMachine):
         self._act(plan.entity)
         yield from delete_old(self._shared, self._change_nodes, paths.CONFIG_CHANGES)
 
-    # --- the content of the tree -------------------------------------------------------------------------------------
+    # --- reading settings from the tree
+    # ----------------------------------------------------------------------------------
 
     def _look(self, event: Look) -> Steps:
         if event.at == EVERYTHING:
@@ -164,7 +168,7 @@ class Settings(ChangeMachine):
         yield from self._looks.changes()
 
     def _read(self, event: TopicsNew) -> Steps:
-        """Reads the settings of new topics. Those of an earlier topic of the name are forgotten."""
+        """Reads the settings of new topics. Settings of an earlier topic with the same name are dropped."""
         nodes = yield Read(tuple(Get(paths.topic_config(name)) for name in event.names))
         for name, node in zip(event.names, nodes, strict=True):
             entity = f"topics/{name}"
@@ -193,7 +197,7 @@ class Settings(ChangeMachine):
             self._shared.say("error", f"topic {name}: {setting} in the tree has no effect: {reason}")
 
     def _remember(self, path: str) -> None:
-        """Remembers a new node under /config/changes, which is deleted when it is old."""
+        """Stores the path of a new node under /config/changes, which is deleted when it is old."""
         self._change_nodes.add(path, self._shared.now_ms)
 
     def _act(self, entity: str) -> None:

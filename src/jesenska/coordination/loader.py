@@ -1,10 +1,10 @@
-"""Reads one partition of a coordinator's topic into its shard, in small pieces between other work of the loop.
+"""Loads one partition of a coordinator's topic into its shard (the coordinator's part for this partition), in small
+pieces, between which other work of the event loop runs.
 
-A batch that is damaged (its CRC, its offsets, its records) is skipped and reported in the log, and the batches after
-it are read. Where not even the next batch can be found, reading goes on at the next segment. The records of a damaged
-batch are lost: their keys go back to the values written before. If the disk cannot be read, the reading ends with an
-error, and the caller tries again.
-"""
+A damaged batch (wrong CRC, offsets or records) is skipped and reported in the log, and the batches after it are read.
+If even the next batch cannot be found, reading continues at the next segment. The records of a damaged batch are lost:
+their keys keep the values that were written before. If the disk cannot be read, loading ends with an error, and the
+caller tries again."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from jesenska.records.record import Record
 
 logger = logging.getLogger(__name__)
 
-#: Bytes of the log that are read at once.
+#: Most bytes of the log that are read at once.
 _LOAD_BYTES = 4 * 1024 * 1024
-#: In one turn of the loop: records whose keys are looked at, and records taken in.
+#: Most records in one iteration of the event loop: records whose keys are examined, and records that are applied.
 _LOAD_KEYS = 2000
 _LOAD_RECORDS = 200
-#: Damaged batches that are reported one by one; the rest is counted.
+#: Most damaged batches that are reported one by one; further ones are only counted.
 _LOGGED_MAX = 10
 _DAMAGE = (CorruptMessageError, InvalidRecordError, UnsupportedForMessageFormatError)
 
@@ -45,18 +45,17 @@ class TakeInOpen(Protocol):
 
 
 class Reading(NamedTuple):
-    """The means of reading a log: the threads that wait for the disk, and the function that reads a region's bytes
-    there."""
+    """How a log is read: the threads that wait for the disk, and the function that reads a region's bytes in them."""
 
     executor: Executor
     read_region: Callable[[FileRegion], bytes]
 
 
 class Loader:
-    """One reading of one partition; `run` once. `take_in` is called with each record that counts, in order; it raises
-    CorruptMessageError for one that cannot be read. `take_in_open` is called last, with the records of transactions
-    that are open at the end: the transaction, and whether they count once it is committed. `lost` is the sentence
-    about what damage costs."""
+    """Loads one partition; `run` may be called once. `take_in` is called with each valid record, in order; it raises
+    CorruptMessageError for a record that cannot be decoded. `take_in_open` is called at the end, with the records of
+    transactions that are still open: the record, its transaction, and True if it becomes valid when the transaction is
+    committed. `lost` is a sentence for the log about the consequences of damage."""
 
     def __init__(
         self,
@@ -78,7 +77,7 @@ class Loader:
         self._unread = 0
 
     async def run(self) -> None:
-        """Reads and replays every record up to the log end offset. Raises KafkaError or OSError if the disk cannot be
+        """Reads and applies every record up to the log end offset. Raises KafkaError or OSError if the disk cannot be
         read."""
         log = self._log
         offset, end = log.log_start_offset, log.log_end_offset
@@ -111,8 +110,8 @@ class Loader:
                 await asyncio.sleep(0)
 
     async def _read(self, offset: int, end: int) -> int:
-        """Reads and takes in one piece of the log. Returns the offset after its last whole batch, or `offset` if there
-        is no whole batch."""
+        """Reads and applies one piece of the log. Returns the offset after its last complete batch, or `offset` if
+        there is no complete batch."""
         data = await self._piece(offset, end)
         moved = offset
         try:

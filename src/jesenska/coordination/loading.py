@@ -1,16 +1,15 @@
-"""Selects the records that count from the batches of a partition of a coordinator's topic. A decider: no log, no
-clock.
+"""Selects the valid records from the batches of a partition of a coordinator's topic. This module only decides: it
+reads no log and no clock.
 
-    batch                       what counts
-    ordinary                    every record, the newest of each key
-    in a transaction            nothing yet: its records (a group's offsets) wait for the transaction's end
-    marker "commit"             what waits of that producer, but for keys that were written outside of the transaction
-                                since
-    marker "abort"              nothing: what waits of that producer is forgotten
+  batch                       valid records
+  ordinary                    every record; of each key the newest
+  in a transaction            none yet: its records (a group's offsets) wait for the end of the transaction
+  marker "commit"             the waiting records of the producer, except keys that were written outside of the
+                              transaction after the record
+  marker "abort"              none: the waiting records of the producer are dropped
 
-Most keys come again and again, so only the newest record of a key is returned. Records of a transaction that is still
-open at the end are returned separately (`left_open`): they count once the transaction is committed.
-"""
+Most keys are written again and again, so only the newest record of a key is returned. Records of a transaction that is
+still open at the end are returned separately (`left_open`). They become valid when the transaction is committed."""
 
 from __future__ import annotations
 
@@ -25,14 +24,15 @@ _Key = bytes | None
 
 
 class Loading:
-    """Takes the batches of one partition in their order; `settled` returns the records that count so far."""
+    """Selects the valid records of one partition of a coordinator's topic. It takes the batches in order; `settled`
+    returns the records that have become valid."""
 
     def __init__(self) -> None:
         self._newest: dict[_Key, Record] = {}
         #: The records of open transactions, by producer id and key.
         self._open: dict[int, dict[_Key, Record]] = {}
         self._epochs: dict[int, int] = {}
-        #: Offsets at which keys were committed outside of transactions while one was open.
+        #: While a transaction is open: the offsets at which keys were written outside of transactions.
         self._committed_at: dict[_Key, int] = {}
 
     @property
@@ -69,20 +69,21 @@ class Loading:
             self._committed_at.clear()
 
     def left_open(self) -> Iterator[tuple[Record, OfTransaction, bool]]:
-        """Yields the records of open transactions, in the order of their writes. The bool is True if the record counts
-        when its transaction is committed, False if its key was written outside of the transaction since."""
+        """Yields the records of open transactions, in the order in which they were written. The bool is True if the
+        record becomes valid when its transaction is committed. It is False if its key was later written outside of the
+        transaction."""
         found = [(record, producer_id) for producer_id, waiting in self._open.items() for record in waiting.values()]
         for record, producer_id in sorted(found, key=lambda item: item[0].offset):
             counts = record.offset > self._committed_at.get(record.key, -1)
             yield record, OfTransaction(producer_id, self._epochs[producer_id]), counts
 
     def _count(self, record: Record) -> None:
-        # The newest is last: groups come before their later commits.
+        # Removed and added again, so that the newest is last: a group's record must come before its later commits.
         self._newest.pop(record.key, None)
         self._newest[record.key] = record
 
     def settled(self) -> list[Record]:
-        """Returns the records that count among those taken since the last call."""
+        """Returns the records that have become valid since the last call."""
         records = list(self._newest.values())
         self._newest.clear()
         return records

@@ -1,15 +1,14 @@
-"""Tracks the operations of one shard, from the write of their records until the shard has handled the outcome. A
-decider: no log, no clock.
+"""Tracks the operations of one shard (the coordinator's part for one partition), from the write of their records until
+the shard has handled the outcome. This module only decides: it has no log and no clock.
 
-    handle(event, now) -> answers and appends
+  handle(event, now) -> answers and appends
 
-    the shard's Write leaves as `Append` with a number; its answers and orders leave unchanged
-    Appended             its records are replayed in the shard, which then gets `Committed`
-    AppendFailed         the shard gets `Failed`
-    time is up           the shard gets `Late`, and another event when the append has ended
+  Write by the shard   becomes an `Append` with a number; answers and orders of the shard are returned unchanged
+  Appended             the operation's records are applied to the shard, which then gets `Committed`
+  AppendFailed         the shard gets `Failed`
+  the time is up       the shard gets `Late`, and later `Committed` or `Failed`
 
-Appends of one shard are committed in their order, as those of one partition are.
-"""
+Appends of one shard are committed in their order, because they go to one partition."""
 
 from __future__ import annotations
 
@@ -37,7 +36,8 @@ from jesenska.coordination.shard import (
 
 
 class Append(NamedTuple):
-    """Append these records to the shard's partition, then say `Appended` or `AppendFailed` with the number."""
+    """Asks to append these records to the shard's partition, and then to return `Appended` or `AppendFailed` with the
+    number."""
 
     number: int
     name: str
@@ -47,13 +47,13 @@ class Append(NamedTuple):
 
 
 class Appended(NamedTuple):
-    """The records of an `Append` are committed."""
+    """Event: the records of an `Append` are committed in the log of the shard's partition."""
 
     number: int
 
 
 class AppendFailed(NamedTuple):
-    """The records of an `Append` are not in the log."""
+    """Event: the records of an `Append` could not be written to the log."""
 
     number: int
     error: ErrorCode
@@ -70,7 +70,7 @@ class _UnderWay:
 
 
 class Operations:
-    """The operations of one shard. An operation that takes longer than `timeout_ms` is late:
+    """The operations of one shard. An operation that takes longer than `timeout_ms` is answered
     COORDINATOR_NOT_AVAILABLE."""
 
     def __init__(self, shard: Shard, timeout_ms: int) -> None:
@@ -78,11 +78,11 @@ class Operations:
         self._timeout_ms = timeout_ms
         self._under_way: dict[int, _UnderWay] = {}
         self._last_number = 0
-        #: The deadlines of operations, with their numbers, in order; operations that have ended stay until their turn.
+        #: The deadlines of operations with their numbers, in order. A finished operation is removed when it is first.
         self._timeouts: deque[tuple[int, int]] = deque()
 
     def handle(self, event: Any, now: Now) -> list[Answer | Append | Order | Say]:
-        """Handles an event of the shard, or one of the events above; returns its effects."""
+        """Handles an event of the shard, or `Appended` or `AppendFailed`. Returns its effects."""
         if isinstance(event, Appended):
             return self._appended(event, now)
         if isinstance(event, AppendFailed):
@@ -100,7 +100,8 @@ class Operations:
         return before + self._begin(self.shard.handle(event, now), now)
 
     def next_deadline_ms(self) -> int | None:
-        """The time of the next `Tick`, by the monotonic clock; None if nothing waits for time."""
+        """Returns the time of the next `Tick` in milliseconds of the monotonic clock, or None if there is no
+        deadline."""
         timeouts = self._timeouts
         while timeouts and timeouts[0][1] not in self._under_way:
             timeouts.popleft()

@@ -1,7 +1,5 @@
-"""Maps a key (a group's name, a transactional id) to a partition of a coordinator's topic.
-
-Every client and every broker must come to the same partition: its leader is the key's coordinator.
-"""
+"""Maps a key (a group id or a transactional id) to a partition of the coordinator's topic. Every client and broker
+must compute the same partition, because its leader is the key's coordinator."""
 
 from __future__ import annotations
 
@@ -9,14 +7,14 @@ _INT32_MIN = -(1 << 31)
 
 
 def partition_for(key: str, partition_count: int) -> int:
-    """Returns the number of the partition that keeps the key: the absolute value of its Java hash, modulo the number
-    of partitions. The smallest 32-bit hash, whose absolute value has no 32-bit number, counts as 0."""
+    """Returns the number of the key's partition: the absolute value of its Java hash, modulo the number of partitions.
+    The smallest 32-bit hash counts as 0, because its absolute value is not a 32-bit number."""
     value = _java_hash(key)
     return (0 if value == _INT32_MIN else abs(value)) % partition_count
 
 
 def _java_hash(text: str) -> int:
-    """`String.hashCode` of Java: over UTF-16 code units."""
+    """Returns the hash that Java's `String.hashCode` computes, over UTF-16 code units."""
     value = 0
     encoded = text.encode("utf-16-be", "surrogatepass")
     for position in range(0, len(encoded), 2):

@@ -1,18 +1,18 @@
-"""Runs a coordinator's shards on the partitions that this broker leads: loads them, passes them their events, appends
-their records, answers, wakes them.
+"""Runs a coordinator's shards on this broker. A shard is the part of the coordinator for one partition of its topic,
+and runs on the broker that leads the partition. This module loads shards, passes events to them, appends their
+records, sends their answers, and wakes them.
 
-    lead(number)      the partition is led here: its log is read into a new shard; until then its clients get
-                      COORDINATOR_LOAD_IN_PROGRESS. A reading that fails is reported in the log and repeated until it
-                      succeeds
-    submit            an event for the shard, with the receiver of its answer
-    resign(number)    it is led here no longer: waiting requests are answered NOT_COORDINATOR, and nothing is kept
+  lead(number)      this broker leads the partition: its log is read into a new shard. Until then, clients get
+                    COORDINATOR_LOAD_IN_PROGRESS. If reading fails, this is logged, and repeated until it succeeds
+  submit            passes an event to a shard, with a function that gets the answer
+  resign(number)    this broker no longer leads the partition: waiting requests are answered NOT_COORDINATOR, and the
+                    shard is dropped
 
-A record counts when its write is committed: with acks=all when every in-sync replica has it, which on a lone broker is
-as soon as it is written. A shard coordinates in one leader epoch: its writes after another epoch began are refused, so
-that it never writes beside a newer coordinator.
+A record is applied when its write is committed: with acks=all, when every in-sync replica has it. A shard writes in
+one leader epoch. Its writes are refused when a newer epoch has begun, so that it never writes at the same time as a
+newer coordinator.
 
-A mover: the shards and `operations` decide what happens.
-"""
+The shards and `operations` decide; this module does input and output."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from jesenska.replication.partition import Partition
 
 logger = logging.getLogger(__name__)
 
-#: The pause between two attempts at loading a partition whose log cannot be read; it doubles after each.
+#: The pause between two attempts to load a partition whose log cannot be read. It doubles after each attempt.
 _BACKOFF = Backoff(first_seconds=0.25, longest_seconds=30.0)
 
 S = TypeVar("S", bound=Shard)
@@ -50,27 +50,29 @@ Reply = Callable[[Any], None]
 
 @dataclass(frozen=True, slots=True)
 class Tenant(Generic[S]):
-    """One kind of coordinator (groups or transactions), with its record format and its settings for writes."""
+    """One kind of coordinator (groups or transactions): its record format, and its settings for writes."""
 
-    #: The name of the coordinated things in log lines.
+    #: The name of the kind in log lines, such as "groups".
     name: str
-    #: The sentence about what a damaged batch costs.
+    #: The sentence in the log about the consequences of a damaged batch.
     lost: str
     new_shard: Callable[[], S]
     encode: Callable[[Any], KeyValue]
-    #: Reads a record's key and value; None for records that are not this coordinator's, CorruptMessageError for bytes
-    #: that cannot be read.
+    #: Decodes a record's key and value. Returns None for records that do not belong to this coordinator. Raises
+    #: CorruptMessageError for bytes that cannot be decoded.
     read: Callable[[bytes | None, bytes | None], Any]
-    #: How long an answer waits for its records.
+    #: How long, in milliseconds, a request waits until its records are committed.
     timeout_ms: int
-    #: When records count: 1 when they are written, -1 when every in-sync replica has them, 0 as 1.
+    #: When records are applied: 1 means when they are written, -1 when every in-sync replica has them, 0 the same as
+    #: 1.
     acks: int
-    #: Carries out an order of the shard of that partition.
+    #: Carries out an order of the shard with this number.
     carry_out: Callable[[int, Any], None] = lambda number, order: None
 
 
 class _Hosted(Generic[S]):
-    """One partition's shard; `ready` once its log has been read, `gone` once it is given up."""
+    """The shard of one partition. It is `ready` when its log has been read, and `gone` when this broker has
+    resigned."""
 
     __slots__ = (
         "epoch",
@@ -95,10 +97,10 @@ class _Hosted(Generic[S]):
         self.epoch = partition.leader_epoch
         self.renew(shard, timeout_ms)
         self.ready = False
-        #: The last attempt at reading its log has failed.
+        #: True if the last attempt to read the log has failed.
         self.has_failed = False
         self.gone = False
-        #: Events for every shard that came before it was ready.
+        #: Events for all shards that came before this shard was ready.
         self.events: list[Any] = []
         self.replies: dict[Token, Reply] = {}
         self.last_token = 0
@@ -107,7 +109,7 @@ class _Hosted(Generic[S]):
         self.timer_ms = 0
 
     def renew(self, shard: S, timeout_ms: int) -> None:
-        """Starts again with an empty shard: records applied so far would be applied twice."""
+        """Begins with an empty shard again, because records applied so far would be applied twice."""
         self.shard = shard
         self.operations = Operations(shard, timeout_ms)
 
@@ -122,11 +124,12 @@ class Runtime(Generic[S]):
         self._loop = asyncio.get_running_loop()
         self._hosted: dict[int, _Hosted[S]] = {}
 
-    # --- coming and going --------------------------------------------------------------------------------------------
+    # --- starting and ending shards
+    # --------------------------------------------------------------------------------------
 
     def lead(self, number: int, partition: Partition, events: Iterable[Any] = ()) -> None:
-        """Starts the shard of a partition that this broker leads. `events` are for the new shard, as in `tell`.
-        A shard that is here already goes on in the partition's epoch."""
+        """Starts the shard of a partition that this broker leads. `events` are passed to the new shard when it is
+        ready. If the shard is running already, it continues in the partition's current epoch."""
         hosted = self._hosted.get(number)
         if hosted is not None:
             hosted.epoch = partition.leader_epoch
@@ -140,7 +143,7 @@ class Runtime(Generic[S]):
             hosted.loading = self._loop.create_task(self._load(hosted, log))
 
     def resign(self, number: int) -> None:
-        """Ends a shard: waiting requests are answered NOT_COORDINATOR, and nothing is kept."""
+        """Ends a shard: waiting requests are answered NOT_COORDINATOR, and its state is dropped."""
         hosted = self._hosted.pop(number, None)
         if hosted is None:
             return
@@ -152,7 +155,7 @@ class Runtime(Generic[S]):
             hosted.timer.cancel()
 
     def resign_all(self) -> None:
-        """As `resign`, for every partition."""
+        """Ends all shards, as `resign` does."""
         for number in list(self._hosted):
             self.resign(number)
 
@@ -214,11 +217,12 @@ class Runtime(Generic[S]):
             self._handle(hosted, event)
         self._schedule(hosted)
 
-    # --- what is asked -----------------------------------------------------------------------------------------------
+    # --- using shards
+    # ----------------------------------------------------------------------------------------------------
 
     def shard(self, number: int) -> S:
-        """The shard of a partition, for reading. NOT_COORDINATOR or COORDINATOR_LOAD_IN_PROGRESS if it is not
-        ready."""
+        """Returns the shard of a partition, for reading. Raises NOT_COORDINATOR or COORDINATOR_LOAD_IN_PROGRESS if it
+        is not ready."""
         return self._ready(number).shard
 
     def shards(self) -> list[S]:
@@ -237,26 +241,27 @@ class Runtime(Generic[S]):
         return hosted
 
     def submit(self, number: int, make: Callable[[Token], Any], reply: Reply) -> None:
-        """Passes a shard the event that `make` creates for a token; `reply` is called with the answer. Raises
-        KafkaError if this broker does not run the shard."""
+        """Passes an event to a shard: the event that `make` returns for a token. `reply` is called with the answer.
+        Raises KafkaError if this broker does not run the shard."""
         hosted = self._ready(number)
         hosted.last_token += 1
         hosted.replies[hosted.last_token] = reply
         self._handle(hosted, make(hosted.last_token))
 
     def tell_one(self, number: int, event: Any) -> None:
-        """Passes a shard an event without an answer; does nothing if the shard is not ready."""
+        """Passes an event without an answer to a shard. Does nothing if the shard is not ready."""
         hosted = self._hosted.get(number)
         if hosted is not None and hosted.ready:
             self._handle(hosted, event)
 
     def epoch_of(self, number: int) -> int | None:
-        """Returns the leader epoch of a shard; None if this broker does not run it, or still loads it."""
+        """Returns the leader epoch of a shard, or None if this broker does not run the shard or is still loading
+        it."""
         hosted = self._hosted.get(number)
         return hosted.epoch if hosted is not None and hosted.ready else None
 
     def tell(self, event: Any) -> None:
-        """Passes every shard an event without an answer; shards that are being loaded get it as soon as they are
+        """Passes an event without an answer to every shard. Shards that are being loaded get it when they are
         ready."""
         for hosted in list(self._hosted.values()):
             if hosted.ready:
@@ -284,7 +289,7 @@ class Runtime(Generic[S]):
         self._schedule(hosted)
 
     def _append(self, hosted: _Hosted[S], append: Append, now_ms: int) -> Appended | AppendFailed | None:
-        """The outcome of the append; None if it comes later."""
+        """Appends records or a marker to the shard's partition. Returns the outcome, or None if it comes later."""
         tenant, done, marker = self._tenant, partial(self._appended, hosted, append.number), append.marker
         try:
             if marker is not None:
@@ -330,7 +335,8 @@ class Runtime(Generic[S]):
         self._handle(hosted, Tick())
 
     async def close(self) -> None:
-        """Ends loading and timers. Waiting requests get no answer; their connections are closed."""
+        """Stops loading shards, and their timers. Waiting requests get no answer, because their connections are
+        closed."""
         loading = [hosted.loading for hosted in self._hosted.values() if hosted.loading is not None]
         for task in loading:
             task.cancel()
@@ -346,7 +352,7 @@ def _batch_of(append: Append, encode: Callable[[Any], KeyValue], now_ms: int) ->
     of = append.within
     if of is None:
         return encode_batch(records)
-    # There are no sequences: the coordinator keeps the order. Kafka writes 0.
+    # These records need no sequence numbers, because the coordinator keeps their order. Kafka writes 0.
     return encode_batch(
         records, producer_id=of.producer_id, producer_epoch=of.producer_epoch, base_sequence=0, is_transactional=True
     )

@@ -1,17 +1,15 @@
-"""The interface of a coordinator's shard: its methods, the events that it receives, and the effects that it returns.
+"""The interface of a coordinator's shard: its methods, the events that it gets, and the effects that it returns.
 
-A coordinator is divided into shards. Each keeps the state of one partition of its topic (the groups of a partition of
-`__consumer_offsets`), and is a replicated state machine:
+A coordinator is divided into shards. A shard has the state of one partition of the coordinator's topic (for example
+the groups of a partition of `__consumer_offsets`), and is a replicated state machine:
 
-    an event comes in                  -> answers, orders, and operations: records to be written, with what to do then
-    the operation's records are committed  -> each is replayed, and only that changes state that must survive; then the
-                                           shard gets `Committed`
-    they are not                       -> the shard gets `Failed`; no state that a restart would have kept has to be
-                                       undone
-    it takes too long                  -> the shard gets `Late` and answers; the records may still be committed
+  an event comes              -> answers, orders, and writes: records, with the operation that waits for them
+  the records are committed   -> each record is applied; state that must survive a restart changes only in this way.
+                                 Then the shard gets `Committed`
+  the records are not written -> the shard gets `Failed`; no state has to be undone
+  the write takes too long    -> the shard gets `Late` and answers; the records may still be committed
 
-`operations` runs this for one shard, without a clock or a log; `runtime` does it on this broker's partitions.
-"""
+`operations` does this for one shard, without a clock or a log. `runtime` does it on this broker's partitions."""
 
 from __future__ import annotations
 
@@ -21,7 +19,7 @@ from typing import Any, NamedTuple, Protocol
 
 from jesenska.base.errors import ErrorCode
 
-#: The number that an event came with; its answer carries it. A shard only passes it on.
+#: The number that came with an event, and is returned with its answer. A shard does not interpret it.
 Token = int
 
 
@@ -39,25 +37,26 @@ class KeyValue(NamedTuple):
     value: bytes | None
 
 
-# --- out of a shard --------------------------------------------------------------------------------------------------
+# --- effects of a shard ----------------------------------------------------------------------------------------------
 
 
 class Answer(NamedTuple):
-    """Answer the request that came with this token."""
+    """The answer to the request that came with this token."""
 
     token: Token
     response: Any
 
 
 class OfTransaction(NamedTuple):
-    """The producer of the transaction to which records belong. They take effect when it is committed."""
+    """The producer of the transaction to which records belong. The records become valid when the transaction is
+    committed."""
 
     producer_id: int
     producer_epoch: int
 
 
 class Marker(NamedTuple):
-    """The end of a producer's transaction in a partition."""
+    """The end of a producer's transaction in a partition: a commit or an abort."""
 
     of: OfTransaction
     commits: bool
@@ -65,8 +64,9 @@ class Marker(NamedTuple):
 
 
 class Write(NamedTuple):
-    """An effect: write these records. `operation` comes back with their outcome. `name` is their subject in log lines.
-    With `within`, the records belong to a transaction. With `marker`, there are no records, and a transaction ends."""
+    """An effect: asks to write these records. `operation` is returned with their outcome. `name` is their subject in
+    log lines. With `within`, the records belong to a transaction. With `marker`, there are no records, and a
+    transaction ends."""
 
     name: str
     records: tuple[Any, ...]
@@ -76,22 +76,23 @@ class Write(NamedTuple):
 
 
 class Order(NamedTuple):
-    """An order to the runtime of the coordinator. Nothing waits for it; its outcome is a separate event."""
+    """An order to the coordinator's runtime. The shard does not wait for it; its outcome is a separate event."""
 
     order: Any
 
 
 class Say(NamedTuple):
-    """Write this line to the broker's log, at INFO."""
+    """A line for the broker's log, at INFO."""
 
     line: str
 
 
-# --- into a shard, beside the events of its own ----------------------------------------------------------------------
+# --- events for every kind of shard
+# -----------------------------------------------------------------------------------
 
 
 class Committed(NamedTuple):
-    """An operation's records are committed and replayed. If it was not `in_time`, the request has been answered
+    """The records of an operation are committed and applied. If `in_time` is False, the request has been answered
     already."""
 
     operation: Any
@@ -99,7 +100,7 @@ class Committed(NamedTuple):
 
 
 class Failed(NamedTuple):
-    """An operation's records are not in the log. If it was not `in_time`, the request has been answered already."""
+    """The records of an operation are not in the log. If `in_time` is False, the request has been answered already."""
 
     operation: Any
     error: ErrorCode
@@ -107,7 +108,7 @@ class Failed(NamedTuple):
 
 
 class Late(NamedTuple):
-    """An operation has taken too long: its request is answered now. `Committed` or `Failed` still follows."""
+    """An operation has taken too long, and its request must be answered now. `Committed` or `Failed` still follows."""
 
     operation: Any
     error: ErrorCode
@@ -115,43 +116,44 @@ class Late(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Time has passed: the shard handles the deadlines that are due."""
+    """Time has passed: the shard must handle the deadlines that have been reached."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resign:
-    """This broker does not run the shard any more: waiting requests are answered NOT_COORDINATOR."""
+    """This broker no longer runs the shard: waiting requests must be answered NOT_COORDINATOR."""
 
 
 Effect = Answer | Write | Order | Say
 
 
 class Shard(Protocol):
-    """One shard of a coordinator: a decider."""
+    """The interface of one shard of a coordinator. A shard only decides: it does no input or output."""
 
     def handle(self, event: Any, now: Now) -> Sequence[Effect]:
-        """Handles an event; returns its effects."""
+        """Handles an event, and returns its effects."""
         ...
 
     def replay(self, record: Any, now: Now) -> None:
-        """Applies a record of the log: when the shard is loaded, and when a record of its own is committed."""
+        """Applies a record of the log: when the shard is being loaded, and when a record of the shard is committed."""
         ...
 
     def replay_within(self, record: Any, of: OfTransaction, now: Now, *, counts: bool = True) -> None:
-        """Applies a record of an open transaction. `counts` is False for a record that a newer one has replaced when
-        it was loaded: it waits for the end of its transaction and changes nothing then."""
+        """Applies a record of an open transaction. `counts` is False if its key was later written outside of the
+        transaction. Such a record waits for the end of its transaction, too, but changes nothing then."""
         ...
 
     def replay_end(self, producer_id: int, commits: bool, now: Now) -> None:
-        """Applies the end of a producer's transaction: its records take effect, or are forgotten."""
+        """Applies the end of a producer's transaction: its records become valid, or are dropped."""
         ...
 
     def finish_replay(self, now: Now) -> None:
-        """Called when the log is read: starts the timers."""
+        """Called when the log has been read: starts the timers."""
         ...
 
     def next_deadline_ms(self) -> int | None:
-        """Returns the time of the next `Tick` in ms of the monotonic clock; None if nothing waits for a time."""
+        """Returns the time of the next `Tick` in milliseconds of the monotonic clock, or None if there is no
+        deadline."""
         ...
 
 

@@ -1,25 +1,24 @@
-"""The group coordinator of the classic protocol: one shard keeps the groups of one partition of `__consumer_offsets`.
-A decider.
+"""The group coordinator of the classic protocol. One shard has the groups of one partition of `__consumer_offsets`.
+This module only decides: it does no input or output.
 
-    handle(event, now) -> answers and writes
+  handle(event, now) -> answers and writes
 
-State that must survive (a group's assignment, an offset) leaves as a `Write` and changes only in `replay`: when the
-write is committed, and again when a log is read. The request that waits for it is answered then. `states` holds the
-table of steps by state, `members` and `offsets` carry them out on the groups of the `roster`.
+State that must survive a restart (a group's assignment, an offset) is returned as a `Write`, and changes only in
+`replay`: when the write is committed, and again when a log is read. The request that waits for the write is answered
+then. `states` has the table of steps by state. `members` and `offsets` carry the steps out, on the groups of the
+`roster`.
 
-Times: `now` is both clocks at the moment of the event. Sessions, rebalances and delays are measured by the monotonic
-clock, so that setting the wall clock does not change them; records carry the wall clock's time, and committed offsets
-expire by it.
+`now` is the time of the event by two clocks. Sessions, rebalances and delays use the monotonic clock, so that setting
+the wall clock does not change them. Records contain the time of the wall clock, by which committed offsets expire.
 
-A write that is not committed within `offsets.commit.timeout.ms` is answered COORDINATOR_NOT_AVAILABLE (as Kafka
-answers REQUEST_TIMED_OUT to a group's client). It may still be committed, so nothing is undone: its records take
-effect then, without a second answer.
+A write that is not committed within `offsets.commit.timeout.ms` is answered COORDINATOR_NOT_AVAILABLE, as Kafka does
+for a write that times out. It may still be committed, so nothing is undone: its records are applied then, without a
+second answer.
 
-Offsets of a transaction wait with their group (`Group.open_offsets`) until the marker of its end is in the log of this
-shard: `replay_end` applies them or forgets them. The same holds when a log is read.
+Offsets of a transaction wait with their group (`Group.open_offsets`) until the transaction's end marker is in the log
+of this shard. `replay_end` then makes them valid or drops them, also when a log is read.
 
-Leaves out: the newer protocols (KIP-848, share and streams groups).
-"""
+Not supported: the newer protocols (KIP-848, share groups and streams groups)."""
 
 from __future__ import annotations
 
@@ -70,12 +69,12 @@ class GroupCoordinator:
         self.members = GroupMembers(self.roster, new_member_suffix)
         self.offsets = GroupOffsets(self.roster)
         self._is_loading = True
-        #: Groups with offsets of open transactions, by producer.
+        #: The ids of groups with offsets in open transactions, by producer id.
         self._open: dict[int, set[str]] = {}
         self._next_expiry_check_ms: int | None = None
 
     def handle(self, event: Event, now: Now) -> list[Answer | Write | Say]:
-        """Handles an event; returns its effects: answers, writes, and lines for the log."""
+        """Handles an event, and returns its effects: answers, writes, and lines for the log."""
         effects = self.roster.begin()
         match event:
             case Heartbeat():
@@ -126,7 +125,8 @@ class GroupCoordinator:
     # --- time --------------------------------------------------------------------------------------------------------
 
     def next_deadline_ms(self) -> int | None:
-        """Returns the time of the next `Tick` in ms of the monotonic clock; None if nothing waits for a time."""
+        """Returns the time of the next `Tick` in milliseconds of the monotonic clock, or None if there is no
+        deadline."""
         wake_ms, check_ms = self.roster.next_wake_ms(), self._next_expiry_check_ms
         if wake_ms is None or check_ms is None:
             return check_ms if wake_ms is None else wake_ms
@@ -142,7 +142,8 @@ class GroupCoordinator:
     def _check_expiry_later(self, now: Now) -> None:
         self._next_expiry_check_ms = now.monotonic_ms + self.roster.settings.offsets_retention_check_interval_ms
 
-    # --- what the log says -------------------------------------------------------------------------------------------
+    # --- applying records
+    # ------------------------------------------------------------------------------------------------
 
     def replay(self, record: OffsetRecord | GroupRecord, now: Now) -> None:
         """Applies a record of the log, in order: when the log is read, and when a record of this coordinator is
@@ -178,7 +179,7 @@ class GroupCoordinator:
     def replay_within(
         self, record: OffsetRecord | GroupRecord, of: OfTransaction, now: Now, *, counts: bool = True
     ) -> None:
-        """Applies an offset that takes effect when its transaction is committed. Other records are never part of a
+        """Applies an offset that becomes valid when its transaction is committed. Other records are never part of a
         transaction."""
         if not isinstance(record, OffsetRecord) or record.value is None:
             return
@@ -190,7 +191,7 @@ class GroupCoordinator:
         waiting[TopicPartition(record.topic, record.partition)] = _offset_of(record.value) if counts else None
 
     def replay_end(self, producer_id: int, commits: bool, now: Now) -> None:
-        """Applies the end of a producer's transaction: its offsets take effect, or are forgotten."""
+        """Applies the end of a producer's transaction: its offsets become valid, or are dropped."""
         for group_id in self._open.pop(producer_id, ()):
             group = self.groups.get(group_id)
             waiting = {} if group is None else group.open_offsets.pop(producer_id, {})
@@ -199,8 +200,8 @@ class GroupCoordinator:
             group.offsets.update((key, value) for key, value in waiting.items() if value is not None)
 
     def finish_replay(self, now: Now) -> None:
-        """Called when the log is read: forgets groups that have no members, offsets or protocol type, and starts the
-        timers."""
+        """Called when the log has been read. Removes groups that have no members, offsets or protocol type, and starts
+        the timers."""
         self._is_loading = False
         for group_id in [
             key

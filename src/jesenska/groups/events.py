@@ -1,4 +1,4 @@
-"""The events that a group coordinator receives, and the answers that it gives: plain data, without logic."""
+"""The events that a group coordinator gets, and the answers that it gives, as plain data."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ from jesenska.coordination.shard import Committed, Failed, Late, Marker, OfTrans
 NO_GENERATION = -1
 
 
-# --- in --------------------------------------------------------------------------------------------------------------
+# --- events ----------------------------------------------------------------------------------------------------------
 
 
 class Join(NamedTuple):
-    """A member enters or comes back. `protocols`: (name, metadata) in the member's order of preference.
-
-    `needs_known_member`: version 4 and later without a member id get MEMBER_ID_REQUIRED first (KIP-394).
-    `can_skip_assignment`: version 9, so a static leader that comes back need not assign again (KIP-814)."""
+    """JoinGroup: a member joins or rejoins. `protocols` are (name, metadata) in the member's order of preference.
+    `needs_known_member` is True from version 4 on: a member without an id gets MEMBER_ID_REQUIRED first (KIP-394).
+    `can_skip_assignment` is True from version 9 on: a static leader that rejoins need not assign again (KIP-814)."""
 
     token: Token
     group_id: str
@@ -35,8 +34,8 @@ class Join(NamedTuple):
 
 
 class Sync(NamedTuple):
-    """A member asks for its assignment; the leader brings those of all members. Protocol type and name are None below
-    version 5."""
+    """SyncGroup: a member asks for its assignment; the leader sends the assignments of all members. Protocol type and
+    name are None below version 5."""
 
     token: Token
     group_id: str
@@ -57,8 +56,8 @@ class Heartbeat(NamedTuple):
 
 
 class Leaving(NamedTuple):
-    """One member that leaves, by its id or, if static, by its instance id (with an empty member id an administrator
-    removes it)."""
+    """One member of a LeaveGroup, named by its member id. A static member may be named by its instance id with an
+    empty member id, so that an administrator can remove it."""
 
     member_id: str
     group_instance_id: str | None = None
@@ -71,7 +70,7 @@ class Leave(NamedTuple):
 
 
 class CommittedOffset(NamedTuple):
-    """An offset as a consumer commits it; `expire_timestamp_ms` is -1 unless an old client asks for its own
+    """An offset as a consumer commits it. `expire_timestamp_ms` is -1, except if an old client has requested its own
     retention."""
 
     offset: int
@@ -82,7 +81,8 @@ class CommittedOffset(NamedTuple):
 
 
 class CommitOffsets(NamedTuple):
-    """A commit of offsets. Without generation (-1) and member, the client uses the group for its offsets only."""
+    """A commit of offsets. If the client names no generation (-1) and no member, it uses the group only to store
+    offsets."""
 
     token: Token
     group_id: str
@@ -90,17 +90,17 @@ class CommitOffsets(NamedTuple):
     member_id: str
     group_instance_id: str | None
     offsets: tuple[tuple[TopicPartition, CommittedOffset], ...]
-    #: The error of a member that commits for an unknown group: True for GROUP_ID_NOT_FOUND (OffsetCommit 9 and later),
-    #: False for ILLEGAL_GENERATION.
+    #: The error for a member of an unknown group: True for GROUP_ID_NOT_FOUND (OffsetCommit 9 and later), False for
+    #: ILLEGAL_GENERATION.
     knows_missing_group: bool = False
-    #: True if all offsets are of topics that are branches of other topics.
+    #: True if all offsets are of branches: topics that began as a copy of another topic.
     is_of_branches: bool = False
-    #: The transaction with whose commit the offsets take effect (TxnOffsetCommit); None outside of a transaction.
+    #: The transaction in which the offsets are committed (TxnOffsetCommit); None outside of a transaction.
     within: OfTransaction | None = None
 
 
 class EndOffsets(NamedTuple):
-    """A transaction ends: the offsets that were committed in it take effect, or are forgotten."""
+    """The end of a transaction: the offsets that were committed in it become valid, or are dropped."""
 
     token: Token
     marker: Marker
@@ -118,7 +118,7 @@ class DeleteOffsets(NamedTuple):
 
 
 class TopicDeleted(NamedTuple):
-    """A topic is deleted: every group forgets its offsets."""
+    """A topic was deleted: every group must delete its offsets for this topic."""
 
     topic: str
 
@@ -141,7 +141,7 @@ Event = (
 )
 
 
-# --- out -------------------------------------------------------------------------------------------------------------
+# --- answers ---------------------------------------------------------------------------------------------------------
 
 
 class JoinedMember(NamedTuple):
@@ -169,7 +169,7 @@ class SyncAnswer(NamedTuple):
 
 
 class ErrorAnswer(NamedTuple):
-    """The answer to a heartbeat or a deletion."""
+    """The answer to a heartbeat, or to the deletion of a group."""
 
     error: ErrorCode
 
@@ -180,8 +180,8 @@ class LeaveAnswer(NamedTuple):
 
 
 class PartitionsAnswer(NamedTuple):
-    """The answer to a commit or a deletion of offsets: an error for each partition. `error` is set if the request
-    fails as a whole."""
+    """The answer to a commit or a deletion of offsets: an error for each partition. `error` is set if the whole
+    request fails."""
 
     error: ErrorCode
     partitions: dict[TopicPartition, ErrorCode]

@@ -1,14 +1,13 @@
-"""Encodes and reads the records of `__consumer_offsets`, which keep groups and their committed offsets, in Apache
+"""Encodes and decodes the records of `__consumer_offsets`, which store groups and their committed offsets, in Apache
 Kafka's format.
 
-    key                                                value                                    null value
-    OffsetCommitKey     v0, v1  group topic partition  OffsetCommitValue    v0-v4  offset …     the offset is forgotten
-    GroupMetadataKey    v2      group                  GroupMetadataValue   v0-v4  members …    the group is gone
+  key                                                value                                    null value
+  OffsetCommitKey     v0, v1  group topic partition  OffsetCommitValue    v0-v4  offset …     the offset is deleted
+  GroupMetadataKey    v2      group                  GroupMetadataValue   v0-v4  members …    the group is removed
 
-A key begins with its version, INT16, which is its kind; a value begins with its version. Records are written in the
-versions of Apache Kafka 3.9 (key 1 and 2, value 3), so that it can read them; every version is read. Keys of the newer
-protocols (3 and later) are known by number and left alone.
-"""
+A key begins with its version (INT16), which is also the kind of the record; a value begins with its version. Records
+are written in the versions of Apache Kafka 3.9 (key 1 and 2, value 3), so that it can read them. Every version is
+read. Keys of the newer protocols (3 and later) are ignored."""
 
 from __future__ import annotations
 
@@ -69,7 +68,7 @@ class GroupMetadataValue(Message, versions=(0, 4), flexible=4):
 
 
 class OffsetRecord(NamedTuple):
-    """A committed offset as it was read; `value` is None if it was forgotten."""
+    """The decoded record of a committed offset. `value` is None if the offset is deleted."""
 
     group: str
     topic: str
@@ -78,7 +77,7 @@ class OffsetRecord(NamedTuple):
 
 
 class GroupRecord(NamedTuple):
-    """A group as it was read; `value` is None if it is gone."""
+    """The decoded record of a group. `value` is None if the group is removed."""
 
     group: str
     value: GroupMetadataValue | None
@@ -93,8 +92,8 @@ def offset_key(group: str, topic: str, partition: int) -> bytes:
 
 
 def offset_record(group: str, topic: str, partition: int, value: OffsetCommitValue | None) -> KeyValue:
-    """Encodes the record of a committed offset, or its tombstone. A commit with its own expiry (old clients) needs
-    version 1."""
+    """Returns the encoded record of a committed offset, or its tombstone. A commit with its own expiry (old clients)
+    is written in version 1."""
     if value is None:
         return KeyValue(offset_key(group, topic, partition), None)
     version = 1 if value.expire_timestamp >= 0 else _VALUE_WRITTEN
@@ -102,21 +101,21 @@ def offset_record(group: str, topic: str, partition: int, value: OffsetCommitVal
 
 
 def group_record(group: str, value: GroupMetadataValue | None) -> KeyValue:
-    """Encodes the record of a group, or its tombstone."""
+    """Returns the encoded record of a group, or its tombstone."""
     key = _versioned(_GROUP_KEY, GroupMetadataKey(group=group))
     return KeyValue(key, None if value is None else _versioned(_VALUE_WRITTEN, value))
 
 
 def encode_record(record: OffsetRecord | GroupRecord) -> KeyValue:
-    """Encodes a record."""
+    """Returns the encoded record of an offset or a group."""
     if isinstance(record, OffsetRecord):
         return offset_record(record.group, record.topic, record.partition, record.value)
     return group_record(record.group, record.value)
 
 
 def read_record(key: bytes | None, value: bytes | None) -> OffsetRecord | GroupRecord | None:
-    """Decodes a record. Returns None for kinds that are not of the classic protocol; raises CorruptMessageError for
-    bytes that are not a record."""
+    """Decodes a record. Returns None for records that do not belong to the classic protocol. Raises
+    CorruptMessageError for bytes that are not a record."""
     if key is None or len(key) < 2:
         raise CorruptMessageError(f"a record of {OFFSETS_TOPIC} has no key")
     version = int.from_bytes(key[:2], "big", signed=True)

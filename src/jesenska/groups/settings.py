@@ -16,5 +16,5 @@ class GroupSettings:
     offset_metadata_max_bytes: int = 4096
     offsets_retention_ms: int = 7 * 24 * 60 * 60 * 1000
     offsets_retention_check_interval_ms: int = 600_000
-    #: How long an append may take before the waiting request is answered that the coordinator is not available.
+    #: How long, in milliseconds, a write may take before the waiting request is answered COORDINATOR_NOT_AVAILABLE.
     offsets_commit_timeout_ms: int = 5_000

@@ -1,9 +1,8 @@
-"""The writes of a group, as plain data. A write is passed on with its records, and comes back with their outcome. So
-it holds all that the coordinator needs to go on then.
+"""The writes of a group, as plain data. A write is passed on with its records, and returned with their outcome. So it
+contains everything that the coordinator needs to continue then.
 
 `token` identifies the request that waits for the write; None if no request waits. `serial` distinguishes the writes of
-one group.
-"""
+one group."""
 
 from __future__ import annotations
 
@@ -19,14 +18,14 @@ Results = dict[TopicPartition, ErrorCode]
 
 
 class AssignmentWrite(NamedTuple):
-    """The leader's assignment of a generation."""
+    """The write of a group's record with the assignment that the group's leader has sent for a generation."""
 
     group_id: str
     generation: int
 
 
 class ReplacementWrite(NamedTuple):
-    """A static member has come back with another id. `answer` is for its join."""
+    """The write after a static member has rejoined with another id. `answer` is the answer to its JoinGroup."""
 
     token: Token
     group_id: str
@@ -36,13 +35,13 @@ class ReplacementWrite(NamedTuple):
 
 
 class EmptyGroupWrite(NamedTuple):
-    """The last member has gone."""
+    """The write of a group's record after its last member has left."""
 
     group_id: str
 
 
 class CommitWrite(NamedTuple):
-    """Offsets that are committed for `keys`. `results` is the answer if they are written."""
+    """The write of offsets that are committed for `keys`. `results` is the answer if the write succeeds."""
 
     token: Token
     group_id: str
@@ -52,13 +51,13 @@ class CommitWrite(NamedTuple):
 
 
 class MarkerWrite(NamedTuple):
-    """The end of a transaction with offsets in it."""
+    """The write of the end marker of a transaction that has offsets."""
 
     token: Token
 
 
 class ForgetWrite(NamedTuple):
-    """Offsets of `keys` that are to be forgotten. `results` is the answer if that is written."""
+    """The write that deletes the offsets of `keys`. `results` is the answer if the write succeeds."""
 
     token: Token | None
     group_id: str
@@ -67,7 +66,7 @@ class ForgetWrite(NamedTuple):
 
 
 class RemovalWrite(NamedTuple):
-    """The group is being removed."""
+    """The write of the tombstones that remove a group and its offsets."""
 
     token: Token | None
     group_id: str

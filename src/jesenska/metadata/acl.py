@@ -1,5 +1,5 @@
-"""The permissions for a node of the tree: the identities of a connection, and the ACL rules that match them
-(ZooKeeper's schemes world, digest, ip and auth).
+"""Access rules (ACLs) of the nodes of the metadata tree, in ZooKeeper's schemes world, digest, ip and auth. A rule
+matches the identities of a connection:
 
     scheme   id in a rule                         matches
     world    anyone                               everyone
@@ -8,8 +8,8 @@
     auth     (anything)                           replaced, when the rule is set, by the digest identities
                                                   of its writer
 
-A rule grants permission bits (READ, WRITE, CREATE, DELETE, ADMIN); they do not apply to children. CREATE and DELETE
-are checked at the parent."""
+A rule grants permission bits (READ, WRITE, CREATE, DELETE, ADMIN). They do not apply to the node's children. CREATE
+and DELETE are checked at the parent of the node."""
 
 from __future__ import annotations
 
@@ -23,21 +23,22 @@ from jesenska.metadata.tree_operations import ADMIN, OPEN_ACL, Acl, InvalidAclEr
 
 
 class Identity(NamedTuple):
-    """An identity of a connection: `ip` with its address always, `digest` for each user and password that it sent."""
+    """An identity of a client's connection. Each connection has one of the scheme `ip` (its address), and one of the
+    scheme `digest` for each user and password that it has sent."""
 
     scheme: str
     id: str
 
 
 def digest_identity(user_and_password: bytes) -> Identity:
-    """Returns the identity for `user:password`; without a colon all of it is the user."""
+    """Returns the digest identity for `user:password`. A text without a colon is a user without a password."""
     hashed = base64.b64encode(hashlib.sha1(user_and_password, usedforsecurity=False).digest()).decode()
     user = user_and_password.partition(b":")[0].decode(errors="replace")
     return Identity("digest", f"{user}:{hashed}")
 
 
 def permits(acl: tuple[Acl, ...], permissions: int, identities: Collection[Identity]) -> bool:
-    """True if a rule grants one of these permissions to one of these identities."""
+    """Returns True if a rule of the ACL grants at least one of the permissions to at least one of the identities."""
     if acl is OPEN_ACL:
         return True
     for rule in acl:
@@ -60,8 +61,8 @@ def _matches(rule: Acl, identity: Identity) -> bool:
 
 
 def completed(path: str, acl: tuple[Acl, ...], identities: Collection[Identity]) -> tuple[Acl, ...]:
-    """Returns the rules as they are stored: each once, `auth` replaced by its writer's identities. InvalidAclError for
-    a rule that is not valid."""
+    """Returns an ACL in the form in which it is stored: without duplicate rules, and with each `auth` rule replaced by
+    rules for its writer's digest identities. Raises InvalidAclError if a rule is not valid."""
     if acl is OPEN_ACL or acl == OPEN_ACL:
         return OPEN_ACL
     found: dict[Acl, None] = {}
@@ -90,7 +91,8 @@ def completed(path: str, acl: tuple[Acl, ...], identities: Collection[Identity])
 
 
 def shown(acl: tuple[Acl, ...], identities: Collection[Identity]) -> tuple[Acl, ...]:
-    """Returns the rules as these identities may see them: without ADMIN, the hashes of passwords are replaced by x."""
+    """Returns the rules of a node's ACL as a client with these identities may see them. Without the permission ADMIN,
+    hashes of passwords are replaced by x."""
     if permits(acl, ADMIN, identities):
         return acl
     return tuple(

@@ -1,5 +1,5 @@
-"""ACLs in the tree: the paths of their nodes, the content of the nodes, and the nodes that announce a change. Paths
-and content are byte for byte as Kafka 3.9.1 writes them.
+"""Kafka's ACLs in the metadata tree (ZooKeeper's nodes): the paths and content of their nodes, and of the nodes that
+announce a change. Paths and content are byte for byte as Kafka 3.9.1 writes them.
 
     /kafka-acl/Topic/clicks                   {"acls":[{"principal":"User:anna","permissionType":"Allow","host":"*",
                                               "operation":"Read"}],"version":1}
@@ -7,8 +7,8 @@ and content are byte for byte as Kafka 3.9.1 writes them.
     /kafka-acl-changes/acl_changes_N          TOPIC:clicks        (Topic:clicks of older releases is read as well)
     /kafka-acl-extended-changes/acl_changes_N {"version":1,"resourceType":"TOPIC","name":"cl","patternType":"PREFIXED"}
 
-A resource pattern without ACLs has no node. Names are used in paths unchanged, so a name with a slash cannot have a
-node."""
+A resource pattern without ACLs has no node. Names are used in paths unchanged, so there is no node for a name with a
+slash."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _VERSION = 1
 
 
 def acl_path(pattern: ResourcePattern) -> str:
-    """Returns the path of the node with the ACLs of a pattern."""
+    """Returns the path of the node that contains the ACLs of a resource pattern."""
     root = paths.PREFIXED_ACLS if pattern.pattern_type is PatternType.PREFIXED else paths.ACLS
     return f"{root}/{pattern.resource_type.label}/{pattern.name}"
 
 
 def can_be_named(pattern: ResourcePattern) -> bool:
-    """False if no node can have the pattern's name."""
+    """Returns False if the pattern's name cannot be part of a node's path, for example because it has a slash."""
     try:
         check_path(acl_path(pattern))
     except BadArgumentsError:
@@ -53,7 +53,7 @@ def encode_acls(entries: Collection[AclEntry]) -> bytes:
 
 
 def decode_acls(data: bytes) -> frozenset[AclEntry]:
-    """Returns the ACLs of a pattern; an empty node has none."""
+    """Returns the ACLs in the content of a pattern's node. An empty node has no ACLs."""
     if not data:
         return frozenset()
     value = load_json(data)
@@ -82,7 +82,8 @@ def _entry(item: Any) -> AclEntry:
 
 
 def change_prefix(pattern: ResourcePattern) -> str:
-    """Returns the path, without its number, of the sequential node that announces a change of a pattern's ACLs."""
+    """Returns the path, without the number at its end, of the sequential node that announces a change of a pattern's
+    ACLs."""
     is_prefixed = pattern.pattern_type is PatternType.PREFIXED
     return f"{paths.PREFIXED_ACL_CHANGES if is_prefixed else paths.ACL_CHANGES}/acl_changes_"
 

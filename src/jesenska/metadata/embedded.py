@@ -1,22 +1,22 @@
-"""The tree inside this process. Requests are decided on the event loop, a thread writes the journal, and answers and
-watch events are sent after the commit.
+"""The metadata tree in the broker's own process. Requests are decided on the event loop, a thread writes them to the
+journal, and answers and watch events are sent after the commit.
 
     request -> head.decide -> queue -> journal.commit (thread, everything that has queued, one fsync)
                                           |
             answers, watches <- committed.apply
 
 `head` is the tree with all decided changes, so that a request need not wait for the commit of the request before it.
-Readers see the tree `committed`. A refusal waits for its turn as well, because it may be due to a change that is not
-committed yet.
+Readers see `committed`, the tree with all committed changes. A refusal also waits for the commit of earlier requests,
+because their changes may be its cause.
 
-If a commit fails, nothing of it is done: `head` goes back to `committed`, and all waiting requests are refused. After
-a full disk the store stays usable (a later change may find room). Any other failure ends it, since the content of the
-disk is then unknown: sessions are LOST and the broker must start again.
+If a commit fails, none of its changes is made: `head` is replaced by a copy of `committed`, and all waiting requests
+are refused. After a full disk the tree remains usable, because a later change may find room. After any other failure
+the content of the disk is unknown. The tree then accepts no more requests, its sessions are LOST, and the broker must
+be restarted.
 
-After a restart, sessions of the process that ended are closed: they cannot be resumed. Sessions of clients that were
-served over a socket (`zookeeper.server`, ids from CLIENT_SESSION_ID_BASE) are kept if the tree is opened with
-`served`: their clients will come back. `EmbeddedTree.simulated` keeps everything in memory, for tests and the
-simulator."""
+After a restart, the sessions of the earlier process are closed, since they cannot be resumed. If the tree is opened
+with `served`, the sessions of clients over a socket are kept (`zookeeper.server`, ids from CLIENT_SESSION_ID_BASE),
+because these clients can connect again. `EmbeddedTree.simulated` has no file; it is for tests and the simulator."""
 
 from __future__ import annotations
 
@@ -61,13 +61,14 @@ CLIENT_SESSION_ID_BASE = 2 << 56
 
 logger = logging.getLogger(__name__)
 
-#: Callback of a request: called once, when its answer may be sent, with the results or an error. Runs on the loop and
-#: must not raise.
+#: Callback of a request: called once, with the results or an error, when the answer may be sent. It runs on the event
+#: loop and must not raise.
 Done = Callable[[tuple[Result, ...], Exception | None], None]
 
 
 class _Pending:
-    """A decision that is not committed yet: a transaction with its answers, or a refusal that waits for its turn."""
+    """A decided request whose answer is not sent yet: a transaction with its results, or a refusal that waits until
+    earlier requests are committed."""
 
     __slots__ = ("done", "error", "results", "transaction")
 
@@ -82,16 +83,16 @@ class _Pending:
 
 
 class StoreFullError(ConnectionLossError):
-    """The disk is full: the change was not made, and may be tried again when there is room."""
+    """Raised when the disk is full. The change was not made, and may be tried again when there is room."""
 
 
 class EmbeddedTree:
-    """The single owner of the tree in this process; `session` opens stores on it."""
+    """The owner of the metadata tree in this process. `session` opens stores (sessions) on the tree."""
 
     def __init__(
         self, tree: Tree, clock: Clock, journal: Journal | None, executor: Executor | None, secret: bytes = bytes(32)
     ) -> None:
-        #: Source of the sessions' passwords; the same after a restart.
+        #: The secret from which the passwords of sessions are computed. It is the same after a restart.
         self.secret = secret
         self._committed = tree
         self._head = tree.copy()
@@ -101,7 +102,8 @@ class EmbeddedTree:
         self._queue: deque[_Pending] = deque()
         self._committing = self._commit_is_due = False
         self._failure: str | None = None
-        #: True if a full disk is logged, because clients whose change is refused do not learn the reason.
+        #: True if a full disk must be logged here, because the clients whose changes are refused do not learn the
+        #: reason.
         self._tells_refusals = False
         self._sessions: dict[int, EmbeddedStore] = {}
         self._watches: Watches[_Watcher] = Watches()
@@ -110,11 +112,11 @@ class EmbeddedTree:
 
     @staticmethod
     async def open(path: Path, clock: Clock, *, served: bool = False, executor: Executor | None = None) -> EmbeddedTree:
-        """Opens the tree with its journal in that file, and creates the file if it is missing; JournalError with one
-        sentence if that fails.
+        """Opens the tree whose journal is in the file `path`, and creates the file if it is missing. Raises
+        JournalError, with a message of one sentence, if that fails.
 
-        `served`: the tree has clients; their sessions stay, for a server that continues them, and the journal is
-        prepared for many writes. `executor` has one thread, which belongs to the tree from now on."""
+        `served`: the tree has clients over a socket, so their sessions are kept, and the journal is prepared for many
+        writes. `executor` must have a single thread; the tree shuts it down at the end."""
         executor = executor or ThreadPoolExecutor(max_workers=1, thread_name_prefix="jesenska-metadata")
         try:
             journal, tree = await asyncio.get_running_loop().run_in_executor(
@@ -137,29 +139,31 @@ class EmbeddedTree:
 
     @staticmethod
     def simulated(clock: Clock, tree: Tree | None = None) -> EmbeddedTree:
-        """Returns a tree without a disk: a change is committed in the next iteration of the loop."""
+        """Returns a tree without a file: a change is committed in the next iteration of the event loop."""
         return EmbeddedTree(tree if tree is not None else Tree(), clock, None, None)
 
     @property
     def tree(self) -> Tree:
-        """Returns the committed tree; read-only."""
+        """Returns the committed tree. Callers must not change it."""
         return self._committed
 
     @property
     def failure(self) -> str | None:
-        """Returns the reason why the tree accepts no requests; None while it accepts them."""
+        """Returns the reason why the tree accepts no requests, or None if it accepts requests."""
         return self._failure
 
     def on_commit(self, listener: Callable[[Transaction], None], after: Callable[[], None] | None = None) -> None:
-        """Calls `listener` with every transaction after its commit, when `tree` shows it, before its answer; calls
-        `after` when all that were committed together have been answered. Both run on the loop and must not raise."""
+        """Registers `listener`, which is called with every committed transaction, after `tree` contains it and before
+        its answer is sent. `after` is called when all requests of the same commit have been answered. Both run on the
+        event loop and must not raise."""
         self._listeners.append(listener)
         if after is not None:
             self._after.append(after)
 
     def submit(self, request: Request, done: Done) -> None:
-        """Decides at once and calls `done` when the answer may be sent. Requests are answered in their order, each
-        when `tree` shows all decisions up to it and none after it. `done` may be called before this returns."""
+        """Decides a request at once, and calls `done` when the answer may be sent. Answers are in the order of the
+        requests. At each answer, `tree` contains the changes of all requests up to that one, and of no later request.
+        `done` may be called before this method returns."""
         if self._failure is not None:
             done((), ConnectionLossError("/", self._failure))
             return
@@ -179,12 +183,13 @@ class EmbeddedTree:
         self._commit_soon()
 
     def open_client_session(self, timeout_ms: int, done: Callable[[int, Exception | None], None]) -> None:
-        """Opens a session that the caller manages (`served`); its id was not used before."""
+        """Opens a session for a client over a socket, with an id that was never used before. The caller decides when
+        the session expires. `done` gets the id or an error."""
         session_id = CLIENT_SESSION_ID_BASE | (self._head.last_zxid + 1)
         self.submit(OpenSession(session_id, timeout_ms), lambda _, error: done(session_id, error))
 
     def wait(self, done: Done) -> None:
-        """Calls `done` when all requests decided before the call are committed, or refused."""
+        """Calls `done` when all requests submitted before this call are committed or refused."""
         if self._committing or self._queue:
             self._queue.append(_Pending(None, (), None, done))
             self._commit_soon()
@@ -192,8 +197,8 @@ class EmbeddedTree:
             done((), None)
 
     async def session(self, timeout_ms: int = DEFAULT_SESSION_TIMEOUT_MS) -> EmbeddedStore:
-        """Opens a new session. A session of this process lasts as long as the process: it has no connection that could
-        end."""
+        """Opens a new session for code in this process. It lasts as long as the process, since it has no connection
+        that could end."""
         session_id = _SESSION_ID_BASE | (self._head.last_zxid + 1)
         store = EmbeddedStore(self, session_id)
         self._sessions[session_id] = store
@@ -205,12 +210,12 @@ class EmbeddedTree:
         return store
 
     async def expire(self, session_id: int) -> None:
-        """Ends a session as if its timeout had passed: its ephemeral nodes are deleted, its store is EXPIRED."""
+        """Ends a session as if its timeout had passed: its ephemeral nodes are deleted, and its store is EXPIRED."""
         await self._submit(CloseSession(session_id))
 
     async def close(self) -> None:
-        """Waits until all decided changes are committed, then closes the file. Open sessions stay in it, and are
-        closed at the next start."""
+        """Waits until all decided changes are committed, then closes the journal's file. Sessions that are open remain
+        in the file, and are closed at the next start."""
         self._failure = self._failure or "the store is closed"
         try:
             await self._barrier()
@@ -227,13 +232,14 @@ class EmbeddedTree:
     # Deciding and committing
 
     def _submit(self, request: Request) -> asyncio.Future[tuple[Result, ...]]:
-        """Decides at once; the future gets the answers when they may be sent."""
+        """Decides a request at once. The returned future gets the results when the answer may be sent."""
         future: asyncio.Future[tuple[Result, ...]] = asyncio.get_running_loop().create_future()
         self.submit(request, partial(_settle, future))
         return future
 
     def _commit_soon(self) -> None:
-        """Begins a commit when the loop has handled all requests that have arrived: they share an fsync."""
+        """Schedules a commit for the end of this iteration of the event loop. All requests that have arrived by then
+        share one fsync."""
         if self._committing or self._commit_is_due:
             return
         if self._journal is None:
@@ -262,7 +268,7 @@ class EmbeddedTree:
     def _write(
         self, journal: Journal, transactions: list[Transaction], batch: list[_Pending], loop: asyncio.AbstractEventLoop
     ) -> None:
-        """Runs on the writer's thread."""
+        """Writes transactions to the journal. Runs on the executor's thread."""
         failure: BaseException | None = None
         try:
             journal.commit(transactions)
@@ -284,7 +290,8 @@ class EmbeddedTree:
             after()
 
     def _publish(self, transaction: Transaction) -> None:
-        """Shows a committed transaction to readers, and calls watches and the stores of sessions that it ends."""
+        """Applies a committed transaction to the tree that readers see. Calls the watches that it fires, and marks the
+        stores of the sessions that it closes as EXPIRED."""
         changes = self._committed.apply(transaction)
         for watcher, event in self._watches.fired(changes):
             watcher.call(event)
@@ -316,7 +323,7 @@ class EmbeddedTree:
                 store._enter(SessionState.LOST)
 
     async def _barrier(self) -> None:
-        """Returns when all requests decided before the call are committed, or refused."""
+        """Waits until all requests submitted before this call are committed or refused."""
         future: asyncio.Future[tuple[Result, ...]] = asyncio.get_running_loop().create_future()
         self.wait(partial(_settle, future))
         await future
@@ -327,7 +334,7 @@ class EmbeddedTree:
 
 
 def _settle(future: asyncio.Future[tuple[Result, ...]], results: tuple[Result, ...], error: Exception | None) -> None:
-    """Settles a future, unless it was cancelled."""
+    """Sets the result or the error of a future. Does nothing if the future was cancelled."""
     if future.cancelled():
         return
     if error is not None:
@@ -337,7 +344,8 @@ def _settle(future: asyncio.Future[tuple[Result, ...]], results: tuple[Result, .
 
 
 class _Watcher(NamedTuple):
-    """A watcher: one callback of one session. Two requests with the same callback give one call."""
+    """A callback of one session that has set a watch. If two requests set the same watch with the same callback, it is
+    called once."""
 
     session_id: int
     callback: WatchCallback
@@ -346,14 +354,14 @@ class _Watcher(NamedTuple):
         try:
             self.callback(event)
         except Exception as error:
-            # A faulty callback must not keep other watches or answers back.
+            # A faulty callback must not stop other watches or answers.
             asyncio.get_running_loop().call_exception_handler(
                 {"message": "a watch's callback raised", "exception": error}
             )
 
 
 class EmbeddedStore:
-    """A session on the embedded tree; implements `Store`."""
+    """A session on the tree in this process. It implements `Store`."""
 
     def __init__(self, owner: EmbeddedTree, session_id: int) -> None:
         self._owner = owner
@@ -451,7 +459,7 @@ class EmbeddedStore:
         return self._last
 
     async def _read(self, read: Callable[[], T]) -> T:
-        """Runs a read after the writes that its session requested before it, and before those that it requested
+        """Runs a read after the writes that this session requested earlier, and before the writes that it requests
         later."""
         self._require_alive()
         if self._last is None or self._last.done():

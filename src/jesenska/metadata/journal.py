@@ -1,18 +1,18 @@
-"""The tree on disk: one SQLite file, `jesenska-metadata.db`, directly in the first log directory.
+"""The metadata tree on disk: one SQLite file, `jesenska-metadata.db`, directly in the first log directory.
 
     nodes     path data acl czxid mzxid pzxid ctime mtime version creates aversion owner  one row per node, current
     sessions  id timeout_ms                                                               one row per session
     meta      key value                                                                   last_zxid, session_secret
     PRAGMA application_id = "jsnk", PRAGMA user_version = 1                               the format of this file
 
-A commit writes the rows that its transactions change, each in its state after the last of them, and the last zxid, in
-one SQLite transaction with one fsync (write-ahead log, synchronous=FULL). After a crash SQLite drops uncommitted
-changes: the file then has a prefix of the transactions that contains every answered one. The passwords of sessions are
-computed from `session_secret` (32 random bytes, created if missing), so they are not stored. `-wal` and `-shm` beside
-the file belong to it while it is open or after a crash.
+A commit writes the rows that its transactions change, and the last zxid, in one SQLite transaction with one fsync
+(write-ahead log, synchronous=FULL). A row that changes several times is written once, in its last state. After a crash
+SQLite drops uncommitted changes. The file then contains every transaction that was answered. The passwords of sessions
+are not stored: they are computed from `session_secret` (32 random bytes, created if missing). The files `-wal` and
+`-shm` belong to the journal; they exist while it is open and after a crash.
 
-The file is opened with an exclusive lock; the broker's lock on the directory keeps a second broker away before that.
-All functions here block, so they run on the writer thread."""
+The file is opened with an exclusive lock; before that, the broker's lock on the directory already excludes a second
+broker. All functions here block, so they run on the writer thread."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ from jesenska.metadata.tree_operations import (
 )
 
 METADATA_FILE = "jesenska-metadata.db"
-#: Name of the file after its directory was given to Apache Kafka (`interchange.journal_file`).
+#: Name of the file after its directory was exported to Apache Kafka (`interchange.journal_file`).
 EXPORTED_FILE = METADATA_FILE + ".exported"
 FORMAT = 1
-#: Null data: an empty text; other data is a blob.
+#: The stored form of null data: an empty text. Other data is stored as a blob.
 _NULL = ""
 _SECRET_BYTES = 32
-#: Pages of the write-ahead log after which they are copied into the file and the log is overwritten from its
+#: When the write-ahead log has this many pages, SQLite copies them into the file and overwrites the log from its
 #: beginning.
 _LOG_PAGES = 1000
 _LOG_BYTES = 32 + _LOG_PAGES * (24 + 4096)
@@ -63,7 +63,8 @@ CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL);
 
 
 class _Statement(NamedTuple):
-    """SQL over rows of values: `before`, the placeholders of each row, `after`."""
+    """An SQL statement over several rows: the text `before` the rows, the placeholders of each `row`, and the text
+    `after` the rows."""
 
     before: str
     row: str
@@ -72,7 +73,7 @@ class _Statement(NamedTuple):
 
 _DELETE = _Statement("DELETE FROM nodes WHERE path IN (", "?", ")")
 _INSERT = _Statement("INSERT INTO nodes VALUES ", "(?,?,?,?,?,?,?,?,?,?,?,?)", "")
-# The rows of these three statements always exist: they only update.
+# These three statements are upserts, but their rows always exist: they only update.
 _SET_DATA = _Statement(
     "INSERT INTO nodes VALUES ",
     "(?,?,NULL,0,?,0,0,?,?,0,0,0)",
@@ -91,9 +92,9 @@ _COUNT_CHILDREN = _Statement(
 )
 _OPEN_SESSION = _Statement("INSERT INTO sessions VALUES ", "(?,?)", "")
 _CLOSE_SESSION = _Statement("DELETE FROM sessions WHERE id IN (", "?", ")")
-#: Largest number of rows in one statement; there is a prepared statement for each number up to this.
+#: Largest number of rows in one statement. SQLite caches a prepared statement for each number of rows up to this.
 _ROWS_AT_ONCE = 64
-#: Descriptors that SQLite needs: the file, its write-ahead log, the index of that log, and the directory.
+#: File descriptors that SQLite needs: the file, its write-ahead log, the index of that log, and the directory.
 _DESCRIPTORS = 4
 _PREPARED_STATEMENTS = 512
 
@@ -104,13 +105,13 @@ def _sql(statement: _Statement, rows: int) -> str:
 
 
 class _Effect:
-    """The combined effect of some transactions: each row that they change, once."""
+    """The rows that several transactions change, each row once with its last values."""
 
     __slots__ = ("_acl", "_children", "_closed", "_created", "_data", "_deleted", "_opened")
 
     def __init__(self) -> None:
         self._created: dict[str, TreeNode] = {}
-        # Changes of nodes that existed before:
+        # Changes of nodes that existed before these transactions:
         self._deleted: dict[str, None] = {}
         self._data: dict[str, tuple[object, ...]] = {}
         self._acl: dict[str, tuple[object, ...]] = {}
@@ -172,40 +173,40 @@ class _Effect:
 
 
 class JournalError(Exception):
-    """The journal cannot be opened, read or written; the text is one sentence with the remedy."""
+    """Raised when the journal cannot be opened, read or written. The message is one sentence with the remedy."""
 
 
 class JournalFullError(JournalError):
-    """The disk is full: nothing of the commit was written, and a later one may succeed."""
+    """Raised when the disk is full. Nothing of the commit was written, and a later commit may succeed."""
 
 
 class Journal(Protocol):
-    """Makes transactions durable."""
+    """The interface of a journal: it makes transactions durable."""
 
     def commit(self, transactions: Sequence[Transaction]) -> None:
-        """Returns when all transactions are durable; otherwise JournalError, and none of them is written."""
+        """Makes transactions durable. Raises JournalError if it cannot; then none of them is written."""
         ...
 
     def close(self) -> None: ...
 
 
 class SqliteJournal:
-    """The journal in a file; created by `open`."""
+    """The journal in an SQLite file. `open` creates it."""
 
     __slots__ = ("_connection", "_path", "secret")
 
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
         self._path = path
         self._connection = connection
-        #: Source of the sessions' passwords; the same as long as the file exists.
+        #: The secret from which the passwords of sessions are computed. It is the same as long as the file exists.
         self.secret = b""
 
     @staticmethod
     def open(path: Path, *, many_writes: bool = False) -> tuple[SqliteJournal, Tree]:
-        """Opens the journal of that file and returns it with its tree; a missing file is created. JournalError with
-        one sentence if that fails.
+        """Opens the journal in a file, and returns it with the tree that it contains. A missing file is created.
+        Raises JournalError, with a message of one sentence, if that fails.
 
-        `many_writes`: its write-ahead log takes 4 MB from the beginning, and commits take less time."""
+        `many_writes`: the write-ahead log is extended to its full 4 MB at once, so that commits take less time."""
         is_new = not path.exists()
         try:
             connection = sqlite3.connect(
@@ -245,7 +246,8 @@ class SqliteJournal:
         return journal, tree
 
     def _prepare(self) -> None:
-        """Creates the tables of a new file; refuses a file of another kind, of a newer format, or a damaged one."""
+        """Creates the tables in a new file. Raises JournalError if an existing file belongs to another program, has a
+        newer format, or is damaged."""
         connection = self._connection
         (application,) = connection.execute("PRAGMA application_id").fetchone()
         (version,) = connection.execute("PRAGMA user_version").fetchone()
@@ -288,9 +290,9 @@ class SqliteJournal:
         return Tree.restored(nodes, sessions, int(found[0]))
 
     def _lengthen_log(self) -> None:
-        """Extends the write-ahead log to its full length at once: an fsync of overwritten bytes takes a fraction of
-        the time of an fsync that also extends the file. SQLite distinguishes its own frames from the zeros after
-        them."""
+        """Extends the write-ahead log to its full length, so that later commits overwrite bytes: their fsync takes a
+        fraction of the time of an fsync that also extends the file. SQLite recognizes its own frames and ignores the
+        zeros after them."""
         log = self._path.with_name(self._path.name + "-wal")
         with suppress(OSError), log.open("r+b") as file:  # a full disk is reported by the commit that needs the room
             missing = _LOG_BYTES - file.seek(0, os.SEEK_END)
@@ -311,8 +313,8 @@ class SqliteJournal:
         return value
 
     def commit(self, transactions: Sequence[Transaction]) -> None:
-        """Makes some transactions durable, all together; JournalFullError if the disk is full, JournalError for any
-        other failure."""
+        """Makes transactions durable: all of them or, after an error, none. Raises JournalFullError if the disk is
+        full, JournalError for any other failure."""
         if not transactions:
             return
         effect = _Effect()
@@ -334,8 +336,8 @@ class SqliteJournal:
             raise _sentence(self._path, error) from error
 
     def _execute(self, statement: _Statement, rows: list[tuple[object, ...]]) -> None:
-        """Executes a statement with many rows at a time: Python's lock is released and taken again once per statement,
-        for any number of rows."""
+        """Executes a statement for many rows at a time, because Python's global lock is released and taken again once
+        per statement."""
         for begin in range(0, len(rows), _ROWS_AT_ONCE):
             some = rows[begin : begin + _ROWS_AT_ONCE]
             values: list[object] = []
@@ -344,7 +346,7 @@ class SqliteJournal:
             self._connection.execute(_sql(statement, len(some)), values)
 
     def close(self) -> None:
-        """Copies the write-ahead log into the file and closes it."""
+        """Closes the file; SQLite first copies the write-ahead log into it."""
         self._connection.close()
 
 
@@ -384,7 +386,8 @@ def _blob(data: bytes | None) -> bytes | str:
 
 
 def _acl_text(acl: tuple[Acl, ...]) -> str | None:
-    """Returns the rules as text; None for the open rules, which nearly every node has."""
+    """Returns the rules as text. Returns None for an ACL that permits everything to everyone, which nearly every node
+    has."""
     return None if acl == OPEN_ACL else json.dumps([list(rule) for rule in acl])
 
 

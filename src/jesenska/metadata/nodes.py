@@ -1,5 +1,6 @@
-"""The content of each node: JSON (in one case plain text) in the version that Kafka 3.9 writes in ZooKeeper mode, and
-every older version since brokers of 0.8. The tests contain literals that a real 3.9.1 wrote.
+"""The content of each node of the metadata tree: JSON, or plain text in one case. It is written in the version of
+Kafka 3.9 in ZooKeeper mode, and read in every version since brokers of 0.8. The tests contain nodes that a real Kafka
+3.9.1 wrote.
 
     node                          written                                                                          read
     /brokers/ids/N                v5  endpoints, listener_security_protocol_map, host, port, jmx_port,             1-5
@@ -20,8 +21,8 @@ every older version since brokers of 0.8. The tests contain literals that a real
     /latest_producer_id_block     v1  broker, block_start and block_end as text                                    1
     /feature                      v2  features, status                                                             1-2
 
-Numbers may be written as text and text as numbers, as in old releases. Bytes that do not have the format raise
-NodeFormatError: another process wrote them."""
+As in old releases, numbers may be written as text and text as numbers. Content in another format raises
+NodeFormatError: another process wrote it."""
 
 from __future__ import annotations
 
@@ -38,14 +39,14 @@ Replicas = Mapping[int, tuple[int, ...]]
 
 
 class NodeFormatError(ValueError):
-    """The bytes of a node do not have the node's format."""
+    """Raised when the content of a node does not have the node's format."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerRegistration:
-    """A broker that is up: its listeners, the time of its registration, and its rack. `crashed`: it was not stopped in
-    order before it registered, may have lost records, and no controller has handled that yet (a field of jesenska,
-    left out if it is False)."""
+    """The node of a running broker: its listeners, the time of its registration, and its rack. `crashed` is True if
+    the broker's last process did not stop cleanly, so that records may be lost, and no controller has handled this
+    yet. It is a field of jesenska, and is not written if it is False."""
 
     endpoints: tuple[Endpoint, ...]
     timestamp_ms: int
@@ -54,10 +55,10 @@ class BrokerRegistration:
     crashed: bool = False
 
     def encode(self) -> bytes:
-        # Clients of the 0.8 era read host and port; brokers without a plaintext listener write null and -1.
+        # Clients of Kafka 0.8 read host and port. A broker without a PLAINTEXT listener writes null and -1.
         plain = next((item for item in self.endpoints if item.protocol == "PLAINTEXT"), None)
         value: dict[str, Any] = {
-            # The lowest level that old releases can read is 1.
+            # Old releases of Kafka cannot read a lowest level below 1.
             "features": {"transaction.version": {"min_version": 1, "max_version": 2}},
             "listener_security_protocol_map": {item.name: item.protocol for item in self.endpoints},
             "endpoints": [str(item) for item in self.endpoints],
@@ -101,8 +102,8 @@ class BrokerRegistration:
 
 @dataclass(frozen=True, slots=True)
 class TopicNode:
-    """A topic's replicas by partition, the preferred leader first. `topic_id` is missing in topics of releases before
-    2.8."""
+    """A topic's node: the replicas of each partition (the preferred leader first), and those that a reassignment adds
+    and removes. `topic_id` is None for topics of releases before 2.8."""
 
     replicas: Replicas
     topic_id: uuid.UUID | None
@@ -138,7 +139,8 @@ class TopicNode:
 
 @dataclass(frozen=True, slots=True)
 class PartitionStateNode:
-    """The leader of a partition (-1: none), its leader epoch, and the ISR."""
+    """The node of a partition's state: its leader (-1: none), its leader epoch, and its ISR. `controller_epoch` is
+    that of the controller that wrote it."""
 
     leader: int
     leader_epoch: int
@@ -166,7 +168,7 @@ class PartitionStateNode:
 
 @dataclass(frozen=True, slots=True)
 class ControllerNode:
-    """The broker that is controller, and the time of its election."""
+    """The content of /controller: the broker that is controller, and the time of its election."""
 
     broker_id: int
     timestamp_ms: int
@@ -206,7 +208,7 @@ def encode_config(settings: Mapping[str, str]) -> bytes:
 
 
 def decode_config(data: bytes) -> dict[str, str]:
-    """Returns the settings of an entity; an empty node has none."""
+    """Returns the settings in the node of a topic, broker or client. An empty node has no settings."""
     if not data:
         return {}
     value = load_json(data)
@@ -216,13 +218,14 @@ def decode_config(data: bytes) -> dict[str, str]:
 
 
 def encode_config_change(entity_path: str) -> bytes:
-    """Returns the node of a change. `entity_path` is the part after /config/, such as `topics/clicks`."""
+    """Returns the content of the node that announces a change of settings. `entity_path` is the path of the changed
+    settings without /config/, such as `topics/clicks`."""
     return dump_json({"version": 2, "entity_path": entity_path})
 
 
 def decode_config_change(data: bytes) -> str:
-    """Returns the part after /config/ of the changed entity. Releases before 0.9 write only a topic's name, as a JSON
-    text."""
+    """Returns the path of the changed settings without /config/, such as `topics/clicks`. Releases before 0.9 wrote
+    only the topic's name, as a JSON text."""
     if data[:1] == b'"':
         try:
             return f"topics/{json.loads(data)}"
@@ -247,7 +250,8 @@ def decode_reassignment(data: bytes) -> dict[TopicPartition, tuple[int, ...]]:
 
 
 def encode_partitions(partitions: Sequence[TopicPartition]) -> bytes:
-    """Returns a list of partitions, in the form of a preferred leader election and of a change of ISRs."""
+    """Returns the JSON for a list of partitions. It is the content of the nodes for a preferred leader election and
+    for changes of ISRs."""
     return dump_json(
         {"version": 1, "partitions": [{"topic": at.topic, "partition": at.partition} for at in partitions]}
     )
@@ -258,7 +262,8 @@ def decode_partitions(data: bytes) -> list[TopicPartition]:
 
 
 def encode_lost_brokers(broker_ids: Iterable[int]) -> bytes:
-    """Returns the node of brokers that will never come back (a node of jesenska, `paths.LOST_BROKERS`)."""
+    """Returns the content of the node that lists brokers that will never come back (a node of jesenska,
+    `paths.LOST_BROKERS`)."""
     return dump_json({"version": 1, "brokers": sorted(broker_ids)})
 
 
@@ -268,8 +273,9 @@ def decode_lost_brokers(data: bytes) -> frozenset[int]:
 
 @dataclass(frozen=True, slots=True)
 class LackingPartitions:
-    """Partitions whose only in-sync replica was on this broker, which has lost their data, and the directories that
-    had them, with the last start on each; without directories: recorded by a release that wrote no starts."""
+    """Partitions whose data a broker has lost while it was their only in-sync replica. `directories` has the ids of
+    the log directories that contained them, each with the id of the last start on it. It is empty if an older release
+    of jesenska wrote it."""
 
     directories: Mapping[uuid.UUID, uuid.UUID]
     partitions: frozenset[TopicPartition]
@@ -277,8 +283,8 @@ class LackingPartitions:
 
 @dataclass(frozen=True, slots=True)
 class BrokerStarts:
-    """The last start of a broker on each of its log directories, by the directory's id, and the partitions that the
-    broker has lacked since (a node of jesenska, `paths.broker_starts`)."""
+    """A broker's last start on each of its log directories, by the directory's id. `lacking` lists partitions whose
+    data the broker has lost (a node of jesenska, `paths.broker_starts`)."""
 
     directories: Mapping[uuid.UUID, uuid.UUID]
     lacking: tuple[LackingPartitions, ...] = ()
@@ -336,13 +342,13 @@ def encode_log_dir_event(broker_id: int) -> bytes:
 
 
 def decode_log_dir_event(data: bytes) -> int:
-    """Returns the broker that lost a directory."""
+    """Returns the id of the broker that reported a failed log directory."""
     return _int(load_json(data), "broker")
 
 
 @dataclass(frozen=True, slots=True)
 class ProducerIdBlock:
-    """Producer ids from `first` to `last`, both included, and the broker that they were given to."""
+    """A block of producer ids from `first` to `last`, both included, and the broker that may give them out."""
 
     broker_id: int
     first: int
@@ -360,13 +366,14 @@ class ProducerIdBlock:
 
 
 def encode_feature(limits: Mapping[str, int] | None = None) -> bytes:
-    """Returns the node that declares feature versioning enabled, with no feature finalised in Kafka's own way.
-    `limits`: the highest level that a feature may have here, in a field that Kafka does not read."""
+    """Returns the content of /feature: feature versioning is enabled, and no feature is finalized in Kafka's own way.
+    `limits` is the highest level that each feature may have in this cluster, in a field that Kafka does not read."""
     return dump_json({"features": {}, "version": 2, "status": 1, **({"limits": limits} if limits else {})})
 
 
 def decode_feature_limits(data: bytes) -> dict[str, int]:
-    """Returns the limits in that node; empty if jesenska did not write it."""
+    """Returns the highest level of each feature from the content of /feature. It is empty if jesenska did not write
+    the node."""
     try:
         found = json.loads(data)["limits"]
         return {str(name): level for name, level in found.items() if type(level) is int and level >= 0}
@@ -375,12 +382,12 @@ def decode_feature_limits(data: bytes) -> dict[str, int]:
 
 
 def dump_json(value: Mapping[str, Any]) -> bytes:
-    """Returns the JSON of a node, without spaces, as Kafka writes it."""
+    """Returns a node's JSON as bytes, without spaces, as Kafka writes it."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 def load_json(data: bytes) -> dict[str, Any]:
-    """Returns the JSON object in a node; NodeFormatError if the node holds something else."""
+    """Returns the JSON object in a node. Raises NodeFormatError if the node contains anything else."""
     try:
         value = json.loads(data)
     except (ValueError, RecursionError) as error:
@@ -395,7 +402,8 @@ def _int(value: Mapping[str, Any], key: str) -> int:
 
 
 def _int_or(value: Mapping[str, Any], key: str, missing: int) -> int:
-    """Returns an integer, or `missing` for fields that older brokers leave out, or write as an empty text or null."""
+    """Returns the integer in a field. Returns `missing` if the field is missing, an empty text or null, as older
+    brokers write it."""
     found = value.get(key)
     return missing if found is None or found == "" else _number(found, key)
 
@@ -405,7 +413,8 @@ def _numbers(value: Mapping[str, Any], key: str) -> tuple[int, ...]:
 
 
 def _number(found: object, key: str) -> int:
-    """Returns an integer from a number or a text; brokers write both."""
+    """Returns the integer of a number or of a text, because brokers write both. Raises NodeFormatError for anything
+    else."""
     if isinstance(found, bool) or not isinstance(found, int | str):
         raise NodeFormatError(f"{key} is missing or no number")
     try:

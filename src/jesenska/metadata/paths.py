@@ -1,26 +1,28 @@
-"""The paths of the tree, as Apache Kafka's brokers read and write them in ZooKeeper mode.
+"""The paths of the metadata tree (ZooKeeper's nodes), as Apache Kafka's brokers read and write them in ZooKeeper mode.
 
-/brokers/ids/<id>                                   a broker that is up                       ephemeral
+/brokers/ids/<id>                                   a running broker                               ephemeral
 /brokers/topics/<topic>                             replicas of each partition, topic id
 /brokers/topics/<topic>/partitions/<n>/state        leader, ISR, epochs
-/brokers/jesenska_starts/<id>                       last start on each directory: jesenska's own
-/brokers/seqid                                      its version gives broker ids automatically
+/brokers/jesenska_starts/<id>                       the broker's last start on each log directory; only jesenska's
+/brokers/seqid                                      its version is the source of automatic broker ids
 /controller, /controller_epoch                      the controller (ephemeral), and its epoch
 /cluster/id                                         the cluster's id
-/config/<topics|brokers|clients|users|ips>/<name>   dynamic settings; `<default>` for all
-/config/changes/config_change_<n>                   a change of one of them                   sequential
+/config/<topics|brokers|clients|users|ips>/<name>   dynamic settings; `<default>` for all names
+/config/changes/config_change_<n>                   announces a change of settings                 sequential
 /admin/delete_topics/<topic>                        a topic to delete
-/admin/reassign_partitions, /admin/preferred_replica_election                                 work for the controller
-/admin/jesenska_lost_brokers                        brokers that never come back: jesenska's own; for the controller
-/isr_change_notification/isr_change_<n>             changes of ISRs                           sequential
-/log_dir_event_notification/log_dir_event_<n>       a broker has lost a directory             sequential
+/admin/reassign_partitions                          reassignments that the controller must do
+/admin/preferred_replica_election                   elections that the controller must do
+/admin/jesenska_lost_brokers                        brokers that never come back, for the controller; only jesenska's
+/isr_change_notification/isr_change_<n>             announces changes of ISRs                      sequential
+/log_dir_event_notification/log_dir_event_<n>       a broker has lost a log directory              sequential
 /latest_producer_id_block                           the last block of producer ids that was claimed
 /feature                                            features of the cluster
-/kafka-acl/<Type>/<name>                            access rules of one resource, or of all (`*`)
-/kafka-acl-extended/prefixed/<Type>/<name>          access rules of resources whose names begin so
-/kafka-acl-changes/acl_changes_<n>                  says that one of the first changed        sequential
-/kafka-acl-extended-changes/acl_changes_<n>         says that one of the second changed       sequential
-/consumers/...                                      groups of the 0.8 era"""
+/kafka-acl/<Type>/<name>                            ACLs of one resource, or of all (`*`)
+/kafka-acl-extended/prefixed/<Type>/<name>          ACLs of all resources whose names begin with <name>
+/kafka-acl-changes/acl_changes_<n>                  announces a change below /kafka-acl            sequential
+/kafka-acl-extended-changes/acl_changes_<n>         announces a change below /kafka-acl-extended   sequential
+/consumers/...                                      consumer groups of Kafka 0.8
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,7 @@ TOKEN_CHANGES = "/delegation_token/token_changes"  # noqa: S105
 
 DEFAULT_ENTITY = "<default>"
 
-#: Nodes that a broker creates at its start if they are missing, parents first: those that Kafka 3.9 creates.
+#: The nodes that a broker creates at its start if they are missing, parents first. Kafka 3.9 creates the same nodes.
 PERSISTENT_PATHS = (
     CONSUMERS,
     "/brokers",
@@ -80,9 +82,9 @@ PERSISTENT_PATHS = (
     "/cluster",
 )
 
-#: The types of resources that have access rules, as they stand in paths.
+#: The types of resources that have ACLs, as they are written in paths.
 ACL_TYPES = ("Topic", "Group", "Cluster", "TransactionalId", "DelegationToken", "User")
-#: Nodes that a broker with an authorizer makes beside the others.
+#: Further nodes that a broker with an authorizer creates at its start if they are missing.
 ACL_PATHS = (
     ACLS,
     ACL_CHANGES,
@@ -127,8 +129,8 @@ def delete_topic(name: str) -> str:
 
 
 def config(entity_type: str, name: str) -> str:
-    """Returns the path of an entity's settings. `entity_type` is `topics`, `brokers`, `clients`, `users` or `ips`;
-    names of users and clients are already sanitized (`sanitize`)."""
+    """Returns the path of the settings of a topic, broker, client, user or IP address. `entity_type` is `topics`,
+    `brokers`, `clients`, `users` or `ips`. The names of users and clients must already be sanitized (`sanitize`)."""
     return f"{CONFIG}/{entity_type}/{name}"
 
 
@@ -137,30 +139,31 @@ def topic_config(name: str) -> str:
 
 
 def broker_config(broker_id: int | None) -> str:
-    """Returns the path of the settings of one broker; None: of every broker."""
+    """Returns the path of one broker's dynamic settings; for None, of the settings that apply to every broker."""
     return config("brokers", DEFAULT_ENTITY if broker_id is None else str(broker_id))
 
 
-#: Kinds of settings that every broker needs, and those of clients.
+#: The kinds of settings that every broker reads, and the kinds of client quotas.
 ENTITY_KINDS: Final = ("topics", "brokers")
 CLIENT_KINDS: Final = ("users", "clients", "ips")
 
 
 def is_entity(entity: str) -> bool:
-    """True for a path below /config that has settings: `topics/<name>`, `users/<name>/clients/<name>`, …"""
+    """Returns True for the path (without /config/) of settings, such as `topics/<name>` or
+    `users/<name>/clients/<name>`."""
     kind, _, name = entity.partition("/")
     return kind in (*ENTITY_KINDS, *CLIENT_KINDS) and name != "" and ("/" not in name or is_client_entity(entity))
 
 
 def is_client_entity(entity: str) -> bool:
-    """True for `users/<name>/clients/<name>`: the settings of a user's client."""
+    """Returns True for `users/<name>/clients/<name>`: the settings of one client id of a user."""
     parts = entity.split("/")
     return len(parts) == 4 and parts[0] == "users" and parts[2] == "clients"
 
 
 def client_entity(names: Mapping[str, str | None]) -> str:
-    """Returns the part after /config/ of the path that has the settings of a user, a client id, both, or an address.
-    `names` by kind (`CLIENT_KINDS`); the name None stands for the default."""
+    """Returns the path (without /config/) of the settings of a user, of a client id, of both, or of an IP address.
+    `names` gives the name for each kind of `CLIENT_KINDS`; the name None means the default."""
 
     def written(kind: str, name: str | None) -> str:
         if name is None:
@@ -171,7 +174,7 @@ def client_entity(names: Mapping[str, str | None]) -> str:
 
 
 def names_of_client_entity(entity: str) -> dict[str, str | None]:
-    """Reverses `client_entity`."""
+    """Returns the names by kind from a path that `client_entity` has made."""
     pieces = entity.split("/")
     return {
         kind: None if name == DEFAULT_ENTITY else name if kind == "ips" else desanitize(name)
@@ -180,10 +183,10 @@ def names_of_client_entity(entity: str) -> dict[str, str | None]:
 
 
 def sanitize(name: str) -> str:
-    """Returns a user's or client's name in the form for a path: URL-encoded, `*` included, blanks as %20."""
+    """Returns a user's or client's name encoded for a path: URL-encoded, including `*`, with spaces as %20."""
     return quote(name, safe="-_.").replace("~", "%7E")
 
 
 def desanitize(name: str) -> str:
-    """Reverses `sanitize`."""
+    """Returns the name that `sanitize` has encoded."""
     return unquote(name)

@@ -1,8 +1,9 @@
-"""Repeats work on the tree after the end of a connection, for the start of a broker and for a new controller: neither
-can go on without the nodes that it reads, and a connection that has ended is usually back in a moment.
+"""Repeats work on the metadata tree (ZooKeeper's nodes) after a lost connection. A starting broker and a new
+controller use it: they cannot continue without the nodes that they read, and a lost connection usually comes back
+soon.
 
-The work is repeated from its beginning, so it must be safe to do twice: reads, and writes that accept the results of
-an earlier attempt (`metadata.registration`)."""
+The work is repeated from its beginning, so doing it twice must be safe. This is true of reads, and of writes that
+accept the results of an earlier attempt (`metadata.registration`)."""
 
 from __future__ import annotations
 
@@ -23,15 +24,15 @@ _LOOK_SECONDS: Final = 0.05
 
 
 async def until_reached(store: Store, seconds: float, work: Callable[[], Awaitable[T]]) -> T:
-    """Returns the result of the work. If the connection or the session ends meanwhile, the work is repeated with the
-    next connection or session. If there is no connection for `seconds`, the error is raised."""
+    """Returns the result of `work`. If the connection or the session ends, the work is repeated as soon as there is a
+    connection again. If there is none for `seconds`, the error is raised."""
     loop = asyncio.get_running_loop()
     while True:
         try:
             return await work()
         except (ConnectionLossError, SessionExpiredError) as error:
             ends = loop.time() + seconds
-            # One pause at least: an error may come before the state shows that the connection has ended.
+            # At least one pause: the error may arrive before the store's state shows that the connection has ended.
             while True:
                 if store.state is SessionState.CLOSED or loop.time() >= ends:
                     raise

@@ -1,8 +1,8 @@
-"""Producer ids that are never given out twice: a broker claims them in blocks of 1000 from `/latest_producer_id_block`
-by compare-and-set, and gives them out from memory. After a crash the rest of a block is lost, which does no harm:
-there are 2**63 ids.
+"""Producer ids that are never given out twice. A broker claims a block of 1000 ids by compare-and-set in
+`/latest_producer_id_block`, and gives them out from memory. After a crash the unused ids of a block are lost, which
+does no harm: there are 2**63 ids.
 
-If the answer to a claim is lost, the claim may have succeeded: the next claim then takes the following block. So ids
+If the answer to a claim is lost, the claim may have succeeded. The next claim then takes the following block. So ids
 may be skipped, but no id is given out twice."""
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ LAST_PRODUCER_ID = 2**63 - 1
 
 
 class ProducerIdsExhausted(Exception):
-    """Every producer id has been used."""
+    """Raised when every producer id has been used."""
 
 
 def next_block(broker_id: int, latest: ProducerIdBlock | None) -> ProducerIdBlock:
-    """Returns the block after the latest one; ProducerIdsExhausted at the end of all ids."""
+    """Returns the block of producer ids after the latest one. Raises ProducerIdsExhausted if no block is left."""
     first = 0 if latest is None else latest.last + 1
     if first > LAST_PRODUCER_ID - BLOCK_SIZE + 1:
         raise ProducerIdsExhausted("every producer id has been used")
@@ -34,7 +34,7 @@ def next_block(broker_id: int, latest: ProducerIdBlock | None) -> ProducerIdBloc
 
 
 class ProducerIds:
-    """One broker's supply of producer ids."""
+    """The producer ids that one broker gives out. It claims them in blocks."""
 
     __slots__ = ("_broker_id", "_claiming", "_last", "_next", "_store")
 
@@ -45,7 +45,8 @@ class ProducerIds:
         self._claiming: asyncio.Task[None] | None = None
 
     def take(self) -> int | None:
-        """Returns an id at once; None if the block is used up and `claim` must come first."""
+        """Returns an unused producer id. Returns None if the block is used up; the caller must then call `claim`
+        first."""
         if self._next > self._last:
             return None
         producer_id = self._next
@@ -53,14 +54,14 @@ class ProducerIds:
         return producer_id
 
     async def claim(self) -> None:
-        """Claims the next block if `take` has no id left; TreeError if the store fails."""
+        """Claims the next block of ids. Does nothing if `take` still has ids. Raises TreeError if the store fails."""
         while self._next > self._last:
             block = await self._claim_once(self._broker_id)
             if block is not None and self._next > self._last:
                 self._next, self._last = block.first, block.last
 
     def claim_soon(self) -> None:
-        """Claims a block in the background if no id is left; a failure is logged."""
+        """Starts to claim the next block of ids in the background, if no claim is running. A failure is logged."""
         if self._claiming is None or self._claiming.done():
             self._claiming = asyncio.get_running_loop().create_task(self._try_to_claim())
 
@@ -71,20 +72,20 @@ class ProducerIds:
             logger.warning("producers get no ids: %s", error)
 
     async def close(self) -> None:
-        """Ends a claim in the background."""
+        """Cancels a claim that runs in the background."""
         if self._claiming is not None:
             self._claiming.cancel()
             await asyncio.gather(self._claiming, return_exceptions=True)
 
     async def claim_for(self, broker_id: int) -> ProducerIdBlock:
-        """Claims and returns the next block for another broker; TreeError if the store fails."""
+        """Claims and returns the next block of ids for any broker. Raises TreeError if the store fails."""
         while True:
             block = await self._claim_once(broker_id)
             if block is not None:
                 return block
 
     async def new(self) -> int:
-        """Returns an id that was never given out before."""
+        """Returns a producer id that was never given out before. Claims a block first if necessary."""
         while True:
             producer_id = self.take()
             if producer_id is not None:
@@ -92,7 +93,8 @@ class ProducerIds:
             await self.claim()
 
     async def _claim_once(self, broker_id: int) -> ProducerIdBlock | None:
-        """Returns a block for that broker, or None if another broker was faster."""
+        """Tries once to claim the next block of ids for a broker. Returns None if another broker claimed a block at
+        the same time, or if the node had to be created first."""
         try:
             data, stat = await self._store.get(paths.PRODUCER_ID_BLOCK)
         except NoNodeError:

@@ -1,13 +1,13 @@
-"""The nodes that a broker writes into the tree when it starts: the nodes that every broker expects, the cluster's id,
-its own node, and its claim to be controller.
+"""Writes the nodes that a broker needs in the metadata tree (ZooKeeper's nodes) at its start: the nodes that every
+broker expects, the cluster's id, the broker's own node, and the claim to be controller.
 
-    paths       missing parents are created; existing nodes stay
-    cluster id  the first broker's proposal counts
-    broker      ephemeral: it is deleted with the session, so the end of a broker is seen
-    controller  ephemeral, created in one multi with the next controller epoch, so that two controllers never share an
-                epoch
+  paths       missing parents are created; existing nodes remain unchanged
+  cluster id  the first broker's proposal is stored and used by all
+  broker      ephemeral: it is deleted with the session, so that other brokers notice the broker's end
+  controller  ephemeral; created in one multi with the next controller epoch, so that two controllers never have the
+              same epoch
 
-All of these steps can be repeated at any time: a crash between them leaves no incomplete state."""
+Each of these steps can be repeated at any time: a crash between them leaves no incomplete state."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _FIRST_CONTROLLER_EPOCH = 1
 
 
 class BrokerIdTaken(Exception):
-    """Another broker is registered under this id; the text is one sentence."""
+    """Raised when another broker is registered under this broker's id. The message is one sentence."""
 
     def __init__(self, broker_id: int) -> None:
         super().__init__(
@@ -55,7 +55,7 @@ async def ensure_paths(store: Store, *, with_acls: bool = False, with_tokens: bo
 
 
 async def known_cluster_id(store: Store) -> str | None:
-    """Returns the cluster's id; None if no broker has ever used that tree."""
+    """Returns the cluster's id, or None if no broker has ever used this tree."""
     try:
         return decode_cluster_id((await store.get(paths.CLUSTER_ID))[0])
     except NoNodeError:
@@ -63,7 +63,7 @@ async def known_cluster_id(store: Store) -> str | None:
 
 
 async def ensure_cluster_id(store: Store, proposal: str) -> str:
-    """Returns the cluster's id: the existing one, or the proposal, which is then written."""
+    """Returns the cluster's id. If there is none, `proposal` is written and becomes the id."""
     if (known := await known_cluster_id(store)) is not None:
         return known
     try:
@@ -74,15 +74,14 @@ async def ensure_cluster_id(store: Store, proposal: str) -> str:
 
 
 async def next_broker_id(store: Store, reserved_max: int) -> int:
-    """Returns an unused broker id that is above `reserved_max`, the largest id that operators may choose."""
+    """Returns an unused broker id above `reserved_max`, the largest id that operators may choose themselves."""
     stat = await store.set(paths.BROKER_SEQUENCE, b"")
     return reserved_max + stat.version
 
 
 async def register_broker(store: Store, broker_id: int, node: BrokerRegistration) -> int:
-    """Creates the broker's node, and returns the broker's epoch; BrokerIdTaken if another session has such a node.
-
-    A node that this session created before is rewritten."""
+    """Creates the broker's node, and returns the broker's epoch. Raises BrokerIdTaken if another session has created a
+    node for this id. A node that this session created before is overwritten."""
     path, data = paths.broker(broker_id), node.encode()
     try:
         stat = (await store.create(path, data, ephemeral=True)).stat
@@ -98,8 +97,8 @@ async def register_broker(store: Store, broker_id: int, node: BrokerRegistration
 
 
 async def become_controller(store: Store, broker_id: int, now_ms: int) -> tuple[int, Stat] | None:
-    """Makes this broker controller if there is no controller: returns its epoch, and the stat of the epoch's node.
-    None if another broker is controller."""
+    """Makes this broker the controller if there is no controller. Returns the new controller epoch and the stat of the
+    epoch's node, or None if another broker is controller."""
     if await store.exists(paths.CONTROLLER_EPOCH) is None:
         try:
             await store.create(paths.CONTROLLER_EPOCH, encode_controller_epoch(_FIRST_CONTROLLER_EPOCH - 1))
@@ -123,7 +122,7 @@ async def become_controller(store: Store, broker_id: int, now_ms: int) -> tuple[
 
 
 async def controller_of(store: Store) -> int | None:
-    """Returns the broker that is controller; None if there is none."""
+    """Returns the id of the broker that is controller, or None if there is no controller."""
     try:
         return ControllerNode.decode((await store.get(paths.CONTROLLER))[0]).broker_id
     except NoNodeError:

@@ -1,11 +1,11 @@
-"""A store that outlives its sessions: when one expires, the next is opened, and the owner registers itself in the tree
-again.
+"""A `Store` (the interface to the metadata tree) that survives the end of its session. When a session expires, it
+opens a new one, and its owner registers itself in the tree again.
 
-    session -- EXPIRED --> connect, again and again, until there is a new one --> `on_renewed` --> session
+  session -- EXPIRED --> connect, repeated until it succeeds --> `on_renewed` --> new session
 
-Requests in between are refused with SessionExpiredError. Ephemeral nodes and watches of the old session are gone:
-`on_renewed` creates them again. If `on_renewed` fails (the connection ends, or another process has such a node), it is
-called again after a pause."""
+Until then, requests fail with SessionExpiredError. The ephemeral nodes and watches of the old session no longer exist,
+so `on_renewed` creates them again. If `on_renewed` fails, it is called again after a pause. Possible causes: the
+connection ends, or another process has created the same node."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Renewed = Callable[[], Awaitable[None]]
 
 
 class RenewedStore:
-    """The current session; created by `open`."""
+    """A `Store` that replaces its session when the session expires. `open` creates it."""
 
     def __init__(self, connect: Connect, first: Store) -> None:
         self._connect = connect
@@ -39,12 +39,12 @@ class RenewedStore:
 
     @staticmethod
     async def open(connect: Connect) -> RenewedStore:
-        """Returns a store with a first session; raises the error of `connect` if there is none."""
+        """Returns a store with its first session. Raises the error of `connect` if that fails."""
         return RenewedStore(connect, await connect())
 
     def on_renewed(self, work: Renewed) -> None:
-        """Sets the function that restores the nodes and watches of the former session; it runs with each later
-        session."""
+        """Sets the function that creates the nodes and watches of the old session again. It runs with each new session
+        after the first."""
         self._on_renewed = work
 
     @property
@@ -56,7 +56,8 @@ class RenewedStore:
         return self._store.state
 
     def on_state(self, callback: StateCallback) -> None:
-        """Calls back with every later state; with CONNECTED after EXPIRED once `on_renewed` has finished."""
+        """Registers a callback for every later state of the session. After EXPIRED, it gets CONNECTED only when
+        `on_renewed` has finished."""
         self._state_callbacks.append(callback)
 
     async def get(self, path: str, watch: WatchCallback | None = None) -> tuple[bytes, Stat]:

@@ -1,20 +1,20 @@
-"""The interface through which brokers use the tree: a session on a store, wherever the tree is.
+"""The interface through which brokers read and write the metadata tree (ZooKeeper's nodes).
 
-`Store` is the interface: operations of one session, in order, with watches as callbacks. It is the same for a tree in
-this process (`embedded`), in another process of jesenska or in a ZooKeeper ensemble. A session is in one of these
-states:
+A `Store` is one session: its operations are done in order, and its watches are callbacks. The interface is the same
+for a tree in this process (`embedded`), in another process of jesenska, and in a ZooKeeper ensemble. The states of a
+session:
 
-    CONNECTED   answers arrive
-    SUSPENDED   the store does not answer; the session and its ephemeral nodes may still exist
-    LOST        the store has not answered for the session's timeout: the session must be treated as ended, though the
-                store has not reported its end
-    EXPIRED     the store reported the end of the session: its ephemeral nodes are gone, a new session is needed
-    CLOSED      its owner closed it
+  CONNECTED   answers arrive
+  SUSPENDED   the store does not answer; the session and its ephemeral nodes may still exist
+  LOST        the store has not answered for the session's timeout; the session must be treated as ended, though the
+              store has not reported its end
+  EXPIRED     the store has reported the end of the session; its ephemeral nodes are deleted; a new session is needed
+  CLOSED      its owner has closed it
 
-    CONNECTED <-> SUSPENDED -> LOST -> CONNECTED | EXPIRED         from any of these -> CLOSED
+  CONNECTED <-> SUSPENDED -> LOST -> CONNECTED | EXPIRED         from any of these -> CLOSED
 
-Callbacks of watches and of state run on the event loop: they must be short and must not raise. A watch is called with
-its event before an answer that shows the change."""
+Callbacks of watches and of states run on the event loop: they must be short and must not raise. The event of a change
+is delivered before any answer that shows the change."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from jesenska.metadata.tree_operations import (
 from jesenska.metadata.watches import WatchEvent
 
 WatchCallback = Callable[[WatchEvent], None]
-#: Bytes of one operation in a request, beside its path and data: headers, the open ACL, flags.
+#: Estimated bytes of one operation in a request besides its path and data: headers, the ACL, flags.
 _OPERATION_BYTES = 64
 
 
@@ -58,10 +58,10 @@ StateCallback = Callable[[SessionState], None]
 
 
 class Store(Protocol):
-    """One session. Operations are done in the order of the calls; each raises TreeError (or MultiError) if it is
-    refused.
+    """One session on the metadata tree. Operations are done in the order of the calls. A refused operation raises
+    TreeError (a multi: MultiError).
 
-    ConnectionLossError means that it is not known whether a change was made: read before trying again."""
+    After ConnectionLossError the caller does not know if a change was made, and must read before it tries again."""
 
     @property
     def session_id(self) -> int: ...
@@ -70,20 +70,22 @@ class Store(Protocol):
     def state(self) -> SessionState: ...
 
     def on_state(self, callback: StateCallback) -> None:
-        """Calls back with every later state."""
+        """Registers a callback for every later state of the session."""
         ...
 
     async def get(self, path: str, watch: WatchCallback | None = None) -> tuple[bytes, Stat]:
-        """Returns data and stat; NoNodeError. `watch` is called once, at the node's next change."""
+        """Returns the data and stat of a node. Raises NoNodeError if it does not exist. `watch` is called once, at the
+        next change or the deletion of the node."""
         ...
 
     async def exists(self, path: str, watch: WatchCallback | None = None) -> Stat | None:
-        """Returns the stat, or None. `watch` is called once, at the node's next change, its creation included."""
+        """Returns the stat of a node, or None if it does not exist. `watch` is called once, at the next creation,
+        change or deletion of the node."""
         ...
 
     async def children(self, path: str, watch: WatchCallback | None = None) -> tuple[list[str], Stat]:
-        """Returns the names of the children, in order, and the stat; NoNodeError. `watch` is called once, when a child
-        is next created or deleted."""
+        """Returns the sorted names of a node's children, and its stat. Raises NoNodeError if the node does not exist.
+        `watch` is called once, when a child is next created or deleted, or the node is deleted."""
         ...
 
     async def create(
@@ -95,37 +97,39 @@ class Store(Protocol):
         sequential: bool = False,
         acl: tuple[Acl, ...] = OPEN_ACL,
     ) -> Result:
-        """Creates a node; returns the full path and the stat. NodeExistsError; NoNodeError if the parent is
-        missing."""
+        """Creates a node. Returns its full path and stat. Raises NodeExistsError if it exists, NoNodeError if its
+        parent is missing."""
         ...
 
     async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> Stat:
-        """Sets the data; returns the new stat. BadVersionError if the node is not at `version`."""
+        """Sets the data of a node, and returns its new stat. Raises BadVersionError if the node has another version
+        than `version`."""
         ...
 
     async def delete(self, path: str, version: int = ANY_VERSION) -> None:
-        """Deletes a node; NoNodeError, BadVersionError, NotEmptyError."""
+        """Deletes a node. Raises NoNodeError if it does not exist, BadVersionError if it has another version,
+        NotEmptyError if it has children."""
         ...
 
     async def multi(self, operations: Sequence[Operation]) -> tuple[Result, ...]:
-        """Does all operations or none; MultiError names the refused one."""
+        """Does all operations or none. Raises MultiError, which names the refused operation."""
         ...
 
     async def sync(self, path: str = "/") -> None:
-        """Returns when reads of this session show every change that was answered to any session before the call."""
+        """Waits until reads of this session show every change that any session had been answered before this call."""
         ...
 
     async def close(self) -> None:
-        """Ends the session: its ephemeral nodes are deleted."""
+        """Ends the session. Its ephemeral nodes are deleted."""
         ...
 
 
 async def multi_in_pieces(store: Store, operations: Sequence[Operation], max_bytes: int | None) -> tuple[Result, ...]:
-    """Does all operations in one multi if `max_bytes` allows it; otherwise in pieces, in their order. The checks at
-    the beginning are repeated in each piece.
+    """Does many operations, in one multi if it has at most `max_bytes`, otherwise in several multis in order. The
+    `Check` operations at the beginning are repeated in each multi.
 
-    An operation and one on its parent directly after it (a node and its parent) stay in one piece. After an error,
-    only the first pieces have been done."""
+    If an operation on a node is directly followed by an operation on the node's parent, both are in the same multi.
+    After an error, the earlier multis remain done."""
     if max_bytes is None:
         return await store.multi(operations)
     checks = tuple(takewhile(lambda operation: isinstance(operation, Check), operations))
@@ -152,8 +156,8 @@ def _pieces(operations: Sequence[Operation], max_bytes: int) -> Iterator[list[Op
 
 @dataclass(frozen=True, slots=True)
 class _ChrootWatch:
-    """A watch that gets paths as they are seen from the root; equal for equal callbacks, so that two requests with one
-    callback give one call."""
+    """A watch whose callback gets paths relative to the chroot. Two watches with the same callback are equal, so that
+    the store calls the callback once."""
 
     root: str
     callback: WatchCallback
@@ -163,7 +167,7 @@ class _ChrootWatch:
 
 
 class ChrootStore:
-    """A store seen from a node: `/a` is `root/a`. The root itself must exist."""
+    """A `Store` with paths relative to a chroot: `/a` means `root/a`. The root node must exist."""
 
     __slots__ = ("_root", "_store")
 

@@ -1,25 +1,25 @@
-"""The metadata tree of the cluster, as a deterministic state machine with ZooKeeper's data model.
+"""The metadata tree of the cluster: a deterministic state machine with ZooKeeper's data model.
 
-Nodes have data and children; they are persistent or ephemeral (deleted with their session), and a sequential one gets
-a number from its parent. Every node counts its changes, so that a writer can require the version that it read; several
-operations can be one (`multi`).
+A node has data and children. It is persistent or ephemeral (deleted with its session). A sequential node gets a number
+from its parent. Every node counts its changes, so that a writer can require the version that it has read. A `multi`
+does several operations together.
 
     decide(request, now_ms) -> Decision     checks the request against this tree, applies it, and returns the
                                             transaction and the answers
     apply(transaction) -> changes           applies a transaction that another tree decided; cannot fail
 
-The owner of a journal keeps two trees. One decides requests before they are committed; the other applies committed
-transactions, and readers see it. Both, and every tree rebuilt from the journal, reach the same state: time, session
-ids and zxids are arguments, or follow from the state alone.
+The owner of a journal keeps two trees. One decides requests before they are committed. The other applies committed
+transactions, and readers see it. Both trees, and every tree rebuilt from the journal, reach the same state, because
+time, session ids and zxids are arguments or follow from the state.
 
-As in ZooKeeper, sequential children are numbered by the number of children that were ever created under the node, not
-by its cversion; cversion is creations plus deletions. `/`, `/zookeeper` and the nodes below it exist from the
-beginning, without having been created (the root's cversion begins at -1), and cannot be deleted.
+As in ZooKeeper, the number of a sequential child is the number of children ever created under the node, not the node's
+cversion (creations plus deletions). `/`, `/zookeeper` and the nodes below it always exist and cannot be deleted. They
+do not count as created, so the root's cversion begins at -1.
 
-ACLs are checked if a request has identities (`Multi.identities`); readers check their own permission
+ACLs are checked if a request has identities (`Multi.identities`). Code that reads the tree checks permissions itself
 (`require_permission`).
 
-Leaves out: quotas, containers and TTL nodes, and watches (`watches`)."""
+Not supported: quotas, containers and TTL nodes. Watches are in `watches`."""
 
 from __future__ import annotations
 
@@ -76,8 +76,8 @@ _NO_CHILDREN: set[str] = set()  # never changed
 
 
 class TreeNode:
-    """One node's state. `creates` counts the children ever created; cversion is computed from it and from the number
-    of children."""
+    """One node's state. `creates` counts the children ever created; cversion is computed from `creates` and the
+    current number of children."""
 
     __slots__ = (
         "acl",
@@ -113,7 +113,7 @@ class TreeNode:
         self.ctime, self.mtime = ctime, mtime
         self.version, self.creates, self.aversion = version, creates, aversion
         self.ephemeral_owner = ephemeral_owner
-        #: The names of the children. A leaf shares one empty set, since most nodes are leaves.
+        #: The names of the children. Nodes without children share one empty set, since most nodes have no children.
         self.children: set[str] = _NO_CHILDREN
 
     @property
@@ -157,25 +157,26 @@ class TreeNode:
         return other
 
     def fields(self) -> tuple[object, ...]:
-        """Returns all of the node's state, for comparison."""
+        """Returns all of the node's state as one comparable value."""
         return (self.data, self.acl, self.stat, self.creates, frozenset(self.children))
 
 
 class OpenSession(NamedTuple):
-    """A request for a session; the caller chooses an id that is not in use."""
+    """A request to open a session. The caller chooses an id that is not in use."""
 
     session_id: int
     timeout_ms: int
 
 
 class CloseSession(NamedTuple):
-    """A request to end a session, from its owner or from the code that found it expired."""
+    """A request to end a session, from its owner or from the code that expires sessions."""
 
     session_id: int
 
 
 class Multi(NamedTuple):
-    """Operations of one session that are done together or not at all. Without identities no ACL is checked."""
+    """A request with operations of one session that are done together or not at all. If `identities` is None, no ACL
+    is checked."""
 
     session_id: int
     operations: tuple[Operation, ...]
@@ -186,15 +187,15 @@ Request = OpenSession | CloseSession | Multi
 
 
 class Decision(NamedTuple):
-    """A decision: the transaction to journal, and the answers to send after that. No transaction if nothing
-    changes."""
+    """The result of a request: the transaction to write to the journal, and the results to answer after its commit.
+    `transaction` is None if the request changes nothing."""
 
     transaction: Transaction | None
     results: tuple[Result, ...]
 
 
 class Tree:
-    """The nodes, the sessions, and the number of the last transaction."""
+    """The metadata tree: its nodes, its sessions, and the number (zxid) of its last transaction."""
 
     __slots__ = ("_ephemerals", "_nodes", "last_zxid", "sessions")
 
@@ -211,7 +212,8 @@ class Tree:
 
     @staticmethod
     def restored(nodes: Iterable[tuple[str, TreeNode]], sessions: dict[int, int], last_zxid: int) -> Tree:
-        """Returns the tree with exactly these nodes, in any order; ValueError if one has no parent."""
+        """Returns the tree with exactly these nodes, which may be in any order. Raises ValueError if a node's parent
+        or the root is missing."""
         tree = Tree()
         tree._nodes = dict(nodes)
         tree.sessions = dict(sessions)
@@ -239,48 +241,50 @@ class Tree:
         return other
 
     def state(self) -> tuple[object, ...]:
-        """Returns all of the state as one comparable value."""
+        """Returns all of the tree's state as one comparable value."""
         return ({path: node.fields() for path, node in self._nodes.items()}, dict(self.sessions), self.last_zxid)
 
     # Reading
 
     def get(self, path: str) -> tuple[bytes | None, Stat]:
-        """Returns data (None: null) and stat; NoNodeError."""
+        """Returns the data (None: null) and stat of a node. Raises NoNodeError if it does not exist."""
         node = self._node(path)
         return node.data, node.stat
 
     def exists(self, path: str) -> Stat | None:
-        """Returns the stat, or None if there is no such node."""
+        """Returns the stat of a node, or None if it does not exist."""
         node = self.find(path)
         return node.stat if node is not None else None
 
     def find(self, path: str) -> TreeNode | None:
-        """Returns the node, read-only, or None if there is no such node."""
+        """Returns a node, or None if it does not exist. Callers must not change it."""
         node = self._nodes.get(path)
         if node is None:
             check_path(path)
         return node
 
     def children(self, path: str) -> tuple[list[str], Stat]:
-        """Returns the names of the children in order, and the stat; NoNodeError."""
+        """Returns the sorted names of a node's children, and its stat. Raises NoNodeError if the node does not
+        exist."""
         node = self._node(path)
         return sorted(node.children), node.stat
 
     def acl(self, path: str) -> tuple[tuple[Acl, ...], Stat]:
-        """Returns the node's rules and the stat; NoNodeError."""
+        """Returns the ACL of a node, and its stat. Raises NoNodeError if the node does not exist."""
         node = self._node(path)
         return node.acl, node.stat
 
     def require_permission(self, path: str, permissions: int, identities: Collection[Identity]) -> None:
-        """Raises NoAuthError unless the node grants one of these permissions to one of the identities; NoNodeError."""
+        """Raises NoAuthError if the node's ACL grants none of these permissions to any of the identities, and
+        NoNodeError if the node does not exist."""
         _require_permission(path, self._node(path), permissions, identities)
 
     def ephemerals(self, session_id: int) -> list[str]:
-        """Returns the paths of a session's ephemeral nodes, in order."""
+        """Returns the sorted paths of a session's ephemeral nodes."""
         return sorted(self._ephemerals.get(session_id, ()))
 
     def walk(self) -> Iterator[tuple[str, TreeNode]]:
-        """Yields every path with its node, read-only."""
+        """Yields every path with its node. Callers must not change the nodes."""
         return iter(self._nodes.items())
 
     def __len__(self) -> int:
@@ -289,10 +293,10 @@ class Tree:
     # Deciding
 
     def decide(self, request: Request, now_ms: int) -> Decision:
-        """Decides a request and applies it to this tree. Returns the transaction and the answers.
+        """Decides a request and applies it to this tree. Returns the transaction and the results.
 
-        Raises TreeError if the request had a single operation and that was refused, MultiError if one of several was
-        refused; the tree is then unchanged."""
+        Raises TreeError if a request of one operation was refused, and MultiError if one of several operations was
+        refused. The tree is then unchanged."""
         zxid = self.last_zxid + 1
         session_id = request.session_id
         if isinstance(request, OpenSession):
@@ -338,7 +342,8 @@ class Tree:
         return Decision(Transaction(zxid, now_ms, tuple(changes)), tuple(results))
 
     def _decide_alone(self, request: Multi, zxid: int, now_ms: int) -> Decision:
-        """Decides a request of one operation as `_decide_all` does; there is nothing to undo."""
+        """Decides a request of one operation, as `_decide_all` does, but without the functions that undo earlier
+        operations."""
         (operation,) = request.operations
         change = self._decide_one(request, operation)
         if change is None:
@@ -351,7 +356,7 @@ class Tree:
         )
 
     def _decide_one(self, request: Multi, operation: Operation) -> NodeCreated | NodeDeleted | DataSet | AclSet | None:
-        # No `match`: it reads the names of a class's fields each time.
+        # Not a `match` statement, for speed: that would look up the names of a class's fields each time.
         identities = request.identities
         path = operation.path
         if isinstance(operation, SetData):
@@ -409,8 +414,8 @@ class Tree:
     # Applying
 
     def apply(self, transaction: Transaction) -> tuple[Change, ...]:
-        """Applies a transaction that another tree decided, and returns the changes in their order. AssertionError for
-        a transaction that is not the next one."""
+        """Applies a transaction that another tree decided, and returns its changes in order. Raises AssertionError if
+        the transaction is not the next one."""
         assert transaction.zxid == self.last_zxid + 1, (
             f"transaction {transaction.zxid} does not follow {self.last_zxid}"
         )
@@ -454,7 +459,7 @@ class Tree:
             self._ephemerals.pop(change.session_id, None)
 
     def _undo_of(self, change: NodeCreated | NodeDeleted | DataSet | AclSet) -> Callable[[], None]:
-        """Returns a function that undoes a change that is about to be applied."""
+        """Returns a function that undoes a change. It must be called before the change is applied."""
         nodes, path = self._nodes, change.path
         if isinstance(change, DataSet | AclSet):
             node = nodes[path]
@@ -495,7 +500,7 @@ class Tree:
 
 
 def split(path: str) -> tuple[str, str]:
-    """Returns the parent's path and the last name."""
+    """Returns the path of a node's parent, and the node's own name."""
     parent, _, name = path.rpartition("/")
     return parent or "/", name
 
@@ -533,7 +538,7 @@ def _kept(data: bytes | None) -> bytes | None:
 
 
 def require_size(path: str, data: bytes | None) -> None:
-    """Raises BadArgumentsError for more bytes than a node may hold."""
+    """Raises BadArgumentsError if the data is longer than a node may contain."""
     if data is not None and len(data) > TREE_NODE_MAX_BYTES:
         raise BadArgumentsError(path, f"{len(data)} bytes are more than the {TREE_NODE_MAX_BYTES} that a node may hold")
 
@@ -544,5 +549,6 @@ def _require_acl(path: str, acl: tuple[Acl, ...]) -> None:
 
 
 def _int32(value: int) -> int:
-    """Wraps a counter at 32 bits; it continues with negative numbers, as in ZooKeeper."""
+    """Returns a counter wrapped to a signed integer of 32 bits, as in ZooKeeper: after the largest number it continues
+    with the most negative."""
     return (value + 2**31) % 2**32 - 2**31

@@ -1,8 +1,8 @@
-"""The values that the tree works with: operations, changes, results and errors.
+"""The values of the metadata tree: operations, changes, results and errors.
 
-An operation (`Create`, `Delete`, `SetData`, `SetAcl`, `Check`) is a request. A transaction is its outcome, with
-everything decided: full paths with their sequence numbers, owners, new versions. Applying a transaction cannot fail
-and gives the same tree everywhere.
+An operation (`Create`, `Delete`, `SetData`, `SetAcl`, `Check`) is part of a request. A transaction is what the request
+changes, with full paths, sequence numbers, owners and new versions. Applying a transaction cannot fail, and gives the
+same tree everywhere.
 
     Transaction  zxid, time_ms, changes                one number for all its changes; zxids go up by one
     changes      NodeCreated  path data acl owner      owner: session id of an ephemeral node, 0 otherwise
@@ -26,7 +26,7 @@ READ, WRITE, CREATE, DELETE, ADMIN = 1, 2, 4, 8, 16
 
 
 class Acl(NamedTuple):
-    """One rule of a node's permissions: permission bits, scheme and id."""
+    """One access rule of a node: permission bits, scheme and id."""
 
     permissions: int
     scheme: str
@@ -37,7 +37,7 @@ OPEN_ACL: tuple[Acl, ...] = (Acl(ACL_ALL, "world", "anyone"),)
 
 
 class Stat(NamedTuple):
-    """The attributes of a node besides its data; names and meanings are ZooKeeper's."""
+    """The attributes of a node besides its data. Names and meanings are ZooKeeper's."""
 
     czxid: int
     mzxid: int
@@ -56,8 +56,8 @@ class Stat(NamedTuple):
 
 
 class Create(NamedTuple):
-    """A request to create a node. `data`, here and below: None is ZooKeeper's null, which clients such as Apache Kafka
-    distinguish from no bytes; a `Store` returns it as no bytes."""
+    """An operation that creates a node. The data None, here and below, is ZooKeeper's null, which clients such as
+    Apache Kafka distinguish from zero bytes. `Store.get` returns null as zero bytes."""
 
     path: str
     data: bytes | None = b""
@@ -84,7 +84,7 @@ class SetAcl(NamedTuple):
 
 
 class Check(NamedTuple):
-    """Changes nothing; makes a multi fail if the node is not at this version."""
+    """An operation that changes nothing: it makes a multi fail if the node has another version than `version`."""
 
     path: str
     version: int = ANY_VERSION
@@ -94,8 +94,8 @@ Operation = Create | Delete | SetData | SetAcl | Check
 
 
 class Result(NamedTuple):
-    """The answer to one operation: the path (with the number, for a sequential node), and the node's stat; None if the
-    operation leaves no node."""
+    """The result of one operation: the node's path (for a sequential node, with its number) and stat. The stat is None
+    after Delete and Check."""
 
     path: str
     stat: Stat | None
@@ -172,7 +172,7 @@ class TreeCode(IntEnum):
 
 
 class TreeError(Exception):
-    """The tree's refusal of a request; `path` is the node that it is about."""
+    """Raised when the tree refuses a request. `path` is the node that the refusal is about."""
 
     code: ClassVar[TreeCode] = TreeCode.SYSTEM_ERROR
 
@@ -219,23 +219,26 @@ class NoAuthError(TreeError):
 
 
 class UnimplementedError(TreeError):
-    """The server does not know, or does not support, the request."""
+    """Raised when the server does not know or does not support the request."""
 
     code = TreeCode.UNIMPLEMENTED
 
 
 class ConnectionLossError(TreeError):
-    """The store could not be reached, or could not write: it is not known whether the change was made."""
+    """Raised when the store could not be reached, or could not write. The caller does not know if the change was
+    made."""
 
     code = TreeCode.CONNECTION_LOSS
 
 
 class MultiError(Exception):
-    """A multi that was refused as a whole: operation `index` was refused with `error`."""
+    """Raised when a multi was refused: its operation number `index` (from 0) was refused with `error`, and none was
+    done."""
 
     def __init__(self, index: int, count: int, error: TreeError) -> None:
         super().__init__(f"operation {index + 1} of {count} was refused: {error}")
         self.index = index
         self.error = error
-        # ZooKeeper's codes for each: those before the refused one were valid, those after it were not tried.
+        # ZooKeeper's code for each operation: OK before the refused operation, RUNTIME_INCONSISTENCY (not tried) after
+        # it.
         self.codes = (TreeCode.OK,) * index + (error.code,) + (TreeCode.RUNTIME_INCONSISTENCY,) * (count - index - 1)

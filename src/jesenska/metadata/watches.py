@@ -1,12 +1,12 @@
-"""One-shot watches: each is called once, at the next change of a node, or of its children.
+"""The watches on a metadata tree. A watch is called once, at the next change of a node or of the list of its children.
 
     set with          called at
     get, exists       creation, change of data, deletion of the node
     children          creation or deletion of a child, deletion of the node
 
-A watch ends with its first event. Watchers are any hashable values; a watcher that sets a watch twice gets one event.
-Events are in the order of the changes, and for one change first the node's, then its parent's, as ZooKeeper sends
-them."""
+A watch ends with its first event. A watcher (the receiver of events) may be any hashable value; if it sets the same
+watch twice, it gets one event. Events are in the order of the changes. For one change, the event of the node comes
+before the event of its parent, as in ZooKeeper."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from jesenska.metadata.tree_operations import Change, DataSet, NodeCreated, Node
 
 
 class EventType(IntEnum):
-    """Kinds of event; the numbers are ZooKeeper's."""
+    """Kinds of watch events, with ZooKeeper's numbers."""
 
     NODE_CREATED = 1
     NODE_DELETED = 2
@@ -36,7 +36,7 @@ W = TypeVar("W", bound=Hashable)
 
 
 class Watches(Generic[W]):
-    """The watches of one tree."""
+    """The watches of one tree. `W` is the type of its watchers, the receivers of events."""
 
     __slots__ = ("_child", "_data", "_of")
 
@@ -46,26 +46,27 @@ class Watches(Generic[W]):
         self._of: dict[W, set[tuple[bool, str]]] = {}
 
     def watch_data(self, path: str, watcher: W) -> None:
-        """Sets a watch for the next change of the node itself; the node need not exist yet."""
+        """Sets a watch for the next creation, change or deletion of a node. The node need not exist yet."""
         self._data.setdefault(path, {})[watcher] = None
         self._of.setdefault(watcher, set()).add((True, path))
 
     def watch_children(self, path: str, watcher: W) -> None:
-        """Sets a watch for the next change of the node's children."""
+        """Sets a watch for the next creation or deletion of one of the node's children."""
         self._child.setdefault(path, {})[watcher] = None
         self._of.setdefault(watcher, set()).add((False, path))
 
     def forget(self, watcher: W) -> None:
-        """Drops all watches of a watcher."""
+        """Removes all watches of a watcher."""
         for place in list(self._of.get(watcher, ())):
             self._drop(watcher, place)
 
     def has(self, path: str, watcher: W, *, data: bool, children: bool) -> bool:
-        """True if the watcher has a watch for changes of the node, or of its children, that is not used up."""
+        """Returns True if the watcher has a watch on this path that has not fired: of the node (`data`), or of its
+        children (`children`)."""
         return bool(self._held(path, watcher, data, children))
 
     def remove(self, path: str, watcher: W, *, data: bool, children: bool) -> bool:
-        """Drops the watches of the watcher on this path; True if there were any."""
+        """Removes the watches of the watcher on this path. Returns True if there were any."""
         held = self._held(path, watcher, data, children)
         for place in held:
             self._drop(watcher, place)
@@ -91,11 +92,11 @@ class Watches(Generic[W]):
             del self._of[watcher]
 
     def watchers(self) -> list[W]:
-        """Returns all watchers with a watch that is not used up."""
+        """Returns the watchers that have at least one watch that has not fired."""
         return list(self._of)
 
     def fired(self, changes: Iterable[Change]) -> list[tuple[W, WatchEvent]]:
-        """Returns the events of some changes with their watchers; the watches are used up."""
+        """Returns the events that these changes cause, each with its watcher, and removes the watches that fired."""
         found: list[tuple[W, WatchEvent]] = []
         if not self._of:
             return found
@@ -111,11 +112,11 @@ class Watches(Generic[W]):
         return found
 
     def count(self, watcher: W) -> int:
-        """Returns the number of watches of a watcher."""
+        """Returns the number of watches of a watcher that have not fired."""
         return len(self._of.get(watcher, ()))
 
     def paths(self) -> int:
-        """Returns the number of watched paths."""
+        """Returns the number of paths with at least one watch."""
         return len(self._data.keys() | self._child.keys())
 
     def __len__(self) -> int:

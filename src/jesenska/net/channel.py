@@ -1,10 +1,9 @@
-"""An outgoing connection to a broker. Each request is sent with a correlation id, by which its answer is recognised.
+"""An outgoing connection to a broker. Each request is sent with a correlation id, and its answer carries the same id.
 
-A broker answers the requests of one connection in order, so the answers must come back in the order of the requests;
-anything else closes the channel. When the channel closes, every request that waits for an answer fails with
-NetworkException. The versions of requests are agreed once per connection by ApiVersions (`open_channel`). Not
-implemented: brokers before 0.10, which close the connection at ApiVersions.
-"""
+A broker answers the requests of one connection in order, so answers must arrive in the order of the requests. An
+answer out of order closes the channel. When the channel closes, every request without an answer fails with
+NetworkException. The versions of requests are agreed once per connection by ApiVersions (`open_channel`). Brokers
+before 0.10 are not supported: they close the connection at ApiVersions."""
 
 from __future__ import annotations
 
@@ -34,23 +33,24 @@ from jesenska.wire.messages.k18_api_versions import ApiVersionsRequest, ApiVersi
 from jesenska.wire.registry import API_VERSIONS, APIS
 
 if TYPE_CHECKING:
-    # Imported for type checkers only: only a client with TLS or a login needs this module.
+    # Imported for type checkers only: at run time, only a client with TLS or a login needs this module.
     from jesenska.security.client_security import ClientSecurity
 
 logger = logging.getLogger(__name__)
 
 Answer = TypeVar("Answer", bound=Message)
 _LENGTH = struct.Struct(">i")
-#: Largest answer. An answer may be as large as a fetch asks for; a larger length is not that of an answer.
+#: Largest accepted answer in bytes. An answer may be as large as a Fetch request allows, so only larger lengths are
+#: refused.
 MAX_ANSWER_BYTES = 2**31 - 1
 
 
-#: Share of a session's duration after which the connection is replaced by another one.
+#: Fraction of the lifetime of a SASL session after which the client replaces the connection by a new one.
 _SESSION_SHARE = 0.85
 
 
 class _UnansweredError(Exception):
-    """No answer came in time."""
+    """A request was not answered within its time limit."""
 
 
 def _give_up(future: asyncio.Future[Any]) -> None:
@@ -77,7 +77,7 @@ class _Waiting:
 
 
 class Channel:
-    """One connection to `host:port`. `send` may be called again before earlier answers have arrived (pipelining)."""
+    """One connection to `host:port`. A request may be sent while earlier ones are not answered yet (pipelining)."""
 
     def __init__(
         self,
@@ -100,7 +100,8 @@ class Channel:
         self._connection = FramedConnection(
             loop, sock, buffer, MAX_ANSWER_BYTES, self._on_frame, self._on_closed, None, transport_for
         )
-        #: When the session of an authenticated connection ends, by the loop's clock; None without an end (KIP-368).
+        #: The time, on the event loop's clock, at which a new connection should replace this authenticated one
+        #: (KIP-368). None if the broker has set no lifetime for the session.
         self._session_ends_at: float | None = None
 
     @property
@@ -109,7 +110,7 @@ class Channel:
 
     @property
     def is_waiting(self) -> bool:
-        """True if a request has no answer yet."""
+        """True if at least one request has no answer yet."""
         return bool(self._waiting)
 
     @property
@@ -118,7 +119,8 @@ class Channel:
         return self._ranges
 
     def version_for(self, request: type[Message], at_most: int | None = None) -> int:
-        """Returns the highest version that both sides speak; UnsupportedVersionError if there is none."""
+        """Returns the highest version of a request that both the broker and this client support, but at most
+        `at_most`. Raises UnsupportedVersionError if there is no common version."""
         low, high = self._ranges.get(request.api_key, (0, -1))
         ours_low, ours_high = request.versions
         version = min(high, ours_high, high if at_most is None else at_most)
@@ -130,8 +132,8 @@ class Channel:
         return version
 
     def send(self, request: Message, version: int, expect_answer: bool = True) -> asyncio.Future[Any]:
-        """Sends the request at once. The future gets the decoded response; if no answer is expected (acks=0), it is
-        done when the bytes are passed to the transport."""
+        """Sends the request at once. Returns a future for the decoded response. If no answer is expected (acks=0), the
+        future gets None as soon as the bytes are passed to the transport."""
         api = APIS[request.api_key]
         future: asyncio.Future[Any] = self._loop.create_future()
         if self.closed:
@@ -156,11 +158,11 @@ class Channel:
     async def request(
         self, request: Message, response: type[Answer], *, timeout_seconds: float = 30.0, at_most: int | None = None
     ) -> Answer:
-        """Sends the request in the highest common version and returns the response; RequestTimedOutError closes the
-        channel (its answers could no longer be matched)."""
+        """Sends the request in the highest common version and returns the response. Raises RequestTimedOutError after
+        the time limit and closes the channel, because later answers could no longer be matched to their requests."""
         future = self.send(request, self.version_for(type(request), at_most))
-        # Not asyncio.wait_for, which may swallow a cancellation (Python 3.11); and not asyncio.timeout, which costs
-        # more than a timer.
+        # asyncio.wait_for is not used, because it may swallow a cancellation (Python 3.11). asyncio.timeout is not
+        # used, because it costs more than a timer.
         timer = self._loop.call_later(timeout_seconds, _give_up, future)
         try:
             answer = await future
@@ -177,7 +179,7 @@ class Channel:
     def _on_frame(self, view: memoryview) -> bool:
         try:
             if not self._waiting:
-                raise MalformedMessageError("an answer came that nobody asked for")
+                raise MalformedMessageError("an answer arrived without a request")
             waiting = self._waiting.popleft()
             try:
                 if waiting.response.api_key == API_VERSIONS:
@@ -216,8 +218,8 @@ class Channel:
         self._connection.close(reason)
 
     async def agree_on_versions(self, software_name: str, software_version: str) -> None:
-        """Asks for the versions that the broker supports. If the broker does not know the version of this request,
-        asks in a lower one (KIP-511)."""
+        """Asks the broker for the versions of requests that it supports. If the broker does not know this version of
+        ApiVersions, asks again in a lower version (KIP-511)."""
         version = ApiVersionsRequest.versions[1]
         while True:
             answer: ApiVersionsResponse = await self.send(
@@ -239,14 +241,14 @@ class Channel:
 
     @property
     def is_session_ending(self) -> bool:
-        """True if the broker will soon require a new authentication, so that another connection should replace this
+        """True if the broker will soon require a new authentication, so that a new connection should replace this
         one."""
         return self._session_ends_at is not None and self._loop.time() > self._session_ends_at
 
 
 def _api_versions(view: memoryview, version: int) -> ApiVersionsResponse:
-    """Returns an answer to ApiVersions. A broker that does not know the requested version answers UNSUPPORTED_VERSION
-    in version 0."""
+    """Decodes an answer to ApiVersions. A broker that does not know the requested version answers UNSUPPORTED_VERSION
+    in version 0, so such an answer is decoded in version 0."""
     if len(view) >= 6 and int.from_bytes(view[4:6], "big", signed=True) == ErrorCode.UNSUPPORTED_VERSION:
         version = 0
     answer: ApiVersionsResponse = decode(ApiVersionsResponse, version, view[4:])
@@ -257,7 +259,8 @@ _SYSTEM = SystemNetwork()
 
 
 def _because_of(cause: OSError, message: str) -> NetworkException:
-    """Returns an error with its cause, which clients read: compiled code loses a cause that is given by `from`."""
+    """Returns a NetworkException whose `__cause__` is set here, because code compiled by Cython loses a cause that is
+    given by `raise ... from`. Clients read the cause."""
     failure = NetworkException(message)
     failure.__cause__ = cause
     return failure
@@ -276,8 +279,9 @@ async def open_channel(
     network: Network | None = None,
     security: ClientSecurity | None = None,
 ) -> Channel:
-    """Connects and agrees on versions; NetworkException with one sentence if that fails. For a buffer size of -1 the
-    system chooses the size."""
+    """Connects to a broker, agrees on versions of requests, and authenticates if `security` has a mechanism. Raises
+    NetworkException with one sentence if the connection cannot be made. For a buffer size of -1 the system chooses the
+    size."""
     where = f"{host}:{port}"
     try:
         async with asyncio.timeout(timeout_seconds):

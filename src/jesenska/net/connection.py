@@ -1,20 +1,20 @@
-"""A connection's frames: four bytes of length (INT32, big-endian), then that many bytes; the same in both directions.
+"""A connection that carries frames: four bytes of length (INT32, big-endian), then that many bytes, in both
+directions.
 
-All connections of an event loop read into one shared buffer. Frames that are whole in this buffer are passed to the
-handler as views and parsed without a copy. A frame that does not fit gets its own buffer, which grows as bytes arrive;
-so a peer that sends only lengths makes the broker allocate almost nothing. A view is valid until the handler returns.
-A handler that keeps the frame longer calls `keep()`.
+All connections of an event loop read into one shared buffer. A frame that has arrived completely in this buffer is
+passed to the handler as a view and parsed without a copy. A frame that does not fit gets its own buffer, which grows
+as its bytes arrive. So a peer that sends only lengths makes the broker allocate almost no memory. A view is valid
+until the handler returns; a handler that needs the frame for longer calls `keep()`.
 
     open --- handler says "wait" ---> paused --- resume() ---> open
       \\--- end of stream, bad length, failed socket ---> closed
 
-A paused connection reads nothing more, so TCP stops the peer. In this manner the requests of one connection stay in
-order, and a peer that does not read its answers is not served any more.
+A paused connection reads no more bytes, so TCP stops the peer. In this way the requests of one connection are handled
+in order, and a peer that does not read its answers is not served any more.
 
-If one read returns several frames, the answers that are sent while these are handled are held back, and written
-together after the last of the frames: a producer with five requests in flight costs one system call and is woken once.
-The held bytes are limited, and are sent before anything larger is sent.
-"""
+One read may return several frames. The answers to these frames are held back, and written together after the last
+frame: a producer with five requests in flight then costs one system call and is woken once. The number of held bytes
+is limited. Held bytes are always sent before a later, larger answer."""
 
 from __future__ import annotations
 
@@ -34,32 +34,34 @@ from jesenska.base.limits import (
 from jesenska.net.transport import Piece, PlainTransport, Transport, TransportFor
 
 _LENGTH = struct.Struct(">i")
-#: Frames up to this size get their buffer in one piece; longer ones start with REQUEST_BUFFER_FIRST_BYTES and double.
+#: Frames up to this size in bytes get their whole buffer at once. The buffer of a larger frame starts with
+#: REQUEST_BUFFER_FIRST_BYTES and is doubled as bytes arrive.
 _ONE_PIECE_BYTES = 1024 * 1024
-#: Size of the first buffer of any frame when many frames arrive at once.
+#: Size in bytes of the first buffer of a frame, while many unfinished frames use much memory.
 _FRUGAL_FIRST_BYTES = 1024
 
 
 class ReadBuffer:
-    """The buffer that all connections of one loop read into, and the buffers for frames that have not arrived whole.
+    """The buffer into which all connections of one event loop read, and the separate buffers for unfinished frames.
 
-    A few of the latter buffers are used again, since the kernel must fill each page of a new one with zeros. A buffer
-    whose frame is still in use is not used again before no view of it is left. A frame gets room before its bytes
-    arrive only while all such buffers together are small. Above that limit a buffer is at most twice as large as the
-    bytes that have arrived, so that thousands of lengths without data take no memory."""
+    A few of the separate buffers are used again, because the kernel must fill each page of a new buffer with zeros. A
+    buffer is used again only when no view of its last frame exists any more. A frame gets its whole buffer in advance
+    only while the separate buffers are small in total. Above that limit a buffer is at most twice as large as the
+    bytes that have arrived, so thousands of lengths without data take almost no memory."""
 
     __slots__ = ("_kept", "lent_bytes", "view")
 
     def __init__(self, size_bytes: int = READ_BUFFER_BYTES) -> None:
         self.view = memoryview(bytearray(size_bytes))
-        #: The buffers that were given back last; views of them may still exist.
+        #: The buffers that were given back last. Views of them may still exist.
         self._kept: list[bytearray] = []
-        #: Number of bytes in the buffers into which frames are arriving.
+        #: Number of bytes in the buffers of unfinished frames.
         self.lent_bytes = 0
 
     def take(self, wanted_bytes: int, arrived_bytes: int) -> memoryview:
-        """Returns a buffer for a frame of which so many bytes have arrived. The buffer is larger than that. A new
-        buffer is at most as large as the frame needs; one that was used before may be larger."""
+        """Returns a buffer for a frame of `wanted_bytes`, of which `arrived_bytes` have arrived. The buffer is
+        larger than the bytes that have arrived. A new buffer is at most as large as the frame; a reused buffer may
+        be larger."""
         if self.lent_bytes + min(wanted_bytes, _ONE_PIECE_BYTES) > UNFINISHED_REQUESTS_BYTES:
             buffer = memoryview(bytearray(min(wanted_bytes, max(2 * arrived_bytes, _FRUGAL_FIRST_BYTES))))
         else:
@@ -74,7 +76,7 @@ class ReadBuffer:
         return buffer
 
     def give_back(self, buffer: memoryview) -> None:
-        """Takes back a buffer in which no more frame arrives. Views of it may still exist."""
+        """Takes back a buffer into which no more bytes of a frame will arrive. Views of the buffer may still exist."""
         self.lent_bytes -= len(buffer)
         if len(buffer) == _ONE_PIECE_BYTES:
             whole = buffer.obj
@@ -84,7 +86,7 @@ class ReadBuffer:
                 del self._kept[0]
 
     def _one_piece(self) -> bytearray:
-        # The newest is most likely still in the processor's cache.
+        # The buffer that was given back last is most likely still in the processor's cache.
         for place in range(len(self._kept) - 1, -1, -1):
             if _has_no_views(self._kept[place]):
                 return self._kept.pop(place)
@@ -92,11 +94,12 @@ class ReadBuffer:
 
 
 class FramedConnection:
-    """Cuts the bytes of a socket into frames and calls `on_frame(view)` for each frame; the handler returns False to
-    pause. If the handler called `put_back()`, it gets the same frame again after the pause.
+    """Cuts the bytes of a socket into frames and calls `on_frame(view)` for each frame. The handler returns False to
+    pause the connection. If the handler has called `put_back()`, it gets the same frame again after the pause.
 
-    `on_closed(reason)` is called once; the reason is empty when the peer simply closed. Frames above `max_frame_bytes`
-    close the connection. `transport_for` makes the transport; None makes one without encryption."""
+    `on_closed(reason)` is called once; the reason is empty if the peer closed the connection without an error. A frame
+    above `max_frame_bytes` closes the connection. `transport_for` makes the transport; None makes one without
+    encryption."""
 
     def __init__(
         self,
@@ -118,7 +121,7 @@ class FramedConnection:
         self._on_drained = on_drained
         make = transport_for or PlainTransport
         self.transport: Transport = make(loop, sock, self._drained, self.close)
-        # Bytes of this connection outside the shared buffer: the beginning of a frame that has not arrived as a whole.
+        # The bytes of this connection outside of the shared buffer: the beginning of an unfinished frame.
         self._own: memoryview | None = None
         self._filled = 0
         self._wanted = 0  # the frame's size with its length, 0 while that is not known
@@ -133,7 +136,7 @@ class FramedConnection:
         loop.add_reader(sock.fileno(), self._readable)
 
     def limit_frames(self, max_frame_bytes: int) -> None:
-        """Sets the largest frame, from the next frame on. A larger frame closes the connection."""
+        """Sets the largest size of the next frames. A larger frame closes the connection."""
         self._max_frame_bytes = max_frame_bytes
 
     # --- reading -----------------------------------------------------------------------------------------------------
@@ -162,7 +165,8 @@ class FramedConnection:
         else:
             self._frames(self._shared, received)
         if self.transport.pending():
-            # The socket may have nothing more, so the loop would not call.
+            # The transport has bytes, but the socket may have no more, so the event loop would not report it as
+            # readable.
             self._loop.call_soon(self._read_pending)
 
     def _read_pending(self) -> None:
@@ -207,7 +211,8 @@ class FramedConnection:
         return True
 
     def _frames(self, view: memoryview, end: int) -> None:
-        """Handles every whole frame in view[:end] and keeps the rest."""
+        """Handles every complete frame in view[:end], and copies the beginning of an unfinished frame into a separate
+        buffer."""
         position = 0
         handled = 0
         on_frame = self._on_frame
@@ -243,13 +248,13 @@ class FramedConnection:
             self._let_go()
 
     def _next_turn(self) -> None:
-        """Handles the next frames after other connections' turn. If earlier answers have not left, the frames wait
-        until they have."""
+        """Handles the next frames after the other connections had their turn. If earlier answers are not sent yet, the
+        frames wait until they are."""
         if not self.transport.unsent_bytes:
             self.resume()
 
     def _keep_waiting(self, view: memoryview, position: int, end: int) -> None:
-        """Pauses the connection, and keeps the bytes in view[position:end] until the pause ends."""
+        """Pauses the connection, and stores the bytes of view[position:end], which are handled after the pause."""
         if position < end:
             rest = view[position:end]
             self._waiting = memoryview(bytearray(rest)) if view is self._shared else rest
@@ -261,42 +266,43 @@ class FramedConnection:
             self._wanted = int.from_bytes(rest[:4], "big", signed=True) + 4
         else:
             self._wanted = 0
-        # The buffer is longer than the bytes that are there: otherwise the next read would have no room, and would
-        # look like the end of the stream.
+        # The buffer must be longer than the bytes that have arrived. Otherwise the next read would have no room, would
+        # return 0 bytes, and would look like the end of the stream.
         own = self._buffers.take(self._wanted or 4, filled)
         own[:filled] = rest
         self._own, self._filled = own, filled
 
     def keep(self, view: memoryview) -> memoryview:
-        """Returns the frame's bytes for as long as the caller wants; call it inside the handler. Copies only what lies
-        in the shared buffer."""
+        """Returns a view of the frame's bytes that stays valid after the handler has returned. To be called inside the
+        handler. Copies the bytes only if they are in the shared buffer."""
         return view if view.obj is not self._shared.obj else memoryview(bytearray(view))
 
     @property
     def progress(self) -> tuple[int, int]:
-        """Returns a number that changes whenever bytes of an unfinished frame have arrived or bytes of an unfinished
-        answer were sent."""
+        """Returns two numbers that change while the connection makes progress: the bytes of the unfinished frame that
+        have arrived, and the bytes of answers that are not sent yet."""
         return self._filled, self.transport.unsent_bytes
 
     def peer_has_closed(self) -> bool:
-        """True if the peer has closed the connection, as far as the system can tell without reading."""
+        """True if the peer has closed the connection, as far as the system can report this without a read."""
         return self.transport.peer_has_closed()
 
     # --- pausing -----------------------------------------------------------------------------------------------------
 
     def put_back(self) -> bool:
-        """Has the present frame handled again after the pause that begins now. Returns False, which the handler then
-        returns."""
+        """Pauses the connection, and has the present frame handled again after the pause. Returns False, so that the
+        handler can return this value."""
         self._is_put_back = True
         return False
 
     def _pause(self) -> None:
-        # The socket stays watched until it is readable: most pauses have ended by then.
+        # The event loop watches the socket until it is readable again. Most pauses end before that, which saves two
+        # calls of the poll.
         if not self.closed:
             self._paused = True
 
     def resume(self) -> None:
-        """Ends a pause: handles the frames that have arrived, then reads from the socket again."""
+        """Ends a pause: handles the frames that have already arrived, then reads from the socket again."""
         if not self._paused or self.closed:
             return
         self._paused = False
@@ -312,8 +318,8 @@ class FramedConnection:
     # --- sending and closing -----------------------------------------------------------------------------------------
 
     def send(self, pieces: Sequence[Piece], total_bytes: int) -> bool:
-        """True if everything has been sent, or will be sent with the next bytes; otherwise `on_drained` will be
-        called."""
+        """Sends an answer. Returns True if all its bytes were sent, or are held and will be sent with the next ones.
+        Otherwise returns False, and `on_drained` is called when all bytes are sent."""
         if self._holding:
             if (
                 len(pieces) == 1
@@ -329,7 +335,8 @@ class FramedConnection:
         return self.transport.send(pieces, total_bytes)
 
     def _let_go(self) -> None:
-        """Sends the held bytes. If the peer does not accept them, no further frame is handled until it does."""
+        """Sends the held answers. If the socket does not accept all bytes, the connection is paused until they are
+        sent."""
         self._holding = False
         if self._held:
             held, total_bytes = self._held, self._held_bytes
@@ -355,14 +362,15 @@ class FramedConnection:
             self._buffers.give_back(self._own)
         self._own = self._waiting = None
         on_closed = self._on_closed
-        # Nothing is called after this. Without these references the objects around a connection are freed at once, not
-        # by the garbage collector.
+        # None of these functions is called after the close. Without the references the objects around a connection are
+        # freed at once, and not later by the garbage collector.
         self._on_frame, self._on_closed, self._on_drained = _no_frame, _no_reason, None
         on_closed(reason)
 
 
 def _has_no_views(buffer: bytearray) -> bool:
-    """True if no view of it exists: Python changes a bytearray's size only then."""
+    """Returns True if no view of the buffer exists. Python refuses to change the size of a bytearray while a view of
+    it exists."""
     try:
         buffer.pop()
     except BufferError:
@@ -376,4 +384,4 @@ def _no_frame(view: memoryview) -> bool:
 
 
 def _no_reason(reason: str) -> None:
-    """The connection is closed already."""
+    """Replaces `on_closed` once the connection is closed, and does nothing."""

@@ -1,5 +1,5 @@
-"""A listening socket: accepts connections and passes them to a function. With port 0 the system chooses the port;
-`port` is the chosen one."""
+"""A listening socket: accepts connections and passes them to a function. With port 0 the system chooses a port, which
+is the attribute `port`."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ from jesenska.base.system_errors import is_out_of_descriptors, remedy_of
 
 logger = logging.getLogger(__name__)
 
-#: Largest number of connections that are accepted in one turn of the loop, so that many connections do not stop other
-#: work.
+#: Most connections that are accepted in one iteration of the event loop, so that many new connections do not delay
+#: other work.
 _ACCEPT_MAX = 64
 _RETRY_SECONDS = 0.5
 
 
 class Listener:
-    """Accepts connections from a listening socket, which is closed with the listener. `on_accepted` returns a time in
-    seconds for which no other connection is accepted; 0.0 for no pause."""
+    """Accepts connections from a listening socket and passes each to `on_accepted`, with the peer's address.
+    `on_accepted` returns the time in seconds for which no further connection is accepted (0.0 for no pause). Closing
+    the listener closes its socket."""
 
     def __init__(
         self,
@@ -77,9 +78,10 @@ class Listener:
 
 
 def listening_socket(host: str, port: int, backlog: int = 100, *, only_v6: bool = False) -> socket.socket:
-    """Returns a socket that listens on `host:port` and does not block; "" for all interfaces, where there is IPv6 of
-    both versions. `only_v6`: an address of IPv6 takes no connections of IPv4, for which there is another socket on the
-    same port. JesenskaError (or its subclass PortTakenError) with one sentence if that is not possible."""
+    """Returns a non-blocking socket that listens on `host:port`. An empty host means all interfaces, with IPv4 and
+    IPv6 if the system can serve both on one socket. With `only_v6`, an IPv6 socket takes no IPv4 connections, because
+    another socket serves them on the same port. Raises JesenskaError with one sentence if the socket cannot listen, or
+    its subclass PortTakenError if the port is taken."""
     wanted = f"{host or '*'}:{port}"
     try:
         if host == "":
@@ -125,7 +127,7 @@ def _listening(family: int, address: tuple[object, ...], backlog: int, dual: boo
 
 
 class PortTakenError(JesenskaError):
-    """The port belongs to another process."""
+    """The port is already used by another process."""
 
     def __init__(self, message: str, port: int) -> None:
         super().__init__(message)

@@ -1,7 +1,7 @@
-"""Makes sockets: those of the system, or those of a simulated network.
+"""Makes sockets: those of the operating system, or those of a simulated network for tests.
 
-A socket behaves like `socket.socket`, as far as `net` uses it. A simulated one has a method `send_file`, with the
-arguments of `os.sendfile` but the first."""
+A simulated socket behaves like `socket.socket`, as far as the package `net` uses it. It also has a method `send_file`,
+with the arguments of `os.sendfile` except the first."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from jesenska.net.listener import listening_socket
 
 class Network(Protocol):
     def listening_socket(self, host: str, port: int, backlog: int, *, only_v6: bool = False) -> socket.socket:
-        """Returns a socket that listens and does not block; JesenskaError with one sentence if that is not possible.
-        `only_v6`: not for IPv4."""
+        """Returns a non-blocking socket that listens on `host:port`. Raises JesenskaError with one sentence if that is
+        not possible. With `only_v6`, the socket takes no IPv4 connections."""
 
     async def connect(self, host: str, port: int, send_buffer_bytes: int, receive_buffer_bytes: int) -> socket.socket:
-        """Returns a connected socket that does not block; OSError if there is no answer. With -1 the system chooses
-        the size of its buffers."""
+        """Returns a connected, non-blocking socket. Raises OSError if the connection cannot be made. For a buffer size
+        of -1 the system chooses the size."""
 
 
 class SystemNetwork:

@@ -1,18 +1,17 @@
-"""The transport of a TLS connection, for both sides: an `ssl.SSLObject` between two buffers in memory.
+"""The transport of a TLS connection, for servers and clients: an `ssl.SSLObject` between two buffers in memory.
 
-    socket -> incoming -> SSLObject -> recv_into        at most one read of the socket for each call
-    send -> queue -> SSLObject -> outgoing -> socket    a piece is encrypted when the one before it has left
+  socket -> incoming -> SSLObject -> recv_into        at most one read of the socket for each call
+  send -> queue -> SSLObject -> outgoing -> socket    a piece is encrypted when the previous one has been sent
 
-Memory of a connection is bounded by one encrypted piece. A file region is read and encrypted in such pieces too, since
-the kernel's sendfile cannot encrypt.
+The memory of a connection is limited to one encrypted piece. A file region is also read and encrypted in pieces,
+because the kernel's sendfile cannot encrypt.
 
-    handshake --- done ---> open --- close() or failure ---> closed
+  handshake --- done ---> open --- close() or failure ---> closed
 
-Bytes that are sent during the handshake wait for its end. A handshake that takes too long ends the connection. A step
-of a handshake costs about a thousand times as much as a read, so one turn of the loop does only few steps
-(`HandshakeTurns`); the other sockets are still readable in the next turn. A failed handshake sends the alert that TLS
-has for it, and nothing else.
-"""
+Bytes that are passed to `send` during the handshake wait for its end. A handshake that takes too long ends the
+connection. One step of a handshake costs about a thousand times as much as a read. So one iteration of the event loop
+does only a few steps (`HandshakeTurns`); the sockets that were not served are still readable in the next iteration. A
+failed handshake sends only the TLS alert for the failure."""
 
 from __future__ import annotations
 
@@ -29,13 +28,13 @@ from jesenska.base.limits import TLS_HANDSHAKE_SECONDS, TLS_HANDSHAKE_STEPS_PER_
 from jesenska.base.regions import FileRegion
 from jesenska.net.transport import Piece, Transport, TransportFor, TruncatedError, ignore, ignore_reason, is_gone
 
-#: Bytes that are encrypted together.
+#: Most bytes that are encrypted together.
 _PIECE_MAX_BYTES = 256 * 1024
 _READ_BYTES = 128 * 1024
 
 
 class HandshakeTurns:
-    """Limits the number of handshake steps in one turn of the loop."""
+    """Limits the number of handshake steps in one iteration of the event loop."""
 
     __slots__ = ("_done", "_loop")
 
@@ -44,7 +43,7 @@ class HandshakeTurns:
         self._done = 0
 
     def take(self) -> bool:
-        """True if another step may be made in this turn."""
+        """Counts a handshake step. Returns False if no further step may be made in this iteration."""
         if self._done == 0:
             self._loop.call_soon(self._next_turn)
         self._done += 1
@@ -55,8 +54,9 @@ class HandshakeTurns:
 
 
 class TlsTransport(Transport):
-    """A TCP socket with TLS. `server_name` is the name of the server for its client, None on the server's side;
-    `on_secured` is called at the end of the handshake with the peer's certificate in DER, None without one."""
+    """A TCP socket with TLS. For a client, `server_name` is the name of the server; on the server's side it is None.
+    `on_secured` is called at the end of the handshake, with the peer's certificate in DER, or None if the peer has
+    sent none."""
 
     __slots__ = (
         "_deadline",
@@ -101,20 +101,22 @@ class TlsTransport(Transport):
         self._turns = turns
         self._read_buffer = memoryview(read_buffer)
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        #: The type stubs say that `read` returns bytes, also into a buffer: compiled code would believe them.
+        #: Typed as Any: the type stubs say that `read` always returns bytes, but with a buffer it returns a number.
+        #: Compiled code would rely on the stubs.
         self._object: Any = context.wrap_bio(
             self._incoming, self._outgoing, server_side=server_name is None, server_hostname=server_name
         )
         self._queue: deque[Piece] = deque()
-        #: Encrypted bytes that the socket has not accepted yet, and their number before encryption.
+        #: Encrypted bytes that the socket has not accepted yet, and the number of bytes that they were before
+        #: encryption.
         self._wire = memoryview(b"")
         self._wire_plain_bytes = 0
         self._writing = False
-        #: True if the handshake has ended.
+        #: True if the handshake has ended successfully.
         self.is_secured = False
         self._deadline: asyncio.TimerHandle | None = loop.call_later(TLS_HANDSHAKE_SECONDS, self._too_late)
         if server_name is not None:
-            # A client sends first.
+            # In a TLS handshake the client sends the first message.
             self._shake()
 
     def fileno(self) -> int:
@@ -130,14 +132,14 @@ class TlsTransport(Transport):
             self._receive()
             received = self._decrypted(buffer)
         if received < 0:
-            # The bytes were a part of a record, or a record without data (a session ticket).
+            # The bytes that were read are only a part of a TLS record, or a record without data (a session ticket).
             self._flush_control()
             raise BlockingIOError
         return received
 
     def _decrypted(self, buffer: memoryview) -> int:
-        """Decrypts into the buffer and returns the number of bytes: 0 at the end of the stream, -1 if the socket has
-        to be read first."""
+        """Decrypts into the buffer and returns the number of bytes. Returns 0 at the end of the stream, and -1 if the
+        socket must be read first."""
         try:
             return int(self._object.read(len(buffer), buffer))
         except ssl.SSLWantReadError:
@@ -146,7 +148,7 @@ class TlsTransport(Transport):
             return 0
 
     def _receive(self) -> None:
-        """Reads from the socket; BlockingIOError if there is nothing to read."""
+        """Reads encrypted bytes from the socket. Raises BlockingIOError if there is nothing to read."""
         size = self.sock.recv_into(self._read_buffer)
         if size:
             self._incoming.write(self._read_buffer[:size])
@@ -155,7 +157,7 @@ class TlsTransport(Transport):
 
     def _recv_in_handshake(self, buffer: memoryview) -> int:
         if not self._turns.take():
-            # The socket stays readable.
+            # The bytes stay in the socket, so the event loop reports it as readable again in the next iteration.
             raise BlockingIOError
         self._receive()
         self._shake()
@@ -173,14 +175,14 @@ class TlsTransport(Transport):
     # --- the handshake -----------------------------------------------------------------------------------------------
 
     def _shake(self) -> None:
-        """Does the next steps of the handshake; ssl.SSLError if the handshake has failed."""
+        """Does the next steps of the handshake. Raises ssl.SSLError if the handshake has failed."""
         try:
             self._object.do_handshake()
         except ssl.SSLWantReadError:
             self._flush_control()
             return
         except ssl.SSLError:
-            # The alert for the peer.
+            # Sends the alert that OpenSSL has written for the peer.
             self._flush_control()
             raise
         self.is_secured = True
@@ -200,7 +202,7 @@ class TlsTransport(Transport):
             deadline.cancel()
 
     def _flush_control(self) -> None:
-        """Sends the bytes of the TLS protocol itself: handshakes, alerts, tickets."""
+        """Sends the bytes of the TLS protocol itself: handshake messages, alerts, session tickets."""
         if self._outgoing.pending and not len(self._wire):
             self._wire = memoryview(self._outgoing.read())
             with suppress(BlockingIOError, InterruptedError):
@@ -249,7 +251,7 @@ class TlsTransport(Transport):
         self._watch()
 
     def _send_wire(self) -> bool:
-        """Sends encrypted bytes; True if the socket has accepted all of them."""
+        """Sends the encrypted bytes that wait. Returns True if the socket has accepted all of them."""
         if len(self._wire):
             sent = self.sock.send(self._wire)
             self._wire = self._wire[sent:]
@@ -260,7 +262,7 @@ class TlsTransport(Transport):
         return True
 
     def _encrypt(self) -> None:
-        """Encrypts the next bytes of the queue."""
+        """Encrypts the next bytes of the queue, at most _PIECE_MAX_BYTES."""
         total = 0
         while self._queue and total < _PIECE_MAX_BYTES:
             head = self._queue[0]
@@ -268,7 +270,7 @@ class TlsTransport(Transport):
                 size = min(head.size_bytes, _PIECE_MAX_BYTES - total)
                 data = os.pread(head.file.fileno(), size, head.position)
                 if len(data) != size:
-                    raise TruncatedError("the log was truncated under an answer in flight")
+                    raise TruncatedError("the log was truncated while its records were being sent")
                 self._object.write(data)
                 head.position += size
                 head.size_bytes -= size
@@ -313,7 +315,7 @@ class TlsTransport(Transport):
         self.sock.close()
 
     def _say_goodbye(self) -> None:
-        """Sends the peer TLS's end of the stream, if the socket accepts it at once."""
+        """Sends the TLS message that ends the stream (close_notify), if the socket accepts it at once."""
         if self.is_secured and not len(self._wire):
             with suppress(ssl.SSLError, OSError):
                 self._object.unwrap()
@@ -324,8 +326,8 @@ class TlsTransport(Transport):
 def tls_server(
     context: Callable[[], ssl.SSLContext], turns: HandshakeTurns, on_secured: Callable[[bytes | None], None]
 ) -> TransportFor:
-    """Returns a function that makes the transports of a listener. `context` returns the current TLS context, which
-    changes with the certificates."""
+    """Returns a function that makes the transports of a listener's connections. `context` returns the current TLS
+    context, which changes when the certificates change."""
     read_buffer = bytearray(_READ_BYTES)
 
     def made(
@@ -340,7 +342,7 @@ def tls_server(
 
 
 def tls_client(context: ssl.SSLContext, server_name: str) -> TransportFor:
-    """Returns a function that makes the transport of a connection to the server with this name."""
+    """Returns a function that makes the transport of a client's connection to the server with this name."""
 
     def made(
         loop: asyncio.AbstractEventLoop,

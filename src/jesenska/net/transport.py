@@ -1,17 +1,16 @@
 """The transport of a connection reads from its socket and writes to it.
 
-    Transport         what each kind of transport does
-    PlainTransport    a non-blocking TCP socket: gathered writes (sendmsg), pieces of files by sendfile, what does not
-                      fit waits in a queue
+  Transport         the interface of all kinds of transport
+  PlainTransport    a non-blocking TCP socket. Buffers are written together (sendmsg), and large regions of files are
+                    sent by sendfile. Bytes that the socket does not accept wait in a queue
 
-Everything is sent in order. A small file region is read into memory and written together with its neighbours (one
-system call for many partitions). A large region goes from the page cache to the socket without a copy. If the file has
-become shorter than the region (the log was truncated meanwhile), the connection is closed, since the length of the
-frame has already been sent.
+Buffers and file regions are sent in order. A small file region is read into memory and written together with the
+buffers before and after it (one system call for many partitions). A large region goes from the page cache to the
+socket without a copy. If a log was truncated, its file may be shorter than a waiting region. Then the connection is
+closed, because the length of the frame has already been sent.
 
 A listener, or the client's side of a connection, chooses the kind of transport (`TransportFor`). No other code depends
-on the kind.
-"""
+on the kind."""
 
 from __future__ import annotations
 
@@ -26,13 +25,14 @@ from contextlib import suppress
 from jesenska.base.limits import GATHERED_WRITE_BYTES
 from jesenska.base.regions import FileRegion
 
-#: Regions up to this size are read and written together with their neighbours; for larger ones sendfile is faster.
+#: File regions up to this size in bytes are read and written together with other buffers; for larger ones sendfile is
+#: faster.
 JOIN_MAX_BYTES = 64 * 1024
-#: Buffers in one gathered write; Linux and macOS both allow 1024.
+#: Most buffers in one call of sendmsg; Linux and macOS both allow 1024.
 _GATHER_MAX = 512
-#: Largest number of bytes of one sendfile call, so that one fast reader does not occupy the loop.
+#: Most bytes of one sendfile call, so that one fast client does not occupy the event loop.
 _SENDFILE_MAX_BYTES = 4 * 1024 * 1024
-#: Linux: the first byte of this socket option's value is the state of the connection.
+#: On Linux, the first byte of this socket option's value is the TCP state of the connection.
 _TCP_INFO = getattr(socket, "TCP_INFO", None) if sys.platform == "linux" else None
 _TCP_ESTABLISHED = 1
 _MORE = getattr(socket, "MSG_MORE", 0)
@@ -41,54 +41,54 @@ Piece = bytes | bytearray | memoryview | FileRegion
 
 
 class Transport:
-    """Reads bytes, and sends buffers and file regions in order, without waiting."""
+    """Reads bytes from a connection, and sends buffers and file regions in order. No method waits."""
 
     __slots__ = ("closed", "unsent_bytes")
 
     def __init__(self) -> None:
-        #: Number of bytes that were passed to this transport and are not sent yet.
+        #: Number of bytes that were passed to `send` and are not sent yet.
         self.unsent_bytes = 0
         self.closed = False
 
     def fileno(self) -> int:
-        """Returns the descriptor that the loop watches; -1 once it is closed."""
+        """Returns the descriptor that the event loop watches, or -1 once the socket is closed."""
         raise NotImplementedError
 
     def recv_into(self, buffer: memoryview) -> int:
-        """Reads into a buffer and returns the number of bytes, 0 at the end of the stream. BlockingIOError if there is
-        nothing to read; OSError if the connection failed."""
+        """Reads into a buffer and returns the number of bytes, 0 at the end of the stream. Raises BlockingIOError if
+        there is nothing to read, and OSError if the connection has failed."""
         raise NotImplementedError
 
     def pending(self) -> bool:
-        """True if bytes can be read although the socket has none: the transport has read them from the socket
-        already."""
+        """True if the transport has bytes that it has already read from the socket and not returned yet. The event
+        loop does not see these bytes."""
         return False
 
     def send(self, pieces: Sequence[Piece], total_bytes: int) -> bool:
-        """Sends `pieces`, or queues the rest that does not fit; True if everything has been sent. The transport then
-        owns the regions in `pieces`."""
+        """Sends `pieces`, and queues the bytes that the socket does not accept. Returns True if everything has been
+        sent. The transport releases the file regions in `pieces` once they are sent, or when it is closed."""
         raise NotImplementedError
 
     def peer_has_closed(self) -> bool:
-        """True if the peer has ended its half of the connection, or the connection is gone; False where the system
-        cannot tell. It does not read."""
+        """Returns True if the peer has closed its side of the connection, or the connection is broken. Returns False
+        where the system cannot tell. Reads no bytes."""
         raise NotImplementedError
 
     def close(self) -> None:
-        """Closes the socket and drops everything that waits to be sent; a second call does nothing."""
+        """Closes the socket and drops all bytes that wait to be sent. A second call does nothing."""
         raise NotImplementedError
 
 
-#: Makes the transport of a connected socket, from the loop, the socket, `on_drained` and `on_broken`. If bytes could
-#: not be sent at once, the transport calls `on_drained` when all are sent. It calls `on_broken` with the reason if the
-#: connection fails.
+#: A function that makes the transport of a connected socket. Its arguments are the event loop, the socket,
+#: `on_drained` and `on_broken`. If bytes could not be sent at once, the transport calls `on_drained` when all are
+#: sent. It calls `on_broken` with the reason if the connection fails.
 TransportFor = Callable[
     [asyncio.AbstractEventLoop, socket.socket, Callable[[], None], Callable[[str], None]], Transport
 ]
 
 
 class PlainTransport(Transport):
-    """A TCP socket without encryption."""
+    """The transport of a TCP connection without encryption."""
 
     __slots__ = ("_loop", "_on_broken", "_on_drained", "_queue", "_send_file", "_writing", "sock")
 
@@ -104,7 +104,8 @@ class PlainTransport(Transport):
         with suppress(OSError):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.sock = sock
-        #: A simulated socket has its own `send_file` (`net.network`).
+        #: A simulated socket has its own `send_file` (`net.network`); for a real socket this is None, and os.sendfile
+        #: is used.
         self._send_file: Callable[[int, int, int], int] | None = getattr(sock, "send_file", None)
         self._loop = loop
         self._on_drained = on_drained
@@ -174,14 +175,14 @@ class PlainTransport(Transport):
             self._watch()
 
     def _send_region(self, region: FileRegion) -> bool:
-        """Makes one call of sendfile; False if the socket is full."""
+        """Sends a part of a file region by one call of sendfile. Returns False if the socket accepts no more bytes."""
         wanted = min(region.size_bytes, _SENDFILE_MAX_BYTES)
         if self._send_file is None:
             sent = os.sendfile(self.sock.fileno(), region.file.fileno(), region.position, wanted)
         else:
             sent = self._send_file(region.file.fileno(), region.position, wanted)
         if sent == 0:
-            raise TruncatedError("the log was truncated under an answer in flight")
+            raise TruncatedError("the log was truncated while its records were being sent")
         self.unsent_bytes -= sent
         if sent == region.size_bytes:
             self._queue.popleft()
@@ -192,7 +193,8 @@ class PlainTransport(Transport):
         return sent == wanted
 
     def _send_gathered(self) -> bool:
-        """Writes the first items of the queue with one system call; False if the socket is full."""
+        """Writes the first pieces of the queue by one system call. Returns False if the socket accepts no more
+        bytes."""
         buffers: list[bytes | bytearray | memoryview] = []
         total = 0
         flags = 0
@@ -203,7 +205,7 @@ class PlainTransport(Transport):
                     break
                 read = os.pread(piece.file.fileno(), piece.size_bytes, piece.position)
                 if len(read) != piece.size_bytes:
-                    raise TruncatedError("the log was truncated under an answer in flight")
+                    raise TruncatedError("the log was truncated while its records were being sent")
                 piece.release()
                 self._queue[index] = piece = read
             buffers.append(piece)
@@ -246,8 +248,8 @@ class PlainTransport(Transport):
 
 
 def is_gone(sock: socket.socket) -> bool:
-    """True if the peer of an open socket has ended its half of the connection, or the connection is gone; False where
-    the system cannot tell."""
+    """Returns True if the peer of an open socket has closed its side of the connection, or the connection is broken.
+    Returns False where the system cannot tell."""
     if _TCP_INFO is None:
         return False
     try:
@@ -257,12 +259,12 @@ def is_gone(sock: socket.socket) -> bool:
 
 
 def ignore() -> None:
-    """Replaces `on_drained` once a transport is closed."""
+    """Does nothing. Replaces `on_drained` once a transport is closed."""
 
 
 def ignore_reason(reason: str) -> None:
-    """Replaces `on_broken` once a transport is closed."""
+    """Does nothing. Replaces `on_broken` once a transport is closed."""
 
 
 class TruncatedError(Exception):
-    """The file is shorter than the region."""
+    """A file has become shorter than the region of it that was to be sent."""

@@ -1,8 +1,9 @@
-"""The quotas of clients in force, with what each client has used: bytes produced and fetched, time of requests,
-changes of partitions. A decider: it says for how long a client waits.
+"""The quotas of clients, and the amounts that each client has used: bytes produced and fetched, time of requests,
+changes of partitions (creations and deletions of topics and partitions). This module only decides for how long a
+client waits.
 
-Amounts are recorded even when a client is above its quota. An amount is forgotten when it does not count any more. If
-the quotas change, the amounts stay."""
+Amounts are recorded even while a client is above its quota. An amount is removed when it is too old to count. When the
+quotas change, the recorded amounts stay."""
 
 from __future__ import annotations
 
@@ -21,15 +22,15 @@ from jesenska.quotas.entities import (
 from jesenska.quotas.rate import Rate, Windows
 from jesenska.quotas.token_bucket import TokenBucket
 
-#: Clients whose quotas are remembered: client ids come from the network.
+#: Most clients whose limits are remembered. Without this limit, invented client ids could fill the memory.
 _CLIENTS_MAX: Final = 10_000
 
-#: The kind of a quota, and the user and client id that share it.
+#: The kind of a quota, and the user and client id that share its rate.
 _Shared = tuple[str, str, str]
 
 
 class Limit:
-    """A quota with the rate of those who share it."""
+    """A quota, with the measured rate of the clients that share it."""
 
     __slots__ = ("quota", "rate")
 
@@ -38,14 +39,14 @@ class Limit:
         self.rate = rate
 
     def record(self, amount: float, now_ms: int) -> int:
-        """Records an amount; returns the time to wait."""
+        """Records an amount. Returns the time in milliseconds that the client must wait."""
         self.rate.record(amount, now_ms)
         return self.rate.throttle_ms(self.quota, now_ms)
 
 
 class ClientLimits:
-    """The quotas that count for one user and client id. A limit is None if there is no quota of its kind.
-    `fetch_max_bytes`: the limit of one answer, so that a large one is not always above the quota."""
+    """The quotas that apply to one user and client id. A limit is None if no quota of its kind applies.
+    `fetch_max_bytes` limits the size of one Fetch answer, so that a single large answer is not above the quota."""
 
     __slots__ = ("fetch", "fetch_max_bytes", "mutations", "produce", "request", "request_max_ms")
 
@@ -66,12 +67,12 @@ class ClientLimits:
         self.fetch_max_bytes = None if fetch is None else max(1, int(min(fetch.quota * seconds, 2**31 - 1)))
 
     def produced(self, size_bytes: int, now_ms: int) -> int:
-        """Records a Produce request; returns the time that the client waits."""
+        """Records a Produce request of this size. Returns the time in milliseconds that the client must wait."""
         return 0 if self.produce is None else self.produce.record(size_bytes, now_ms)
 
     def fetched(self, size_bytes: int, request_seconds: float, now_ms: int) -> int:
-        """Records an answer to a Fetch, and the time of the request; returns the time that the client waits. If it has
-        to wait it gets an empty answer, and the bytes do not count."""
+        """Records the answer to a Fetch request, and the time that the request took. Returns the time in milliseconds
+        that the client must wait. A client that must wait gets an empty answer, and the bytes are not counted."""
         throttle_ms = self.requested(request_seconds, now_ms)
         if self.fetch is not None:
             throttle_ms = max(throttle_ms, self.fetch.record(size_bytes, now_ms))
@@ -80,16 +81,16 @@ class ClientLimits:
         return throttle_ms
 
     def requested(self, seconds: float, now_ms: int) -> int:
-        """Records the time that a request has taken, as a percentage of one thread; returns the time that the client
-        waits, one window at most."""
+        """Records the time that a request took, counted as a percentage of one thread. Returns the time in
+        milliseconds that the client must wait, at most one window."""
         if self.request is None:
             return 0
         return min(self.request.record(seconds * 100, now_ms), self.request_max_ms)
 
 
 class ClientQuotas:
-    """The quotas in force. `is_active`: False while no client has any. `defaults`: the quotas of each client id that
-    no other quota is for, by their names (quota.producer.default)."""
+    """The quotas of all clients. `is_active` is False while there are no quotas. `defaults` has the values of settings
+    such as quota.producer.default: they apply to each client id that has no other quota of that kind."""
 
     def __init__(
         self,
@@ -109,14 +110,14 @@ class ClientQuotas:
         self._clients: dict[tuple[str, str], ClientLimits | None] = {}
 
     def replace(self, quotas: Quotas) -> None:
-        """Takes other quotas, from the next request on."""
+        """Replaces all quotas, from the next request on."""
         self._quotas = {entity: values for entity, values in quotas.items() if values}
         self.is_active = bool(self._quotas or self._defaults)
         self._clients.clear()
         self._forget_old()
 
     def limits_for(self, user: str, client_id: str) -> ClientLimits | None:
-        """The limits of a client; None if it has none."""
+        """Returns the limits of a client; None if it has none."""
         key = (user, client_id)
         try:
             return self._clients[key]
@@ -166,7 +167,7 @@ class ClientQuotas:
         return bucket
 
     def _forget_old(self) -> None:
-        """Forgets amounts that are older than all windows, and full buckets."""
+        """Removes amounts that are older than all windows of the quota, and token buckets that are full."""
         now_ms = self.now_ms()
         for key in [key for key, rate in self._rates.items() if rate.recorded_at_ms < now_ms - self._windows.all_ms]:
             del self._rates[key]

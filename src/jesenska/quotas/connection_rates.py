@@ -1,8 +1,9 @@
-"""Quotas of new connections: of the broker, of each listener and of each address (KIP-612). A decider.
+"""Quotas of new connections: for the broker, for each listener and for each address (KIP-612). This module only
+decides: it does no input or output.
 
-A connection above the rate of the broker or its listener waits until the rate is within the quota; none is taken from
-that listener meanwhile. A connection above the rate of its address is closed after that time: others are not kept
-waiting by it."""
+While a listener or the broker is above its rate, the listener accepts no further connection. It accepts connections
+again when the rate is within the quota. A connection above the rate of its address is closed after such a waiting
+time, and does not delay the connections of other addresses."""
 
 from __future__ import annotations
 
@@ -11,12 +12,12 @@ from typing import Final
 
 from jesenska.quotas.rate import Rate, Windows
 
-#: Addresses whose rates are remembered.
+#: Most addresses whose rates are remembered.
 _ADDRESSES_MAX: Final = 10_000
 
 
 class ConnectionRates:
-    """The rates of new connections with their quotas, in connections per second."""
+    """The measured rates of new connections, and their quotas in connections per second."""
 
     def __init__(self, now_ms: Callable[[], int], windows: Windows) -> None:
         self._now_ms = now_ms
@@ -27,16 +28,17 @@ class ConnectionRates:
         self._listener_rates: dict[str | None, Rate] = {}
 
     def replace(self, by_address: Mapping[str | None, float]) -> None:
-        """Takes other quotas of addresses; None is the default."""
+        """Replaces the quotas by address; the key None is the default for other addresses."""
         self._by_address = by_address
 
     def limit(self, listeners: Mapping[str | None, float]) -> None:
-        """Takes other quotas of listeners by name; None is the broker's."""
+        """Replaces the quotas by name of the listener; the key None is the quota of the whole broker."""
         self._listeners = dict(listeners)
 
     def took(self, listener: str, address: str) -> tuple[int, int]:
-        """Records a new connection. Returns the time for which the listener takes no other, and the time after which
-        this one is closed (0: it is not)."""
+        """Records a new connection. Returns two times in milliseconds. The first is the time for which the listener
+        accepts no further connection. The second is the time after which this connection is closed; 0 if it stays
+        open."""
         now_ms = self._now_ms()
         address_ms = self._of_address(address, now_ms)
         if address_ms:
@@ -55,7 +57,7 @@ class ConnectionRates:
         rate.record(1, now_ms)
         throttle_ms = rate.throttle_ms(quota, now_ms)
         if throttle_ms:
-            # A refused connection does not count.
+            # A refused connection is not counted, so its record is taken back.
             rate.record(-1, now_ms)
         return throttle_ms
 

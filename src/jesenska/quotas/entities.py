@@ -1,7 +1,7 @@
-"""Quotas by user and by client id, and the one that counts for a client.
+"""The quotas of users and client ids, and the choice of the quota that applies to a client.
 
-One quota counts for a client, that of the first of these levels that has one of its kind (KIP-55). Users or clients
-share a level's quota only if they have the same name: a default is for each user or client id by itself.
+One quota of each kind applies to a client: the one of the first level below that has a quota of this kind (KIP-55).
+Each user or client id has its own rate, also under a default quota: a default is not shared between names.
 
     user and client id             user, default client id        user
     default user, client id        default user and client id     default user
@@ -17,17 +17,17 @@ CONSUMER_BYTE_RATE: Final = "consumer_byte_rate"
 REQUEST_PERCENTAGE: Final = "request_percentage"
 CONTROLLER_MUTATION_RATE: Final = "controller_mutation_rate"
 CONNECTION_CREATION_RATE: Final = "connection_creation_rate"
-#: The kinds of entities in requests (KIP-546), and their names in the tree.
+#: The kinds of quota entities in requests (KIP-546), and their names in the metadata tree (ZooKeeper's nodes).
 USER: Final = "user"
 CLIENT_ID: Final = "client-id"
 IP: Final = "ip"
 TREE_KINDS: Final = {USER: "users", CLIENT_ID: "clients", IP: "ips"}
-#: Quotas of users and client ids; an address has the rate of new connections alone.
+#: The kinds of quotas for users and client ids. An IP address has only connection_creation_rate.
 CLIENT_QUOTAS: Final = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, REQUEST_PERCENTAGE, CONTROLLER_MUTATION_RATE)
 
 
 class Part(NamedTuple):
-    """A part of an entity: absent, the default, or a name."""
+    """The user part or the client id part of a quota entity: absent, the default, or a name."""
 
     is_there: bool
     name: str | None = None
@@ -38,18 +38,19 @@ DEFAULT: Final = Part(True)
 
 
 class QuotaEntity(NamedTuple):
-    """The users and client ids that a quota is for."""
+    """The user and the client id for which a quota is set; each is absent, the default, or a name."""
 
     user: Part
     client_id: Part
 
 
-#: Quotas by their names, by entity.
+#: The quotas of each entity, by their names.
 Quotas = Mapping[QuotaEntity, Mapping[str, float]]
 
 
 class Found(NamedTuple):
-    """A quota, and the user and client id that share it; an empty one is not looked at."""
+    """A quota, and the user and client id that share its rate. An empty string means that the user or client id does
+    not matter."""
 
     quota: float
     user: str
@@ -57,7 +58,7 @@ class Found(NamedTuple):
 
 
 def quota_for(quotas: Quotas, name: str, user: str, client_id: str) -> Found | None:
-    """Returns the quota of this name that counts for a client; None if it has none."""
+    """Returns the quota of this name that applies to a client; None if no quota applies."""
     for entity, shared_user, shared_client in _levels(user, client_id):
         values = quotas.get(entity)
         if values is not None and name in values:

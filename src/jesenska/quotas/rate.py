@@ -1,10 +1,12 @@
-"""A rate over the last windows, and the time for which a client above its quota waits; Kafka's arithmetic.
+"""Measures a rate over the last windows of time, and computes how long a client above its quota waits. The arithmetic
+is Kafka's.
 
-The rate is the sum of the samples by the time since the start of the oldest one. That time counts as at least
-`samples - 1` windows, so that a burst after a pause is not taken for a high rate. A sample begins with the first
-record after the end of the one before, and is dropped `samples` windows after its start.
+The rate is the sum of the samples divided by the time since the start of the oldest sample. That time counts as at
+least `samples - 1` windows, so that a burst after a pause does not look like a high rate. A new sample begins with the
+first amount that is recorded after the end of the previous sample. A sample is dropped `samples` windows after its
+start.
 
-A client whose rate is above its quota waits for the time after which its rate would be the quota."""
+A client above its quota waits until its rate, without further requests, is down to the quota."""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from typing import NamedTuple
 
 
 class Windows(NamedTuple):
-    """The samples of a rate: quota.window.num and quota.window.size.seconds."""
+    """The number and length of a rate's samples: quota.window.num and quota.window.size.seconds."""
 
     samples: int = 11
     window_ms: int = 1000
@@ -24,7 +26,7 @@ class Windows(NamedTuple):
 
 
 class Rate:
-    """Amounts that are recorded, by the time. Times are in milliseconds."""
+    """The amounts that were recorded in the last windows, as a sum per sample. Times are in milliseconds."""
 
     __slots__ = ("_samples", "_windows", "recorded_at_ms")
 
@@ -32,11 +34,11 @@ class Rate:
         self._windows = windows
         #: The start and the sum of each sample, the oldest first.
         self._samples: deque[list[float]] = deque()
-        #: Time of the last record; -1 if there was none.
+        #: The time of the last recorded amount; -1 if no amount was recorded.
         self.recorded_at_ms = -1
 
     def record(self, amount: float, now_ms: int) -> None:
-        """Adds an amount; a negative one takes back an earlier record."""
+        """Adds an amount. A negative amount takes back an earlier one."""
         self._drop_old(now_ms)
         samples = self._samples
         if not samples or now_ms - samples[-1][0] >= self._windows.window_ms:
@@ -50,19 +52,20 @@ class Rate:
             samples.popleft()
 
     def elapsed_ms(self, now_ms: int) -> int:
-        """The time that the rate is measured over."""
+        """Returns the time in milliseconds by which the sum of the samples is divided."""
         self._drop_old(now_ms)
         elapsed = now_ms - int(self._samples[0][0]) if self._samples else 0
         missing = self._windows.samples - 1 - elapsed // self._windows.window_ms
         return max(elapsed + max(missing, 0) * self._windows.window_ms, 1)
 
     def value(self, now_ms: int) -> float:
-        """The amount per second."""
+        """Returns the rate, in amounts per second."""
         elapsed_ms = self.elapsed_ms(now_ms)
         return sum(sample[1] for sample in self._samples) * 1000 / elapsed_ms
 
     def throttle_ms(self, quota: float, now_ms: int) -> int:
-        """The time to wait, for a quota in amounts per second; 0 if the rate is not above it."""
+        """Returns the time in milliseconds to wait for a quota in amounts per second; 0 if the rate is not above the
+        quota."""
         rate = self.value(now_ms)
         if rate <= quota:
             return 0

@@ -1,8 +1,8 @@
-"""A bucket of tokens: a quota that allows bursts (KIP-599).
+"""A token bucket: a quota that allows bursts (KIP-599).
 
-The bucket is full at the start, and gets tokens at the rate of the quota until it is full again. An operation takes
-tokens as long as there is at least one left or none is owed; it may take more than there are, which are then owed.
-Until they are paid back, further operations wait."""
+The bucket is full at the start, and gets tokens at the rate of the quota until it is full again. An operation may take
+tokens while the number of tokens is 0 or more. It may take more tokens than there are; the number is then negative.
+Further operations wait until the number is 0 again."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from jesenska.quotas.rate import Windows
 
 
 class TokenBucket:
-    """The tokens of one client. `quota`: tokens per second; a burst is what the quota allows in all windows."""
+    """The token bucket of the clients that share a quota. `quota` is in tokens per second. The full bucket has as many
+    tokens as the quota allows in all windows."""
 
     __slots__ = ("_filled_at_ms", "_tokens", "_windows", "quota")
 
@@ -25,7 +26,7 @@ class TokenBucket:
         return self.quota * self._windows.all_ms / 1000
 
     def change(self, quota: float, now_ms: int) -> None:
-        """Changes the quota; tokens that are owed stay owed."""
+        """Changes the quota. A negative number of tokens is kept."""
         self._fill(now_ms)
         self.quota = quota
         self._tokens = min(self._tokens, self._burst)
@@ -39,7 +40,7 @@ class TokenBucket:
         self._tokens -= tokens
 
     def throttle_ms(self, now_ms: int) -> int:
-        """The time until no token is owed any more; 0 if none is owed now."""
+        """Returns the time in milliseconds until the number of tokens is 0 again; 0 if it is not negative."""
         self._fill(now_ms)
         return 0 if self._tokens >= 0 else int(-self._tokens / self.quota * 1000 + 0.5)
 

@@ -1,27 +1,30 @@
 """Finds the replicas of a broker that have lost data: the disk was replaced or is not mounted, or a part of a log was
-removed. A decider, called once in a start, before the broker registers.
+removed. This module only decides; it is called once in each start, before the broker registers.
 
-    the tree has                              this broker has                     result
-    this broker in the ISR, and other         no log                              lost, unless there never was one
-    replicas                                  a log that ends before the offset   lost
-                                              in its own checkpoint
-                                              a log on an older disk              lost
-                                              (`older_directories`)
+  the metadata tree (ZooKeeper) has             this broker has                     result
+  this broker in the ISR, and further replicas  no log                              lost, unless the log never existed
+                                                a log that ends before the offset   lost
+                                                in its own checkpoint
+                                                a log on an older disk              lost
+                                                (`older_directories`)
 
-Such a replica does not lead, and no log is made for it, until another broker leads: then it is fetched like any other
-(`broker.replicas.replica_manager`). This is safe for the following reason. A replica in the ISR has every committed
-record. If a replica that has lost some of them led, the others would cut their logs to its log. While it does not
-lead, no log is cut; and if another replica is in sync, that replica has the lost records.
+Such a replica does not lead, and gets no log, until another broker leads the partition. Then it is fetched like any
+other replica (`broker.replicas.replica_manager`).
 
-There never was a log if the partition has never had a leader. Nor was there one if no checkpoint of the broker's
-directories names the partition, and every directory is the newest that the broker has had: the first leader may have
-been cut off from the controller, or have stopped, before it made the log, while the controller elected others. A log
-that a crash has removed before a checkpoint named it is like the unsynced end of a log (below). If no other broker has
-a replica, waiting cannot save anything.
+The reason is that a replica in the ISR has every committed record. If a replica that has lost records became the
+leader, its followers would cut their logs to its log. While it does not lead, no log is cut, and any other in-sync
+replica still has the lost records.
 
-A log is compared with its checkpoint only after an orderly stop. That stop has synced everything, so missing records
-were removed later. After a crash a log may end earlier because the machine has lost unsynced records: then the broker
-leaves every ISR that has another member, and leads alone with its remaining records, as Apache Kafka's brokers do."""
+The log never existed if the partition has never had a leader. It is also taken as never existing if no checkpoint of
+the broker's directories names the partition, and every directory is the newest that the broker has had. The reason:
+the first leader may have stopped, or lost its connection to the controller, before it made the log. A log that
+disappeared in a crash before a checkpoint named it is treated like unsynced records (below). If no other broker has a
+replica, waiting cannot save any record.
+
+A log is compared with its checkpoint only after an orderly stop. That stop has synced all records, so missing records
+were removed later. After a crash a log may end earlier, because the machine has lost unsynced records. Then the broker
+leaves every ISR that has another member. Where it is the only member, it leads with its remaining records, as Apache
+Kafka's brokers do."""
 
 from __future__ import annotations
 
@@ -35,7 +38,7 @@ _NO_LEADER: Final = -1
 
 
 class Written(NamedTuple):
-    """The replicas and the state of a partition in the tree."""
+    """The replicas and the state of a partition, as they are written in the metadata tree (ZooKeeper's nodes)."""
 
     replicas: Collection[int]
     state: PartitionStateNode
@@ -50,10 +53,10 @@ def lost_replicas(
     *,
     has_other_directory: bool,
 ) -> Iterator[TopicPartition]:
-    """Yields the replicas of this broker that have lost data. `logs`: the partitions whose logs it has, or that may be
-    in a directory that is offline; `cut_logs`: those whose logs end before their checkpoints, or are older than the
-    broker's earlier ones; `checkpointed`: the partitions in a checkpoint. `has_other_directory`: one of its log
-    directories is new to the broker, or older than its last start."""
+    """Yields the replicas of this broker that have lost data. `logs` has the partitions whose logs the broker has, or
+    that may be in an offline directory. `cut_logs` has those whose logs end before their checkpoints, or are on a
+    directory older than the broker's last start. `checkpointed` has the partitions that a checkpoint names.
+    `has_other_directory` is True if a log directory is new to the broker, or older than its last start."""
     for topic_partition, (replicas, state) in written.items():
         if broker_id not in state.isr or len(replicas) <= 1:
             continue

@@ -1,22 +1,22 @@
-"""Finds log directories of a broker that are older than its last start: the disk was replaced by another one and is
-back, or the directory is an older copy. Such a directory may lack acknowledged records. A decider, called once in a
-start.
+"""Finds log directories of a broker that are older than its last start. Either an earlier disk is back in place of its
+replacement, or the directory is an older copy. Such a directory may lack acknowledged records. This module only
+decides; it is called once in each start.
 
-Each start has an id. It is written into every directory that the start could use, and then into the tree, where each
-directory has an id:
+Each start of a broker has an id. The id is written into every directory that the start could use. Then it is written
+into the metadata tree (ZooKeeper's nodes), by the id of each directory:
 
-    the tree has of the directory       the directory itself has      result
-    start S                             S, and perhaps later ones     it is the newest
-    start S                             other starts only             older: a copy of an earlier time
-    nothing, but others in its place    anything                      older: an earlier disk
-    nothing, and no others              anything                      the newest: nothing is known of the broker
+  the tree has for the directory          the directory contains          result
+  start S                                 S, and perhaps later starts     the directory is the newest
+  start S                                 only other starts               older: a copy of an earlier time
+  nothing, but other directories          anything                        older: an earlier disk
+  nothing, and no other directory         anything                        newest: the tree does not know the broker
 
-Starts that are not in the tree ended before they led anything. A directory that is offline keeps its start in the
-tree, and so is the newest after its repair. A new directory is not handled here (`lost_data`).
+A start that is not in the tree ended before it led any partition. A directory that is offline keeps its last start in
+the tree, so it is the newest after its repair. New directories are not handled here but in `lost_data`.
 
-An older directory may still be the newest for some partitions. If a start finds that a replica which was alone in sync
-has lost its data, the replica does not lead (`lost_data`). The tree then lists it as lacking, with the directories
-that had its data: these are the newest for it until another replica has led."""
+An older directory may still be the newest for some partitions. A start may find that a replica which was the only one
+in sync has lost its data. The replica then does not lead (`lost_data`). The tree lists it as lacking, together with
+the directories that had its data. These directories are the newest for this replica until another replica has led."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ from jesenska.base.identifiers import TopicPartition
 from jesenska.log.directory.directory_starts import DirectoryStarts
 from jesenska.metadata.nodes import BrokerStarts, LackingPartitions
 
-#: Largest number of directories whose last start the tree keeps while some are offline.
+#: Most directories whose last start the tree keeps while some directories are offline.
 _ABSENT_MAX = 100
 
 
 def is_older(found: DirectoryStarts | None, starts: BrokerStarts | None) -> bool:
-    """True if a directory that the broker has had before is older than its last start. `found`: the starts in the
-    directory; `starts`: the starts in the tree."""
+    """Returns True if a directory that the broker has had before is older than the broker's last start. `found` has
+    the starts that are written in the directory; `starts` has the starts in the metadata tree."""
     if starts is None:
         return False
     return found is None or starts.directories.get(found.directory_id) not in found.starts
 
 
 def newest_in(found: DirectoryStarts | None, starts: BrokerStarts | None) -> frozenset[TopicPartition]:
-    """Returns the partitions for which an older directory is the newest: partitions whose data are lacking since then,
-    and whose data it had."""
+    """Returns the partitions for which an older directory has the newest data: the broker lacks their data, and this
+    directory had them when they were lost."""
     groups = () if starts is None else starts.lacking
     return frozenset().union(*(item.partitions for item in groups if _had(found, item)))
 
@@ -60,8 +60,8 @@ def begun(
     *,
     some_are_offline: bool,
 ) -> BrokerStarts:
-    """Returns the value for the tree from this start on. `usable`: the directories that the start can use; `lacking`:
-    the replicas that have lost data and are alone in sync."""
+    """Returns the value that this start writes into the metadata tree. `usable` has the ids of the directories that
+    the start can use. `lacking` has the replicas that have lost their data and are the only in-sync replicas."""
     before = {} if starts is None else starts.directories
     directories = dict.fromkeys(usable, start)
     if some_are_offline:
@@ -78,6 +78,6 @@ def begun(
 
 
 def without(starts: BrokerStarts, partitions: Collection[TopicPartition]) -> BrokerStarts:
-    """Returns the starts, with these partitions no longer listed as lacking."""
+    """Returns a copy of the starts in which these partitions are not listed as lacking any more."""
     groups = (LackingPartitions(item.directories, item.partitions.difference(partitions)) for item in starts.lacking)
     return BrokerStarts(starts.directories, tuple(item for item in groups if item.partitions))

@@ -1,13 +1,14 @@
-"""Detects a tree that is older than a broker's logs: its files were restored from an earlier time. A decider, called
-once in a start, before the broker registers.
+"""Detects that the metadata tree (ZooKeeper's nodes) is older than a broker's logs, because its files were restored
+from an earlier time. This module only decides; it is called once in each start, before the broker registers.
 
-A leader epoch is in the tree before any broker gets it, and only increases. So if a log has a newer epoch than the
-partition has in the tree, the tree is older. A cluster that continued from there would elect leaders in epochs that
-logs already have, with outdated ISRs: replicas would cut off acknowledged records, clients would reject their brokers'
-metadata, and producers would get ids that others have. So the broker does not start.
+A leader epoch is written in the tree before any broker gets it, and epochs only increase. So if a log has a newer
+epoch than its partition in the tree, the tree is older. A cluster that continued with such a tree would elect leaders
+in epochs that logs already have, with outdated ISRs. Then replicas would cut off acknowledged records, clients would
+reject the metadata of their brokers, and producers would get ids that other producers have. So the broker does not
+start.
 
-Topics are the same if they have the same id: a topic that was made again under its name begins its epochs again. If
-either side has no id, no conclusion is drawn."""
+Epochs are compared only if both sides have the same topic id. The reason: a topic that was deleted and created again
+begins with new epochs. If one side has no topic id, the partition is skipped."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from jesenska.base.identifiers import TopicPartition
 
 
 class Heard(NamedTuple):
-    """The newest leader epoch of a partition in the tree or in a log, and the id of its topic."""
+    """The newest leader epoch of a partition, in the metadata tree or in a log, and the id of its topic."""
 
     topic_id: UUID | None
     leader_epoch: int
@@ -28,7 +29,8 @@ class Heard(NamedTuple):
 def newer_than_tree(
     in_tree: Mapping[TopicPartition, Heard], in_logs: Mapping[TopicPartition, Heard]
 ) -> TopicPartition | None:
-    """Returns the first partition whose log has a newer leader epoch than the tree; None if no log has one."""
+    """Returns the first partition whose log has a newer leader epoch than the metadata tree; None if there is no such
+    partition."""
     for topic_partition in sorted(in_tree.keys() & in_logs.keys()):
         written, heard = in_tree[topic_partition], in_logs[topic_partition]
         if (

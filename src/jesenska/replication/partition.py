@@ -1,14 +1,13 @@
 """One partition on this broker: its leader, its committed records, and its readable records.
 
-    log start offset <= high watermark <= log end offset
+  log start offset <= high watermark <= log end offset
 
-Committed records are those that every in-sync replica has. Consumers read only committed records; from a follower they
-read up to the high watermark that the leader has sent to it. `replication.replicas` decides what is committed. Only
-this module applies the decisions to the log: it appends as the leader, moves the log's high watermark, and notifies
-the callers that wait for changes or for a commit.
+Committed records are those that every in-sync replica has. Consumers read only committed records. From a follower they
+read up to the high watermark that the leader has sent to that follower.
 
-A mover: it holds the log. The caller limits the time of a write with acks=all.
-"""
+`replication.replicas` decides which records are committed. Only this module applies the decisions to the log: it
+appends as the leader, moves the high watermark, and notifies the callers that wait for changes or for a commit. It
+does input and output. The caller limits the waiting time of a write with acks=all."""
 
 from __future__ import annotations
 
@@ -27,18 +26,18 @@ from jesenska.records.decode import ControlMarker, marker_record
 from jesenska.records.encode import encode_batch
 from jesenska.replication.replicas import NO_LEADER, Readable, Replicas
 
-#: The value of acks=all in a request.
+#: The number that means acks=all in a Produce request.
 ACKS_ALL = -1
 
-#: Called with the outcome of a write.
+#: A function that is called with the outcome of a write.
 Done = Callable[[AppendResult | KafkaError], None]
-#: Called when a log is synced (with None), or with the error.
+#: A function that is called after a log was synced, with None or the error.
 Synced = Callable[[KafkaError | None], None]
 
 
 class Watcher(Protocol):
-    """Is notified once of the next change of a partition: it has more records, its offsets moved, its leader changed
-    or it is gone."""
+    """An object that is notified once, of the next change of a partition: new records, moved offsets, another leader,
+    or its removal."""
 
     def changed(self) -> None: ...
 
@@ -51,11 +50,11 @@ class _Uncommitted(NamedTuple):
 
 
 class Partition:
-    """A partition with its replicas. This broker has a log of it, or no log: it has no replica, its directory failed,
-    or the topic is being deleted.
+    """A partition with its replicas. This broker may have no log of it: because it has no replica, because the log's
+    directory has failed, or because the topic is being deleted.
 
-    `notify` is called with the partition's name at every change: records, moved offsets, another leader. `elapsed_ms`
-    is a monotonic clock."""
+    `notify` is called with the partition's name at every change: new records, moved offsets, another leader.
+    `elapsed_ms` returns the time of a monotonic clock in milliseconds."""
 
     __slots__ = (
         "_elapsed_ms",
@@ -82,21 +81,21 @@ class Partition:
         self.topic_id = topic_id
         self._replicas = replicas
         self._log: PartitionLog | None = None
-        #: True if the log is there, but does not follow the leader.
+        #: True if the controller has stopped this replica: the log exists, but does not follow the leader.
         self._is_withdrawn = False
         #: True if the log's directory has failed.
         self._is_offline = False
         self._notify = notify
         self._elapsed_ms = elapsed_ms
         self._watchers: dict[Watcher, None] = {}
-        #: None if no write waits.
+        #: The writes with acks=all that are not committed yet; None if there are none.
         self._uncommitted: list[_Uncommitted] | None = None
 
-    # --- what is known of it -----------------------------------------------------------------------------------------
+    # --- the present state ------------------------------------------------------------------------------------------
 
     @property
     def leader(self) -> int:
-        """The broker that leads the partition; -1 if it has no leader."""
+        """The id of the broker that leads the partition; -1 if it has no leader."""
         return self._replicas.leader
 
     @property
@@ -105,12 +104,12 @@ class Partition:
 
     @property
     def replicas(self) -> tuple[int, ...]:
-        """The brokers that are assigned as replicas."""
+        """The ids of the brokers that are assigned as replicas."""
         return self._replicas.assigned
 
     @property
     def isr(self) -> tuple[int, ...]:
-        """The replicas in sync."""
+        """The ids of the brokers whose replicas are in sync."""
         return self._replicas.isr
 
     @property
@@ -120,7 +119,7 @@ class Partition:
 
     @property
     def is_offline(self) -> bool:
-        """True if this broker has had the log in a directory that has failed."""
+        """True if the log of this broker is in a directory that has failed."""
         return self._is_offline
 
     @property
@@ -135,7 +134,7 @@ class Partition:
 
     @property
     def follower_log(self) -> PartitionLog | None:
-        """The log of a partition that another broker leads; None if this broker leads it or it has no leader, or if
+        """The log of a partition that another broker leads. None if this broker leads it, if it has no leader, or if
         there is no log."""
         return None if self._replicas.leads or self._replicas.leader == NO_LEADER else self._log
 
@@ -146,19 +145,19 @@ class Partition:
 
     @property
     def high_watermark(self) -> int:
-        """The offset up to which the records are committed."""
+        """The offset up to which records are committed; 0 without a log."""
         return 0 if self._log is None else self._log.high_watermark
 
     @property
     def knows_high_watermark(self) -> bool:
-        """False while this broker leads and does not know yet which records were committed under the earlier
+        """Returns False while this broker leads and does not know yet which records were committed under the earlier
         leader."""
         return self._log is None or self._replicas.knows_high_watermark(self._log.high_watermark)
 
     @property
     def last_stable_offset(self) -> int:
-        """The offset up to which read_committed consumers read: that of the first record of the oldest undecided
-        transaction, or the high watermark."""
+        """The offset up to which consumers with read_committed read: the first offset of the oldest open transaction,
+        or the high watermark. It is 0 without a log."""
         return 0 if self._log is None else self._log.last_stable_offset
 
     # --- changes of the state ----------------------------------------------------------------------------------------
@@ -173,8 +172,8 @@ class Partition:
             self._begin_to_lead(log)
 
     def led_by(self, leader: int, leader_epoch: int, isr: Sequence[int], partition_epoch: int) -> None:
-        """Takes the partition's state as the controller wrote it; a state that is not newer than the known one changes
-        nothing."""
+        """Applies the partition's state that the controller has written. A state that is not newer than the known one
+        changes nothing."""
         log, replicas = self._log, self._replicas
         end_offset = None if log is None else log.next_offset
         begins = replicas.led_by(leader, leader_epoch, isr, partition_epoch, end_offset, self._elapsed_ms())
@@ -187,12 +186,13 @@ class Partition:
             self._look_again()
 
     def _begin_to_lead(self, log: PartitionLog) -> None:
-        """Begins the leader's epoch at the end of the log; queued appends belong to the epoch before. Clients get the
-        epoch from now on, and ask for its end offset."""
+        """Begins the leader epoch at the end of the log. Queued appends belong to the epoch before. From now on
+        clients get the new epoch, and can ask for its end offset."""
         log.begin_to_lead(self._replicas.leader_epoch)
         self._advance(log)
         if log.has_queued_appends:
-            # Records that this broker got as a follower reach its own followers after they are written.
+            # This broker received the queued records as a follower. Its own followers can fetch them after they are
+            # written.
             log.after_queue(self.changed)
 
     def assign(self, assigned: Sequence[int]) -> None:
@@ -208,8 +208,9 @@ class Partition:
         self._look_again()
 
     def withdraw(self) -> None:
-        """Stops the reading on this follower, since it does not follow the leader any more: consumers are to read
-        elsewhere, until this broker gets the order to lead or to follow again (`take_part`)."""
+        """Stops consumers from reading this follower, because the controller has told it to stop following the leader
+        (StopReplica). They may read again when the controller tells this broker to lead or follow the partition
+        (`take_part`)."""
         self._is_withdrawn = True
         self.changed()
 
@@ -217,7 +218,7 @@ class Partition:
         self._is_withdrawn = False
 
     def give_up(self) -> None:
-        """Drops this broker's replica. If another broker leads, the leader is still known."""
+        """Drops this broker's replica. If another broker leads, that leader stays known."""
         self._log = None
         if self._replicas.leads:
             self._replicas.forget_leader()
@@ -225,16 +226,16 @@ class Partition:
         self.changed()
 
     def lose_log(self) -> None:
-        """Handles a failure of the log's directory: nothing can be read or written here, until the broker is started
-        again."""
+        """Handles a failure of the log's directory. The partition cannot be read or written here until the broker is
+        started again."""
         self._log = None
         self._is_offline = True
         self._fail_uncommitted()
         self.changed()
 
     def vanish(self) -> None:
-        """Handles the deletion of the topic: waiting requests get the answer to look for another leader, and then find
-        that the partition has no leader."""
+        """Handles the deletion of the topic. Waiting requests get an error that makes clients look for the leader, and
+        then find that there is none."""
         self._log = None
         self._replicas.forget_leader()
         self._fail_uncommitted()
@@ -243,8 +244,9 @@ class Partition:
     # --- reading and writing -----------------------------------------------------------------------------------------
 
     def leader_log(self, current_leader_epoch: int = -1) -> PartitionLog:
-        """Returns the log, if this broker leads the partition and the client's epoch is the current one. -1 is no
-        epoch; numbers below it are refused as old epochs."""
+        """Returns the log. Raises an error if this broker does not lead the partition, or if the client's leader epoch
+        is not the current one. The epoch -1 means that the client has sent none; lower numbers are refused as old
+        epochs."""
         log, replicas = self._log, self._replicas
         if log is None:
             if not replicas.leads and not self._is_offline:
@@ -257,8 +259,8 @@ class Partition:
         return log
 
     def replica_log(self, current_leader_epoch: int = -1) -> PartitionLog:
-        """Returns the log of this broker's replica, with any leader, if the client's epoch is the current one; the
-        errors of `leader_log`."""
+        """Returns the log of this broker's replica, whether the broker leads or follows. Raises an error if the
+        client's leader epoch is not the current one, and the errors of `leader_log` if there is no log."""
         log, replicas = self._log, self._replicas
         if log is None:
             return self.leader_log(current_leader_epoch)
@@ -278,18 +280,19 @@ class Partition:
         current_leader_epoch: int = -1,
         of_client: bool = True,
     ) -> AppendResult | None:
-        """Appends checked batches as the leader. Returns the result, if the write is complete by `acks` (all: every
-        in-sync replica has it). Otherwise returns None, and `done` is called with the outcome. NotEnoughReplicasError
-        before anything is written if acks=all cannot be satisfied; an error if the client's leader epoch is not the
-        current one (-1: any). A batch that is not `of_client` comes from a coordinator: its sequence numbers are not
-        checked."""
+        """Appends checked batches as the leader. Returns the result if the write is already complete; with acks=all it
+        is complete when every in-sync replica has it. Otherwise returns None, and `done` is called with the outcome.
+
+        Raises NotEnoughReplicasError before anything is written if acks=all cannot be satisfied. Raises an error if
+        the client's leader epoch is not the current one (-1: not checked). A batch that is not `of_client` comes from
+        a coordinator, and its sequence numbers are not checked."""
         log, leader_epoch = self.leader_log(current_leader_epoch), self._replicas.leader_epoch
         if acks == ACKS_ALL:
             self._replicas.require_in_sync()
 
         def written(outcome: AppendResult | KafkaError) -> None:
             if self._log is not log or not self._replicas.leads or self._replicas.leader_epoch != leader_epoch:
-                # Another leader meanwhile, which may cut the batch off again.
+                # Another broker leads meanwhile, and may make this broker cut the batch off again.
                 done(self._replicas.not_leader() if acks == ACKS_ALL else outcome)
                 return
             self._advance(log)
@@ -311,9 +314,10 @@ class Partition:
         done: Done,
         current_leader_epoch: int = -1,
     ) -> AppendResult | None:
-        """Ends a producer's transaction as the leader, by a control batch with the marker, as a transaction
-        coordinator requests it (WriteTxnMarkers). As `append` with acks=all. InvalidProducerEpochError if the log has
-        a newer epoch of the producer, TransactionCoordinatorFencedError if it has a marker of a newer coordinator."""
+        """Ends a producer's transaction as the leader: appends a control batch with the marker that a transaction
+        coordinator requests (WriteTxnMarkers). Returns or calls `done` like `append` with acks=all. Raises
+        InvalidProducerEpochError if the log has a newer epoch of the producer. Raises
+        TransactionCoordinatorFencedError if it has a marker of a newer coordinator."""
         batch = encode_batch(
             [marker_record(marker, now_ms)],
             producer_id=producer_id,
@@ -324,7 +328,8 @@ class Partition:
         return self.append(memoryview(batch), [read_header(batch)], ACKS_ALL, now_ms, done, current_leader_epoch, False)
 
     def _is_done(self, log: PartitionLog, acks: int, result: AppendResult, done: Done) -> bool:
-        """True if a write that is in this log is complete; otherwise `done` is called when it is committed."""
+        """Returns True if a write that is in this log is complete. Otherwise returns False, and `done` is called when
+        the write is committed."""
         if acks != ACKS_ALL or log.high_watermark > result.last_offset:
             return True
         if self._uncommitted is None:
@@ -342,10 +347,12 @@ class Partition:
         leader_only: bool = True,
         stable_only: bool = False,
     ) -> ReadResult:
-        """Reads committed batches from the one that holds `offset` on; OffsetOutOfRangeError outside the log,
-        ColdError if the read could wait for the disk and `wait` is False. Any epoch below 0 is no epoch, as in a fetch
-        of Kafka. A follower returns the batches that it knows to be committed, unless `leader_only` is set. With
-        `stable_only` the read ends before the first undecided transaction."""
+        """Reads committed batches, beginning with the one that contains `offset`. A follower also returns batches,
+        unless `leader_only` is set. With `stable_only` the read ends before the first open transaction. A negative
+        leader epoch is not checked, as in Kafka's Fetch.
+
+        Raises OffsetOutOfRangeError if the offset is outside of the log. Raises ColdError if `wait` is False and the
+        read might have to wait for the disk."""
         epoch = current_leader_epoch if current_leader_epoch >= 0 else -1
         log = self.leader_log(epoch) if leader_only else self.replica_log(epoch)
         return read_log(
@@ -360,8 +367,8 @@ class Partition:
     # --- committed records -------------------------------------------------------------------------------------------
 
     def _advance(self, log: PartitionLog) -> None:
-        """Moves the high watermark after the log, or a follower's log, has grown: records that every in-sync replica
-        has are committed."""
+        """Moves the high watermark after this log, or the log of a follower, has grown: records that every in-sync
+        replica has are committed."""
         replicas = self._replicas
         now_ms = 0 if replicas.is_alone else self._elapsed_ms()
         log.move_high_watermark(replicas.next_high_watermark(log.high_watermark, log.log_end_offset, now_ms))
@@ -370,8 +377,8 @@ class Partition:
         self.changed()
 
     def _look_again(self) -> None:
-        """Advances only if the high watermark changes: a follower's fetch at the end of the log changes nothing for
-        waiting callers."""
+        """Moves the high watermark and notifies watchers, but only if the high watermark changes. A follower's fetch
+        at the end of the log usually changes nothing."""
         log, replicas = self._log, self._replicas
         if log is None or not replicas.leads:
             return
@@ -384,7 +391,7 @@ class Partition:
             self._answer_committed(log.high_watermark)
 
     def _answer_committed(self, high_watermark: int) -> None:
-        # The list is not in the order of the offsets if a batch was sent again.
+        # The list is not in the order of offsets if a producer has sent a batch again.
         waiting = self._uncommitted or ()
         committed = [write for write in waiting if write.result.last_offset < high_watermark]
         if not committed:
@@ -402,19 +409,19 @@ class Partition:
 
     @property
     def partition_epoch(self) -> int:
-        """The version of the state that this broker knows."""
+        """The version of the partition's state that this broker knows."""
         return self._replicas.partition_epoch
 
     def log_for(self, broker_id: int, current_leader_epoch: int) -> PartitionLog:
-        """Returns the log for a broker that has a replica. For any other broker NotLeaderOrFollowerError, or
-        UnknownLeaderEpochError if it sends the current epoch; also the errors of `leader_log`. Any epoch below 0 is no
-        epoch."""
+        """Returns the log for a fetch of a follower. Raises the errors of `leader_log`. If the broker has no replica,
+        raises UnknownLeaderEpochError if it has sent the current epoch, and else NotLeaderOrFollowerError. A negative
+        epoch means that it has sent none."""
         log = self.leader_log(max(current_leader_epoch, -1))
         if not self._replicas.has_follower(broker_id):
             if current_leader_epoch < 0:
                 raise NotLeaderOrFollowerError(f"broker {broker_id} has no replica of {self.topic_partition}")
             raise UnknownLeaderEpochError(
-                f"broker {broker_id} has no replica of {self.topic_partition} that its leader knows of"
+                f"broker {broker_id} has no replica of {self.topic_partition}, as far as the leader knows"
             )
         return log
 
@@ -424,7 +431,7 @@ class Partition:
         return self._replicas.proposed_isr
 
     def readable_from(self, offset: int) -> list[Readable]:
-        """Returns the followers of this leader that consumers may read from that offset on."""
+        """Returns the followers of this leader that consumers may read from this offset on."""
         return self._replicas.readable_from(offset)
 
     def follower_fetched(
@@ -437,9 +444,10 @@ class Partition:
         may_join: bool = True,
         log_start_offset: int = -1,
     ) -> bool:
-        """Records a follower's fetch: it has everything from `log_start_offset` (-1: not sent) up to `offset`, which
-        may commit records; `leader_end_offset` is the log end offset at the time of its fetch. True if the controller
-        is to be asked for another ISR now. The follower `may_join` the ISR if its broker is registered."""
+        """Records a follower's fetch, which may commit records. The follower has everything from `log_start_offset`
+        (-1: not sent) up to `offset`. `leader_end_offset` is this broker's log end offset at the time of the fetch.
+        `may_join` is True if the follower's broker is registered; only then the follower may be added to the ISR.
+        Returns True if a new ISR must be requested now."""
         log = self.leader_log(current_leader_epoch)
         proposes = self._replicas.follower_fetched(
             broker_id,
@@ -454,7 +462,8 @@ class Partition:
         return proposes
 
     def look_for_candidates(self, up: Container[int]) -> bool:
-        """True if followers on brokers in `up` have caught up, and are to join the ISR with their next requests."""
+        """Looks for followers that have caught up and are on brokers in `up`, so that they can join the ISR with their
+        next requests. Returns True if there is such a follower."""
         log = self._log
         return log is not None and self._replicas.look_for_candidates(
             up, log.log_end_offset, log.high_watermark, self._elapsed_ms()
@@ -466,15 +475,16 @@ class Partition:
         return self._replicas.has_candidates
 
     def join(self, broker_id: int, fetch_offset: int) -> bool:
-        """Handles a request of a follower in a fetch session in which the follower has reported `fetch_offset` as its
-        log's end. True if the controller is to be asked for an ISR with it now."""
+        """Handles a request in a follower's fetch session that does not name this partition. In the session the
+        follower has reported `fetch_offset` as its log end offset. Returns True if an ISR with this follower must be
+        requested now."""
         log = self._log
         return log is not None and self._replicas.join(
             broker_id, fetch_offset, log.log_end_offset, log.high_watermark, self._elapsed_ms()
         )
 
     def drop_lagging(self) -> bool:
-        """True if the controller is to be asked for an ISR without the lagging followers."""
+        """Proposes an ISR without the followers that lag. Returns True if such an ISR must be requested now."""
         return (
             self._log is not None
             and not self._replicas.is_alone
@@ -482,23 +492,24 @@ class Partition:
         )
 
     def isr_written(self, isr: Sequence[int], leader_epoch: int, partition_epoch: int) -> None:
-        """Takes the ISR that the controller has accepted, or another one that it has written."""
+        """Records the ISR that the controller has accepted, or another ISR that it has written."""
         if self._replicas.isr_written(isr, leader_epoch, partition_epoch):
             self._look_again()
             self.changed()  # consumers may have a nearer replica to read from
 
     def proposal_sent(self) -> None:
-        """Records that the proposal is being sent to the controller, or to the tree."""
+        """Records that the proposed ISR is being sent to the controller, or to the metadata tree."""
         self._replicas.proposal_sent()
 
     def proposal_refused(self, leader_epoch: int, partition_epoch: int) -> None:
-        """Drops a proposal that the controller has certainly refused, on top of that state."""
+        """Drops a proposal that was based on this state and that the controller has certainly refused."""
         if self._replicas.proposal_refused(leader_epoch, partition_epoch):
             self._look_again()
 
     @property
     def is_to_be_synced(self) -> bool:
-        """True while the log must be synced, because too few replicas are in sync, or will be."""
+        """True while the log must be synced, because the ISR or the proposed ISR is smaller than
+        min.insync.replicas."""
         return self._log is not None and self._replicas.is_to_be_synced
 
     @property
@@ -507,7 +518,7 @@ class Partition:
         return self._log is not None and self._replicas.waits_for_sync
 
     def sync(self, done: Synced) -> None:
-        """Syncs the log, in the background. If that fails the log must still be synced."""
+        """Syncs the log in the background, and calls `done`. If the sync fails, the log must still be synced."""
         log, standing = self._log, self._replicas.standing
         if log is None:
             done(None)
@@ -526,8 +537,8 @@ class Partition:
     # --- watchers ----------------------------------------------------------------------------------------------------
 
     def watch(self, watcher: Watcher) -> None:
-        """Registers `watcher`, which is notified once, of the next change. A second call before that changes
-        nothing."""
+        """Registers `watcher`, which is notified once, of the next change. A second call before that change has no
+        effect."""
         self._watchers[watcher] = None
 
     def unwatch(self, watcher: Watcher) -> None:

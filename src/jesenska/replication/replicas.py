@@ -1,35 +1,35 @@
-"""Decides about one partition's replicas: which are in sync, where the high watermark is, and whether a write with
-acks=all may be accepted.
+"""Decides about the replicas of one partition: which are in sync, where the high watermark is, and whether a write
+with acks=all may be accepted.
 
-    in sync           a follower that has had the whole log within replica.lag.time.max.ms: its fetch was at the log
-                      end offset, or at least at the log end offset of the time of its previous fetch, and then it had
-                      the whole log at that earlier time (KIP-16). A follower that has the whole log need not fetch it
-                      again: it has it until the next append
-    comes back        a follower that has reached the high watermark, and the start of the leader's epoch, as reported
-                      in its present request. An earlier request does not count: its broker may have crashed since,
-                      and have come back with fewer records
-    high watermark    the lowest log end offset of all replicas in sync, and of assigned followers that will soon be in
-                      sync. It never goes back while one broker leads. It does not move while fewer replicas than
-                      min.insync.replicas are in sync, or will be. A follower that has not fetched since this broker
-                      began to lead keeps it from moving. With the leader alone it is the log end offset
-    proposed ISR      is valid until the controller has accepted or refused it. Until then the high watermark waits for
-                      the members of both the old and the new ISR, while min.insync.replicas counts the members of the
-                      old one (KIP-497). A proposal that is not sent yet, since the tree is not reachable or the disk
-                      is slow, gets those leaving members back that do not lag any more; if it then equals the old
-                      ISR, it is dropped
+    in sync           A follower is in sync if it has had the whole log within the last replica.lag.time.max.ms. It has
+                      the whole log if it fetches at the log end offset. If it fetches at the offset that was the log
+                      end at its previous fetch, it had the whole log at that earlier time (KIP-16). A follower that
+                      has the whole log need not fetch it again: it is complete until the next append
+    joins the ISR     A follower may join if it has reached the high watermark and the start of the leader's epoch.
+                      Only its present request counts. Since an earlier request its broker may have crashed, and may
+                      have lost records
+    high watermark    The lowest log end offset of all in-sync replicas, and of assigned followers that will soon be in
+                      sync. It never decreases while one broker leads. It does not move while the ISR or the proposed
+                      ISR is smaller than min.insync.replicas. It also does not move while a counted follower has not
+                      fetched since this broker began to lead. If the leader is the only replica, it is the log end
+                      offset
+    proposed ISR      The ISR that the leader asks for, valid until the controller has accepted or refused it. Until
+                      then the high watermark waits for the members of both the old and the new ISR. Writes with
+                      acks=all need min.insync.replicas members of the old ISR (KIP-497). A proposal may wait, because
+                      the metadata tree (ZooKeeper) is not reachable or the disk is slow. Followers that catch up
+                      meanwhile are put back into it. If it then equals the old ISR, it is dropped
     min.insync        min.insync.replicas, but at most the number of the partition's replicas
-    to be synced      the log of each replica in sync, if fewer than min.insync.replicas are in sync, or are proposed:
-                      acknowledged records may have no other copy. Such a proposal is written after the log is synced.
-                      Nothing is committed in between
-    epochs            a client that sends a leader epoch is refused if its epoch is older or newer (KIP-320). The
-                      controller's states have their own number in each leader epoch, the partition epoch: a state
-                      that is not newer than the known one changes nothing
-    read by consumers a follower may be read from an offset on if it is in sync and its log contains that offset, or
-                      ends there (KIP-392). `read_replicas` chooses among them
+    to be synced      The log of each in-sync replica must be synced if the ISR or the proposed ISR is smaller than
+                      min.insync.replicas, because acknowledged records may have no other copy. A smaller ISR is
+                      written only after the sync. Nothing is committed in between
+    epochs            A client that sends an older or newer leader epoch is refused (KIP-320). Within a leader epoch,
+                      the controller's states are numbered by the partition epoch. A state that is not newer than the
+                      known one changes nothing
+    read by consumers Consumers may read from a follower that is in sync, at offsets that its log contains and at its
+                      log end offset (KIP-392). `read_replicas` chooses one of these followers
 
-A decider: it knows no log and no clock. Times are milliseconds that the caller takes from a monotonic clock. Sources:
-the chapter "Replication" of the documents, KIP-16, KIP-320, KIP-392, KIP-497, KIP-966.
-"""
+This module only decides: it has no log and no clock. Times are milliseconds that the caller takes from a monotonic
+clock. Sources: the chapter "Replication" of the documentation, KIP-16, KIP-320, KIP-392, KIP-497, KIP-966."""
 
 from __future__ import annotations
 
@@ -49,7 +49,8 @@ _UNKNOWN = -1
 
 
 class Readable(NamedTuple):
-    """A follower that consumers may read from, its log end offset, and the last time at which it had the whole log."""
+    """A follower that consumers may read from, with its log end offset and the last time at which it had the whole
+    log."""
 
     broker_id: int
     log_end_offset: int
@@ -57,7 +58,7 @@ class Readable(NamedTuple):
 
 
 class Follower:
-    """The leader's knowledge of a follower; -1 for unknown values."""
+    """The data that the leader has about a follower. Values that are not known are -1."""
 
     __slots__ = (
         "caught_up_at_ms",
@@ -71,12 +72,12 @@ class Follower:
     def __init__(self, caught_up_at_ms: int) -> None:
         self.log_start_offset = _UNKNOWN
         self.log_end_offset = _UNKNOWN
-        #: The last time at which it had the whole log; for a follower that was in sync when this broker began to lead,
-        #: that time.
+        #: The last time at which the follower had the whole log, in milliseconds. If it was in sync when this broker
+        #: began to lead, the value begins with that time.
         self.caught_up_at_ms = caught_up_at_ms
         self.fetched_at_ms = _UNKNOWN
         self.leader_end_at_fetch = _UNKNOWN
-        #: True if it is to join the ISR with its next request.
+        #: True if the follower is to join the ISR with its next request.
         self.is_candidate = False
 
     def fetched(self, offset: int, leader_end_offset: int, now_ms: int, log_start_offset: int) -> None:
@@ -96,7 +97,7 @@ _NO_FOLLOWERS: dict[int, Follower] = {}
 
 
 class Replicas:
-    """The replicas of one partition as one broker sees them. Other modules change only its fields `min_in_sync` and
+    """The replicas of one partition, as this broker knows them. Other modules change only the fields `min_in_sync` and
     `max_lag_ms`, which are settings."""
 
     __slots__ = (
@@ -132,7 +133,7 @@ class Replicas:
         self.broker_id = broker_id
         self.assigned = tuple(assigned)
         self.min_in_sync = min_in_sync
-        #: replica.lag.time.max.ms.
+        #: The setting replica.lag.time.max.ms.
         self.max_lag_ms = max_lag_ms
         self.leader = NO_LEADER
         #: True if this broker leads the partition.
@@ -140,18 +141,21 @@ class Replicas:
         self.leader_epoch = -1
         self.partition_epoch = -1
         self.isr: tuple[int, ...] = ()
-        #: The ISR that this leader has requested from the controller; None without a pending request.
+        #: The ISR that this leader proposes, until the controller has accepted or refused it; None if there is no
+        #: proposal.
         self.proposed_isr: tuple[int, ...] | None = None
         self._followers = _NO_FOLLOWERS
-        #: The log end offset when this broker began to lead; None while it has no log.
+        #: The log end offset at which this broker began to lead; None while it does not lead, or has no log.
         self._epoch_start_offset: int | None = None
-        #: The log end offset at the last look at it.
+        #: The log end offset at the last call of `next_high_watermark`.
         self._last_end_offset = _UNKNOWN
-        #: The last proposal that was sent, with the state on which it is based: it may be written, or be on its way.
+        #: The last proposal that was sent, with the leader epoch and partition epoch on which it is based. It may
+        #: already be written.
         self._sent: tuple[int, int, tuple[int, ...] | None] | None = None
-        #: True if the log was synced because too few replicas are in sync, or are proposed.
+        #: True if the log was synced for the present state and proposal, because the ISR or the proposed ISR is too
+        #: small.
         self._is_synced = False
-        #: True if there may be followers that are to join with their next requests (`join`).
+        #: True if there may be followers that are to join the ISR with their next requests (`join`).
         self.has_candidates = False
         #: True if this broker leads and has no followers to wait for.
         self.is_alone = False
@@ -167,9 +171,9 @@ class Replicas:
         log_end_offset: int | None,
         now_ms: int,
     ) -> bool:
-        """Takes the partition's state as the controller wrote it, and this broker's log end offset (None without a
-        log). True if this broker begins to lead, in this epoch. A state that is not newer than the known one changes
-        nothing."""
+        """Applies the partition's state that the controller has written, and this broker's log end offset (None
+        without a log). Returns True if this broker begins to lead in this leader epoch. A state that is not newer than
+        the known one changes nothing."""
         if (leader_epoch, partition_epoch) <= (self.leader_epoch, self.partition_epoch):
             return False
         begins = leader == self.broker_id and leader_epoch != self.leader_epoch
@@ -189,7 +193,7 @@ class Replicas:
         return begins
 
     def found_log(self, log_end_offset: int) -> None:
-        """Takes the log end offset of this broker, which leads already, and now has its log."""
+        """Sets the log end offset of this broker, which got the partition's log after it had begun to lead."""
         self._epoch_start_offset = log_end_offset
 
     def assign(self, assigned: Sequence[int], now_ms: int) -> None:
@@ -198,8 +202,8 @@ class Replicas:
         self._know_followers(now_ms)
 
     def isr_written(self, isr: Sequence[int], leader_epoch: int, partition_epoch: int) -> bool:
-        """Takes the ISR that the controller has accepted, or another one that it has written. False, and nothing is
-        changed, if a newer state is known."""
+        """Records the ISR that the controller has accepted, or another ISR that it has written. Returns False, and
+        changes nothing, if a newer state is known."""
         if leader_epoch != self.leader_epoch or partition_epoch <= self.partition_epoch:
             return False
         self._is_synced = self._is_synced and self.proposed_isr == tuple(isr)
@@ -210,13 +214,13 @@ class Replicas:
         return True
 
     def proposal_sent(self) -> None:
-        """Records that the proposal is being sent: from now on it cannot be changed."""
+        """Records that the proposal is being sent. From now on it cannot be changed."""
         self._sent = self.standing
 
     def proposal_refused(self, leader_epoch: int, partition_epoch: int) -> bool:
-        """Drops a proposal that the controller has certainly refused, on top of that state (INELIGIBLE_REPLICA,
-        OPERATION_NOT_ATTEMPTED): it may be proposed again. Not to be called if the outcome is in doubt. False, and
-        nothing is changed, if a newer state is known."""
+        """Drops a proposal that was based on this state and that the controller has certainly refused
+        (INELIGIBLE_REPLICA, OPERATION_NOT_ATTEMPTED). It may be proposed again. Must not be called if the outcome is
+        in doubt. Returns False, and changes nothing, if a newer state is known."""
         if (leader_epoch, partition_epoch) != (self.leader_epoch, self.partition_epoch):
             return False
         self.proposed_isr, self._is_synced = None, False
@@ -224,7 +228,7 @@ class Replicas:
         return True
 
     def forget_leader(self) -> None:
-        """Records that there is no leader any more: the topic is being deleted."""
+        """Records that there is no leader any more, because this broker's replica or the topic is being deleted."""
         self.leader, self.leads = NO_LEADER, False
         self.proposed_isr, self._is_synced = None, False
         self._followers, self.has_candidates = _NO_FOLLOWERS, False
@@ -249,13 +253,14 @@ class Replicas:
     # --- the leader --------------------------------------------------------------------------------------------------
 
     def require_epoch(self, current_leader_epoch: int) -> None:
-        """Raises FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH if the client has another epoch (-1: it sent none)."""
+        """Raises FENCED_LEADER_EPOCH if the client's leader epoch is too old, and UNKNOWN_LEADER_EPOCH if it is too
+        new. The epoch -1 means that the client has sent none."""
         if current_leader_epoch not in (-1, self.leader_epoch):
             kind = FencedLeaderEpochError if current_leader_epoch < self.leader_epoch else UnknownLeaderEpochError
             raise kind(f"{self.topic_partition} is at leader epoch {self.leader_epoch}")
 
     def not_leader(self) -> NotLeaderOrFollowerError:
-        """Returns the error for a client that took this broker for the leader."""
+        """Returns the error for a client that has mistaken this broker for the leader."""
         who = (
             f"{self.topic_partition} has no leader"
             if self.leader == NO_LEADER
@@ -275,7 +280,7 @@ class Replicas:
         return dict.fromkeys((*self.isr, *(self.proposed_isr or ())))
 
     def require_in_sync(self) -> None:
-        """Raises NotEnoughReplicasError if a write with acks=all requires more replicas in sync than there are."""
+        """Raises NotEnoughReplicasError if the ISR is too small for writes with acks=all (min.insync.replicas)."""
         if len(self.isr) < self._needed_in_sync:
             raise NotEnoughReplicasError(
                 f"{self.topic_partition} has {len(self.isr)} in-sync replicas, min.insync.replicas asks for "
@@ -283,8 +288,8 @@ class Replicas:
             )
 
     def next_high_watermark(self, current: int, log_end_offset: int, now_ms: int) -> int:
-        """Returns the next high watermark of the leader, whose log end offset is `log_end_offset`; `current` is the
-        present one."""
+        """Returns the leader's next high watermark. `current` is the present high watermark, and `log_end_offset` is
+        the leader's log end offset."""
         if self.is_alone:
             return max(current, log_end_offset)
         if log_end_offset != self._last_end_offset:
@@ -301,57 +306,59 @@ class Replicas:
 
     @property
     def _has_too_few(self) -> bool:
-        """True if fewer replicas than required are in sync, or will be."""
+        """True if the ISR, or the proposed ISR, has fewer members than min.insync.replicas requires."""
         needed, proposed = self._needed_in_sync, self.proposed_isr
         return len(self.isr) < needed or (proposed is not None and len(proposed) < needed)
 
     @property
     def is_to_be_synced(self) -> bool:
-        """True while this broker's log must be synced, since too few others have the committed records."""
+        """True while this broker's log must be synced, because too few other replicas have the committed records."""
         return not self._is_synced and self._has_too_few and self.broker_id in self.isr
 
     @property
     def waits_for_sync(self) -> bool:
-        """True while the proposal must not be written, since the log must be synced before."""
+        """True while the proposal must not be written, because it makes the ISR smaller and the log must be synced
+        first."""
         proposed = self.proposed_isr
         return proposed is not None and len(proposed) < len(self.isr) and self.is_to_be_synced
 
     @property
     def standing(self) -> tuple[int, int, tuple[int, ...] | None]:
-        """The state to which `synced` refers: it differs after a new state or a new proposal."""
+        """The leader epoch, the partition epoch and the proposal. A caller passes them to `synced`, which then detects
+        a change since the sync began."""
         return self.leader_epoch, self.partition_epoch, self.proposed_isr
 
     def synced(self, standing: tuple[int, int, tuple[int, ...] | None]) -> None:
-        """Records that this broker's log was synced since the state was `standing`."""
+        """Records that this broker's log was synced. `standing` is the state when the sync began; if it has changed,
+        the sync does not count."""
         if standing == self.standing and self._has_too_few:
             self._is_synced = True
 
     def _appended(self, log_end_offset: int, now_ms: int) -> None:
-        """Updates the times of the followers that had the whole log until this append."""
+        """Updates the followers that had the whole log until this append: they had it up to `now_ms`."""
         before, self._last_end_offset = self._last_end_offset, log_end_offset
         for follower in self._followers.values():
             if follower.log_end_offset == before != _UNKNOWN:
                 follower.caught_up_at_ms = max(follower.caught_up_at_ms, now_ms)
 
     def knows_high_watermark(self, high_watermark: int) -> bool:
-        """False for a leader whose high watermark is below the start of its epoch: the records between may have been
-        committed under the earlier leader, which is known after followers have fetched (KIP-207)."""
+        """Returns False for a leader whose high watermark is below the start of its epoch. The records in between may
+        have been committed under the earlier leader; this is known only after followers have fetched (KIP-207)."""
         return self._epoch_start_offset is None or high_watermark >= self._epoch_start_offset
 
     def _is_about_to_join(self, number: int, follower: Follower, log_end_offset: int, now_ms: int) -> bool:
-        """True for an assigned follower that keeps up: if the high watermark did not wait for it, it would always be
-        ahead of its fetches."""
+        """Returns True for an assigned follower that does not lag. The high watermark must wait for it. Otherwise the
+        high watermark would always be ahead of its fetches, and it could never join the ISR."""
         return number in self.assigned and not self._lags(follower, log_end_offset, now_ms)
 
-    # --- replicas in sync
-    # ---------------------------------------------------------------------------------------------
+    # --- replicas in sync --------------------------------------------------------------------------------------------
 
     def has_follower(self, broker_id: int) -> bool:
-        """True for another broker that has a replica of the partition that this one leads."""
+        """Returns True if this broker leads the partition and the other broker has a replica of it."""
         return broker_id in self._followers
 
     def readable_from(self, offset: int) -> list[Readable]:
-        """Returns the followers that consumers may read from that offset on."""
+        """Returns the followers that consumers may read from this offset on."""
         return [
             Readable(number, follower.log_end_offset, follower.caught_up_at_ms)
             for number, follower in self._followers.items()
@@ -369,10 +376,10 @@ class Replicas:
         may_join: bool = True,
         log_start_offset: int = _UNKNOWN,
     ) -> bool:
-        """Records a follower's fetch: it has everything from `log_start_offset` (-1: not sent) up to `offset`;
-        `leader_end_offset` is this log's end offset at the time of its fetch. True if the follower is now proposed for
-        the ISR. It `may_join` if its broker is registered. NotLeaderOrFollowerError for a broker that has no replica
-        here."""
+        """Records a follower's fetch. The follower has everything from `log_start_offset` (-1: not sent) up to
+        `offset`. `leader_end_offset` is this broker's log end offset at the time of the fetch. `may_join` is True if
+        the follower's broker is registered; only then the follower may be proposed for the ISR. Returns True if it is
+        now proposed. Raises NotLeaderOrFollowerError if the broker has no replica."""
         follower = self._followers.get(broker_id)
         if follower is None:
             raise NotLeaderOrFollowerError(f"broker {broker_id} has no replica of {self.topic_partition}")
@@ -395,9 +402,9 @@ class Replicas:
         return True
 
     def look_for_candidates(self, up: Container[int], log_end_offset: int, high_watermark: int, now_ms: int) -> bool:
-        """True if followers on brokers in `up` have caught up with the ISR. They join with their next requests
-        (`join`): a follower that has the whole log does not name the partition in its fetches any more, so no later
-        fetch reports it."""
+        """Looks for followers that have caught up with the ISR and are on brokers in `up`. Returns True if there are
+        such followers. They join with their next requests (`join`). This is necessary because a follower with the
+        whole log no longer names the partition in its fetches, so its fetches do not reach `follower_fetched`."""
         if not self.leads or self.proposed_isr is not None or len(self.isr) >= len(self.assigned):
             return False
         for number, follower in self._followers.items():
@@ -406,8 +413,9 @@ class Replicas:
         return self.has_candidates
 
     def join(self, broker_id: int, fetch_offset: int, log_end_offset: int, high_watermark: int, now_ms: int) -> bool:
-        """Handles a request of a follower in a fetch session in which the follower has reported `fetch_offset` as its
-        log's end. True if it is a candidate and is now proposed for the ISR."""
+        """Handles a request in a follower's fetch session that does not name this partition. In the session the
+        follower has reported `fetch_offset` as its log end offset. Returns True if the follower was waiting to join,
+        and is now proposed for the ISR."""
         follower = self._followers.get(broker_id)
         joins = False
         if (
@@ -434,8 +442,8 @@ class Replicas:
         )
 
     def drop_lagging(self, log_end_offset: int, now_ms: int) -> bool:
-        """Proposes that followers that have not had the whole log for `max_lag_ms` leave the ISR. True if that is now
-        proposed."""
+        """Proposes an ISR without the followers that have not had the whole log for `max_lag_ms`. Returns True if
+        there is now such a proposal."""
         if not self.leads or self.proposed_isr is not None:
             return False
         stays = self._who_stays(log_end_offset, now_ms)
@@ -446,8 +454,8 @@ class Replicas:
         return True
 
     def _keep_caught_up(self, log_end_offset: int, now_ms: int) -> None:
-        """Keeps followers in the ISR that were to leave it and do not lag any more, if the proposal is not sent
-        yet."""
+        """Puts followers that have caught up back into a proposed ISR from which they were removed, if the proposal is
+        not sent yet."""
         proposed = self.proposed_isr
         if proposed is None or len(proposed) >= len(self.isr) or self._sent == self.standing:
             return

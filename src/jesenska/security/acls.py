@@ -1,24 +1,24 @@
-"""Access control lists: which principal may do which operation on which resource, and the decisions from these lists.
+"""Access control lists (ACLs): which principal may do which operation on which resource, and how a request is decided.
 
-    binding     a pattern of resources with an entry: principal, host, operation, allow or deny
-    LITERAL     the resource of that name; `*` matches every resource of the type
-    PREFIXED    every resource whose name begins with the pattern's
+    binding     a resource pattern with an entry; the entry has a principal, a host, an operation, and allow or deny
+    LITERAL     a pattern for the resource of exactly this name; `*` matches every resource of the type
+    PREFIXED    a pattern for every resource whose name begins with the pattern's name
 
     1  a super user may do everything
-    2  without any entry for the resource: allow.everyone.if.no.acl.found decides
-    3  an entry that denies the operation wins over all that allow it
-    4  an entry that allows it is enough; without one it is refused
+    2  if no entry exists for the resource, allow.everyone.if.no.acl.found decides
+    3  if an entry denies the operation, it is denied, even if other entries allow it
+    4  if an entry allows the operation, it is allowed; otherwise it is denied
 
-An entry matches a principal by its text or as `User:*`, a host by its text or as `*`, an operation by itself or as
-ALL. A principal that may read, write, delete or alter a resource may also describe it; one that may alter settings may
-also describe them. This holds only for entries that allow: a denied READ does not deny DESCRIBE. These are the rules
-of Kafka's AclAuthorizer.
+An entry matches a principal if it has the same text, or `User:*`. It matches a host if it has the same text, or `*`.
+It matches an operation if it names the operation, or ALL. A principal that may read, write, delete or alter a resource
+may also describe it. A principal that may alter the settings of a resource may also describe them. These two rules
+apply only to entries that allow: denying READ does not deny DESCRIBE. All these rules are those of Kafka's
+AclAuthorizer.
 
-`Acls` finds the patterns of a name by its prefixes of the lengths that exist, so that a decision does not look at
-every pattern, and remembers decisions until the next change. The module uses neither the tree nor the network.
-
-Left out: resources and operations of releases after 4.0 (TWO_PHASE_COMMIT is read and listed, and nothing needs it).
-"""
+To find the patterns of a name, `Acls` looks up its prefixes of the lengths that prefixed patterns have, so a decision
+does not look at every pattern. Decisions are remembered until the next change. The module uses neither the metadata
+tree (ZooKeeper) nor the network. Resources and operations of Kafka releases after 4.0 are not included.
+TWO_PHASE_COMMIT can be stored and listed, but no request requires it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ N = TypeVar("N", bound="_Named")
 
 
 class _Named(IntEnum):
-    """A number of the protocol with its name in Kafka's nodes and tools: TOPIC is called Topic."""
+    """A code of the Kafka protocol. `label` is its name in ZooKeeper nodes and in Kafka's tools: Topic for TOPIC."""
 
     @property
     def label(self) -> str:
@@ -46,7 +46,7 @@ class _Named(IntEnum):
 
     @classmethod
     def of_code(cls: type[N], code: int) -> N:
-        """Returns the value of a number in a request; UNKNOWN for others."""
+        """Returns the member with this code from a request; UNKNOWN for codes without a member."""
         try:
             return cls(code)
         except ValueError:
@@ -54,7 +54,8 @@ class _Named(IntEnum):
 
     @classmethod
     def of_label(cls: type[N], text: str) -> N | None:
-        """Returns the value of a name, in any case, with or without underscores; None if there is none."""
+        """Returns the member with this name, in upper or lower case, with or without underscores; None if there is
+        none."""
         wanted = text.replace("_", "").upper()
         return next((item for item in cls if item.name.replace("_", "") == wanted), None)
 
@@ -105,13 +106,13 @@ class Permission(_Named):
 
 
 _O = AclOperation
-#: By operation: the operations whose permission also allows this one.
+#: For an operation: the other operations whose permission also allows it.
 _IMPLIED_BY: Final[Mapping[AclOperation, frozenset[AclOperation]]] = {
     _O.DESCRIBE: frozenset((_O.READ, _O.WRITE, _O.DELETE, _O.ALTER)),
     _O.DESCRIBE_CONFIGS: frozenset((_O.ALTER_CONFIGS,)),
 }
 
-#: The operations on a resource of each type, besides ALL.
+#: The operations on a resource of each type, except ALL.
 OPERATIONS: Final[Mapping[ResourceType, tuple[AclOperation, ...]]] = {
     ResourceType.TOPIC: (
         _O.READ, _O.WRITE, _O.CREATE, _O.DESCRIBE, _O.DELETE, _O.ALTER, _O.DESCRIBE_CONFIGS, _O.ALTER_CONFIGS
@@ -127,7 +128,7 @@ OPERATIONS: Final[Mapping[ResourceType, tuple[AclOperation, ...]]] = {
 
 
 class ResourcePattern(NamedTuple):
-    """A pattern that names the resources of an entry."""
+    """Selects the resources to which entries apply, by type and name."""
 
     resource_type: ResourceType
     name: str
@@ -135,7 +136,7 @@ class ResourcePattern(NamedTuple):
 
 
 class AclEntry(NamedTuple):
-    """An entry: allows or denies one operation, for a principal at a host."""
+    """An ACL entry: allows or denies one operation to a principal at a host."""
 
     principal: str
     host: str
@@ -143,7 +144,7 @@ class AclEntry(NamedTuple):
     permission: Permission
 
     def decides(self, principal: str, host: str) -> bool:
-        """True if the entry matches this principal at this host."""
+        """Returns True if the entry matches this principal at this host."""
         return self.principal in (principal, ANY_PRINCIPAL) and self.host in (host, WILDCARD)
 
 
@@ -153,8 +154,8 @@ class AclBinding(NamedTuple):
 
 
 class AclFilter(NamedTuple):
-    """Chooses bindings. None and ANY match everything. The pattern type MATCH chooses all patterns that a resource of
-    the name matches."""
+    """Selects bindings, for listing or deletion. None and ANY match everything. The pattern type MATCH selects every
+    pattern that matches a resource of the name."""
 
     resource_type: ResourceType = ResourceType.ANY
     name: str | None = None
@@ -200,7 +201,7 @@ class _Prefixes:
 
     def __init__(self) -> None:
         self.entries: dict[str, Entries] = {}
-        #: Number of patterns of each length.
+        #: Number of patterns for each length of a pattern's name.
         self.lengths: Counter[int] = Counter()
 
     def put(self, name: str, entries: Entries) -> None:
@@ -214,7 +215,7 @@ class _Prefixes:
             self.lengths[len(name)] += 1
 
     def of(self, name: str) -> Iterator[Entries]:
-        """Returns the entries of all patterns with which a name begins."""
+        """Yields the entries of each pattern whose name is a prefix of this name."""
         for length in self.lengths:
             if length <= len(name):
                 found = self.entries.get(name[:length])
@@ -223,8 +224,8 @@ class _Prefixes:
 
 
 class Acls:
-    """Holds all bindings, and decides by them. `put` replaces the entries of a pattern; `version` grows with each
-    change."""
+    """Stores all bindings, and decides requests by them. `put` replaces the entries of a pattern. `version` increases
+    with each change."""
 
     def __init__(self, super_users: Collection[Principal] = (), *, allow_everyone_if_none: bool = False) -> None:
         self.version = 0
@@ -234,10 +235,10 @@ class Acls:
         self._prefixed: dict[ResourceType, _Prefixes] = {kind: _Prefixes() for kind in ResourceType}
         self._decisions: dict[tuple[str, str, AclOperation, ResourceType, str], bool] = {}
 
-    # --- what there is -----------------------------------------------------------------------------------------------
+    # --- stored bindings ---------------------------------------------------------------------------------------------
 
     def put(self, pattern: ResourcePattern, entries: Collection[AclEntry]) -> None:
-        """Sets the entries of a pattern; a pattern without entries is removed."""
+        """Replaces the entries of a pattern. A pattern without entries is removed."""
         kept = frozenset(entries)
         if pattern.pattern_type is PatternType.PREFIXED:
             self._prefixed[pattern.resource_type].put(pattern.name, kept)
@@ -255,7 +256,7 @@ class Acls:
         return self._literal[pattern.resource_type].get(pattern.name, _NO_ENTRIES)
 
     def patterns(self) -> Iterator[ResourcePattern]:
-        """Returns the patterns that have entries."""
+        """Yields the patterns that have entries."""
         for kind, literal in self._literal.items():
             for name in literal:
                 yield ResourcePattern(kind, name)
@@ -274,7 +275,7 @@ class Acls:
     # --- decisions ---------------------------------------------------------------------------------------------------
 
     def allows(self, principal: str, host: str, operation: AclOperation, kind: ResourceType, name: str) -> bool:
-        """True if a principal at a host may do the operation on the resource."""
+        """Returns True if a principal at a host may do the operation on the resource."""
         if principal in self._super_users:
             return True
         key = (principal, host, operation, kind, name)
@@ -305,7 +306,8 @@ class Acls:
         return is_allowed
 
     def allows_any(self, principal: str, host: str, operation: AclOperation, kind: ResourceType) -> bool:
-        """True if the principal may do the operation on at least one resource of the type, which need not exist."""
+        """Returns True if a principal may do the operation on at least one resource name of the type. No resource of
+        this name need exist."""
         if principal in self._super_users:
             return True
 

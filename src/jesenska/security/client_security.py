@@ -1,11 +1,11 @@
-"""The security of a client's connections, from `security.protocol`, `ssl.*` and `sasl.*`.
+"""Makes the security of a client's connections from the settings `security.protocol`, `ssl.*` and `sasl.*`.
 
-    PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL
+    security.protocol   PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL
     sasl.mechanism      PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER
     sasl.jaas.config    the login: PlainLoginModule or ScramLoginModule with username and password, or
                         OAuthBearerLoginModule with the options of `security.oauthbearer.logins`
 
-One context of TLS serves all connections of a client."""
+All connections of a client share one TLS context."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class SaslClient(Protocol):
     """The client's side of one SASL exchange."""
 
     def step(self, challenge: bytes | None) -> bytes | None:
-        """Returns the client's next message, given the server's last message (None at first); None if the exchange has
-        ended successfully. SaslError if the server cannot be trusted."""
+        """Returns the client's next message. `challenge` is the server's last message, None at first. Returns None if
+        the exchange has ended successfully. Raises SaslError if the server cannot be trusted."""
 
 
 class PlainClient:
-    """PLAIN: one message."""
+    """The client's side of SASL PLAIN: sends one message."""
 
     def __init__(self, user: str, password: str) -> None:
         self._message: bytes | None = plain_message(user, password)
@@ -44,7 +44,7 @@ class PlainClient:
 
 
 class ScramSteps:
-    """SCRAM: two messages, and the server's proof."""
+    """The client's side of SASL SCRAM: sends two messages, then checks the server's signature."""
 
     def __init__(self, client: ScramClient) -> None:
         self._client = client
@@ -84,8 +84,9 @@ class PasswordLogin:
 
 
 class ClientSecurity:
-    """How a client secures its connections. `mechanism` and `login` are None without SASL. `may_block` is True if the
-    exchange waits for another server, so that it belongs on another thread."""
+    """The security of a client's connections: the TLS context and the SASL login. Without SASL, `mechanism` is None.
+    `may_block` is True if the SASL exchange may wait for another server, such as an identity provider: it then runs on
+    another thread."""
 
     def __init__(
         self,
@@ -120,8 +121,8 @@ def client_security(
     login: Login | None = None,
     now_ms: Callable[[], int] | None = None,
 ) -> ClientSecurity | None:
-    """Returns the security that settings ask for; None for PLAINTEXT. `get` gives a setting's value by its name.
-    InvalidConfigError with one sentence if they cannot be used."""
+    """Returns the security that the settings require; None for PLAINTEXT. `get` returns the value of a setting by its
+    name. Raises InvalidConfigError with one sentence if the settings cannot be used."""
     protocol = str(get("security.protocol") or "PLAINTEXT").upper()
     if protocol not in PROTOCOLS:
         raise InvalidConfigError(f"security.protocol={protocol} is none of {', '.join(PROTOCOLS)}.")

@@ -1,14 +1,14 @@
-"""Logins in the form of Java's JAAS configuration, as `sasl.jaas.config` and the file of
-`java.security.auth.login.config` have them.
+"""Reads logins in the format of Java's JAAS configuration. They are in the setting `sasl.jaas.config`, and in the file
+of `java.security.auth.login.config`.
 
     org.apache.kafka.common.security.plain.PlainLoginModule required username="admin" password="secret" user_anna="x";
 
-    KafkaServer {                    a file has entries by name
+    KafkaServer {                    a file has named entries
       ...LoginModule required ...;
     };
 
-The name of the module's class determines the mechanism; no class is loaded. An option is `name=value`, the value in
-quotes or not, with backslashes before quotes."""
+The name of the login module's Java class determines the mechanism; no class is loaded. An option is `name=value`. The
+value may be in quotes; a quote inside of it has a backslash before it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 from jesenska.base.errors import InvalidConfigError
 
-#: A JAAS text is a few lines.
+#: Longest accepted JAAS text in characters; real ones have a few lines.
 _MAX_CHARACTERS: Final = 1_000_000
 _TOKEN = re.compile(
     r'\s+|//[^\n]*|/\*.*?\*/|#[^\n]*|(?P<quoted>"(?:\\.|[^"\\])*")|(?P<mark>[{};=])|(?P<word>[^\s{};="]+)', re.S
@@ -33,8 +33,8 @@ _MODULES: Final = {
 
 
 class Login(NamedTuple):
-    """One login module with its options. `mechanism` is PLAIN, SCRAM, OAUTHBEARER or GSSAPI; empty for another
-    class."""
+    """One login module with its options. `mechanism` is PLAIN, SCRAM, OAUTHBEARER or GSSAPI, or empty for an unknown
+    Java class."""
 
     mechanism: str
     module: str
@@ -44,19 +44,20 @@ class Login(NamedTuple):
         return f"Login({self.module})"
 
     def required(self, name: str) -> str:
-        """Returns the value of an option; InvalidConfigError if it is missing."""
+        """Returns the value of an option. Raises InvalidConfigError if the option is missing."""
         value = self.options.get(name)
         if value is None:
             raise InvalidConfigError(f"The JAAS login of {self.module} has no option {name}.")
         return value
 
     def users(self) -> dict[str, str]:
-        """Returns the passwords by user, from the options user_NAME="PASSWORD" of PLAIN's server."""
+        """Returns the passwords by user, from the options user_NAME="PASSWORD" of a server's PLAIN login."""
         return {name[5:]: value for name, value in self.options.items() if name.startswith("user_") and name[5:]}
 
 
 def parse_login(text: str) -> Login:
-    """Returns the one login of `sasl.jaas.config`; InvalidConfigError with one sentence that holds no secret."""
+    """Returns the single login of `sasl.jaas.config`. Raises InvalidConfigError with one sentence, which contains no
+    secret, if the text is invalid."""
     tokens = _tokens(text)
     logins = _logins(tokens)
     if tokens or len(logins) != 1:
@@ -65,7 +66,7 @@ def parse_login(text: str) -> Login:
 
 
 def parse_login_file(text: str) -> dict[str, list[Login]]:
-    """Returns the logins of a file by the names of its entries."""
+    """Returns the logins of a JAAS file, by the names of its entries."""
     tokens = _tokens(text)
     found: dict[str, list[Login]] = {}
     while tokens:
@@ -78,8 +79,8 @@ def parse_login_file(text: str) -> dict[str, list[Login]]:
 
 
 def _tokens(text: str) -> list[str]:
-    """Returns the tokens of a text; a value in quotes keeps its first quote, so that it is not taken for a punctuation
-    mark."""
+    """Splits a text into its tokens. A quoted value keeps its first quote, so that a quoted mark such as ";" is not
+    mistaken for the mark itself."""
     if len(text) > _MAX_CHARACTERS:
         raise InvalidConfigError("A JAAS configuration is too long.")
     tokens: list[str] = []
@@ -97,7 +98,7 @@ def _tokens(text: str) -> list[str]:
 
 
 def _logins(tokens: list[str]) -> list[Login]:
-    """Removes and returns all logins at the beginning of the tokens."""
+    """Removes all logins at the beginning of the tokens, and returns them."""
     logins = []
     while len(tokens) > 1 and tokens[0] not in "{};=":
         module, flag = tokens.pop(0), tokens.pop(0)

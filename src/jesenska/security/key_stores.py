@@ -1,19 +1,22 @@
-"""Keys and certificates from the files that Kafka's ssl settings name: PEM, PKCS12 and JKS.
+"""Reads keys and certificates from the files that Kafka's ssl settings name: PEM, PKCS12 and JKS.
 
     PEM       private key and certificates as text, in a file or in the setting itself
     PKCS12    read by the package `cryptography` (pip install "jesenska[security]")
-    JKS       Java's older format, read here
+    JKS       Java's older format, read by this module
 
 Java opens a PKCS12 file even if the setting says JKS, and the reverse. So the first bytes of a file decide the format.
 
-JKS: magic FEEDFEED, version (1 or 2), count; then for each entry its kind, alias and time:
+A JKS file begins with the magic FEEDFEED, the version (1 or 2) and the number of entries. Then each entry has its
+kind, its alias and its time, and after these:
 
-    kind 1    a private key, encrypted (below), and its chain: count, then type (version 2) and DER for each
-    kind 2    a trusted certificate: type (version 2) and DER
-    at last   SHA-1 of the password in UTF-16 with "Mighty Aphrodite" and everything before
+    kind 1    an encrypted private key (below) and its chain: the number of certificates; of each the type (version 2
+              only) and the DER
+    kind 2    a trusted certificate: its type (version 2 only) and its DER
+    at last   after all entries, the SHA-1 of the password in UTF-16, "Mighty Aphrodite", and all bytes before
 
-The private key is an EncryptedPrivateKeyInfo of Sun's own method: 20 bytes of salt, the key XOR a stream of SHA-1
-(each block of password and the block before), and SHA-1 of password and key."""
+The private key is an EncryptedPrivateKeyInfo in Sun's own format: 20 bytes of salt, the encrypted key, and the SHA-1
+of the password and the key. The key is encrypted by XOR with a stream of SHA-1 blocks. Each block is the SHA-1 of the
+password and the previous block; the salt comes before the first block."""
 
 from __future__ import annotations
 
@@ -29,12 +32,13 @@ from jesenska.base.errors import InvalidConfigError
 from jesenska.security.x500 import DerError, elements
 
 _JKS_MAGIC: Final = b"\xfe\xed\xfe\xed"
-#: Stores are files of kilobytes.
+#: Largest accepted store file in bytes; real ones have kilobytes.
 _STORE_MAX_BYTES: Final = 16 * 1024 * 1024
 
 
 class KeyAndChain(NamedTuple):
-    """A private key and its certificates, as PEM. The key may be encrypted with the password."""
+    """A private key and its certificates, as PEM. If the key is encrypted, `password` opens it; otherwise `password`
+    is None."""
 
     key: str
     chain: str
@@ -45,7 +49,8 @@ class KeyAndChain(NamedTuple):
 
 
 def key_and_chain(kind: str, path: str, store_password: str | None, key_password: str | None) -> KeyAndChain:
-    """Returns the key of a key store file; InvalidConfigError with one sentence if it cannot be read."""
+    """Returns the private key and certificates of a key store file. Raises InvalidConfigError with one sentence if
+    they cannot be read."""
     data = _read(path)
     if kind.upper() == "PEM":
         return pem_key_and_chain(_text_of(data, path), key_password or store_password)
@@ -60,7 +65,8 @@ def key_and_chain(kind: str, path: str, store_password: str | None, key_password
 
 
 def pem_key_and_chain(text: str, password: str | None) -> KeyAndChain:
-    """Returns the private key and the certificates of a text; InvalidConfigError if one of the two is missing."""
+    """Returns the private key and the certificates of a PEM text. Raises InvalidConfigError if it does not have
+    exactly one key, or has no certificate."""
     blocks = list(_pem_blocks(text))
     keys = [block for label, block in blocks if label.endswith("PRIVATE KEY")]
     chain = "".join(block for label, block in blocks if label == "CERTIFICATE")
@@ -70,7 +76,8 @@ def pem_key_and_chain(text: str, password: str | None) -> KeyAndChain:
 
 
 def trusted_certificates(kind: str, path: str, store_password: str | None) -> str:
-    """Returns the certificates of a trust store file, as PEM; InvalidConfigError if it has none or cannot be read."""
+    """Returns the certificates of a trust store file, as PEM. Raises InvalidConfigError if the file has no certificate
+    or cannot be read."""
     data = _read(path)
     if kind.upper() == "PEM":
         found = "".join(block for label, block in _pem_blocks(_text_of(data, path)) if label == "CERTIFICATE")
@@ -106,10 +113,10 @@ def _text_of(data: bytes, path: str) -> str:
 
 
 def _pem_blocks(text: str) -> Iterator[tuple[str, str]]:
-    """The label and the whole text of each block."""
+    """Yields the label and the whole text of each PEM block."""
     lines: list[str] | None = None
     label = ""
-    # In a properties file a PEM may be in one line, with spaces in place of the line ends.
+    # In a properties file a PEM text may be in one line, with spaces in place of line ends.
     for line in _with_line_ends(text).splitlines():
         stripped = line.strip()
         if stripped.startswith("-----BEGIN ") and stripped.endswith("-----"):
@@ -189,7 +196,7 @@ class _JksEntry(NamedTuple):
 
 
 class _Cursor:
-    """Reads a JKS file from its beginning."""
+    """Reads the values of a JKS file one after another, from its beginning."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data

@@ -1,12 +1,12 @@
-"""The server's side of each SASL mechanism, with one interface.
+"""The server's side of each SASL mechanism. All mechanisms have the same interface:
 
-    step(message) -> answer      until `user` is known; SaslError ends the exchange
+    step(message) -> answer      called until `principal` is set; SaslError ends the exchange
 
     PLAIN                        one message; passwords are the JAAS login's options user_NAME
     SCRAM-SHA-256, -512          two messages; credentials are looked up
     OAUTHBEARER                  one message; the token is checked (`security.oauthbearer`)
 
-For an unknown user the exchange goes on as for a known one, so that SCRAM does not reveal which users exist."""
+For an unknown user the SCRAM exchange continues as for a known one, so that it does not reveal which users exist."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from jesenska.security.scram import MIN_ITERATIONS, ScramCredential, ScramServer
 
 
 class MechanismServer(Protocol):
-    """One exchange. `principal` is None until the exchange has ended successfully."""
+    """The server's side of one SASL exchange. `principal` is None until the exchange has ended successfully."""
 
     principal: Principal | None
     #: True if the client has authenticated with a delegation token.
@@ -34,12 +34,12 @@ class MechanismServer(Protocol):
     failure: str | None
 
     def step(self, message: bytes) -> bytes:
-        """Returns the answer to the client's next message; SaslError if it is refused."""
+        """Returns the answer to the client's next message. Raises SaslError if the message is refused."""
 
 
-#: Makes the server's side of one exchange.
+#: A function that makes the server's side of a new exchange.
 ServerOf = Callable[[], MechanismServer]
-#: The credential of a user for a mechanism; None if there is none.
+#: A function that returns the SCRAM credential for a mechanism and a user; None if the user has none.
 CredentialOf = Callable[[str, str], ScramCredential | None]
 
 
@@ -124,7 +124,7 @@ class ScramExchange:
         return None if self._token is None else self._token.credential
 
     def _made_up(self, user: str) -> ScramCredential:
-        """Returns a credential that is the same each time, and that no password has."""
+        """Returns a credential for an unknown user. It is the same each time, and no password fits it."""
         salt = hmac.digest(self._secret, user.encode(), "sha256")
         algorithm = SCRAM_MECHANISMS[self._mechanism]
         salted = hmac.digest(self._secret, salt, algorithm)[: hashlib.new(algorithm).digest_size]

@@ -1,16 +1,16 @@
-"""Principals: the users that requests come from, and the names that certificates give them.
+"""Principals: the users that send requests, and the rules that make user names from the names in certificates.
 
-A principal is a type and a name, written `User:anna`. Kafka's default builder makes the type `User` only. A client
-that has not authenticated is `User:ANONYMOUS`.
+A principal is a type and a name, written `User:anna`. As with Kafka's default principal builder, clients
+always have the type `User`. A client that has not authenticated is `User:ANONYMOUS`.
 
-`ssl.principal.mapping.rules` make a name from a certificate's distinguished name:
+`ssl.principal.mapping.rules` is a list of rules that make a user name from a certificate's distinguished name:
 
     RULE:^CN=([^,]+),.*$/$1/L, DEFAULT
-    pattern     matches the whole name; a slash in it is written \\/
+    pattern     must match the whole name; a slash in it is written \\/
     replacement $1 is the first group; L or U after the last slash: in lower or upper case
-    DEFAULT     the distinguished name as it is
+    DEFAULT     the distinguished name is used unchanged
 
-The first rule that matches wins."""
+The first rule that matches is used."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ USER: Final = "User"
 
 
 class Principal(NamedTuple):
-    """A user. Two principals are the same if type and name are."""
+    """An authenticated user. Two principals are equal if their type and name are equal."""
 
     type: str
     name: str
@@ -37,7 +37,7 @@ ANONYMOUS: Final = Principal(USER, "ANONYMOUS")
 
 
 def parse_principal(text: str) -> Principal:
-    """Returns the principal of `User:anna`; InvalidConfigError for another text."""
+    """Returns the principal of a text such as `User:anna`. Raises InvalidConfigError if the text is not TYPE:NAME."""
     kind, colon, name = text.strip().partition(":")
     if not colon or not kind or not name:
         raise InvalidConfigError(f"{text.strip()!r} is not a principal: write TYPE:NAME, as in User:anna.")
@@ -45,20 +45,20 @@ def parse_principal(text: str) -> Principal:
 
 
 def parse_super_users(text: str | None) -> frozenset[Principal]:
-    """Returns the principals of `super.users`: User:anna;User:CN=broker,O=shop. They are separated by semicolons,
-    since names of certificates have commas."""
+    """Returns the principals of the setting `super.users`, such as User:anna;User:CN=broker,O=shop. They are separated
+    by semicolons, because names from certificates contain commas."""
     return frozenset(parse_principal(item) for item in (text or "").split(";") if item.strip())
 
 
 class MappingRule(NamedTuple):
-    """A rule of ssl.principal.mapping.rules. If `pattern` is None, the name is left unchanged."""
+    """A rule of ssl.principal.mapping.rules. If `pattern` is None (DEFAULT), the name is left unchanged."""
 
     pattern: re.Pattern[str] | None
     replacement: str
     case: str
 
     def apply(self, name: str) -> str | None:
-        """Returns the user's name; None if the rule does not match."""
+        """Returns the user's name that the rule makes from a certificate's name; None if the rule does not match."""
         if self.pattern is None:
             return name
         found = self.pattern.fullmatch(name)
@@ -70,7 +70,8 @@ class MappingRule(NamedTuple):
 
 _GROUP = re.compile(r"\$(\d)")
 _RULE = re.compile(r"RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/([LU]?)|(DEFAULT)")
-#: Limit for the length of the rules: their patterns are matched with text from the peer.
+#: Longest accepted text of the rules in characters. The limit is a precaution, because the patterns are matched with
+#: names that peers send.
 _RULES_MAX_CHARACTERS: Final = 10_000
 
 
@@ -79,7 +80,8 @@ class NoMappingError(Exception):
 
 
 def parse_mapping_rules(text: str | None) -> tuple[MappingRule, ...]:
-    """Returns the rules of ssl.principal.mapping.rules in order; InvalidConfigError with the rule that is wrong."""
+    """Returns the rules of ssl.principal.mapping.rules in order. Raises InvalidConfigError that quotes the invalid
+    rule."""
     rest = (text or "DEFAULT").strip()
     if len(rest) > _RULES_MAX_CHARACTERS:
         raise InvalidConfigError(f"ssl.principal.mapping.rules is longer than {_RULES_MAX_CHARACTERS} characters.")
@@ -117,7 +119,8 @@ def _rule(found: re.Match[str]) -> MappingRule:
 
 
 def mapped_name(name: str, rules: Sequence[MappingRule]) -> str:
-    """Returns the user's name for a certificate's distinguished name; NoMappingError if no rule matches."""
+    """Returns the user's name for a certificate's distinguished name, by the first rule that matches. Raises
+    NoMappingError if no rule matches."""
     for rule in rules:
         made = rule.apply(name)
         if made is not None:

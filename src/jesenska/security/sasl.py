@@ -1,8 +1,8 @@
-"""The common parts of all SASL mechanisms, and PLAIN (RFC 4616).
+"""The common parts of all SASL mechanisms, and the mechanism PLAIN (RFC 4616).
 
     PLAIN    AUTHORIZATION_ID NUL USER NUL PASSWORD, in one message; the answer is empty
 
-An authorization id that is not the user is refused, as Kafka does."""
+An authorization id that differs from the user is refused, as in Kafka."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 
 class SaslError(Exception):
-    """An exchange has failed. The text is for the log, and is never sent to the peer."""
+    """A SASL exchange has failed. The text is for the log, and is never sent to the peer."""
 
 
 class PlainLogin(NamedTuple):
-    """The login that a client of PLAIN has sent."""
+    """The user and password that a client of PLAIN has sent."""
 
     user: str
     password: str
@@ -24,12 +24,12 @@ class PlainLogin(NamedTuple):
 
 
 def plain_message(user: str, password: str) -> bytes:
-    """Returns the one message of a client of PLAIN."""
+    """Returns the only message that a client of PLAIN sends."""
     return f"\0{user}\0{password}".encode()
 
 
 def parse_plain(message: bytes) -> PlainLogin:
-    """Returns the login in a client's message; SaslError if it is malformed."""
+    """Returns the user and password in a PLAIN message. Raises SaslError if the message is malformed."""
     try:
         authorization_id, user, password = message.decode().split("\0")
     except (UnicodeDecodeError, ValueError) as error:

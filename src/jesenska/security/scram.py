@@ -1,4 +1,4 @@
-"""SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802, KIP-84): the exchange of both sides, and stored credentials.
+"""SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802, KIP-84): both sides of the exchange, and the stored credentials.
 
     client first    n,,n=USER,r=CLIENT_NONCE[,EXTENSION=VALUE]
     server first    r=CLIENT_NONCE SERVER_NONCE,s=SALT,i=ITERATIONS
@@ -12,9 +12,9 @@
     signature        = HMAC(server key, auth message)
     auth message     = client first without "n,,", server first, client final without the proof, with commas between
 
-A broker keeps salt, stored key, server key and iterations of a user: `salt=..,stored_key=..,server_key=..,
-iterations=..`, in base64, as Kafka has them in /config/users. The extension `tokenauth=true` says that the user is a
-delegation token's id. The nonces and the salt come from the caller."""
+A broker stores the salt, stored key, server key and iterations of a user in the format of Kafka's nodes in
+/config/users: `salt=..,stored_key=..,server_key=..,iterations=..`, with base64. The extension `tokenauth=true` means
+that the user is the id of a delegation token. The nonces and the salt are arguments of the caller."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from typing import Final
 
 from jesenska.security.sasl import SaslError
 
-#: The hashes by the name of the mechanism.
+#: The hash functions by the name of the SCRAM mechanism.
 MECHANISMS: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
-#: The mechanisms by their numbers in requests (KIP-554).
+#: The SCRAM mechanisms by their codes in requests (KIP-554).
 MECHANISM_CODES: Final = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 MIN_ITERATIONS: Final = 4096
 MAX_ITERATIONS: Final = 16384
@@ -43,7 +43,7 @@ _CLIENT_FINAL = re.compile(r"c=(?P<channel>[^,]+),r=(?P<nonce>[^,]+)(?P<more>,.*
 
 @dataclass(frozen=True, slots=True)
 class ScramCredential:
-    """A user's credential for one mechanism. It does not contain the password."""
+    """A user's stored credential for one SCRAM mechanism. It does not contain the password."""
 
     salt: bytes
     stored_key: bytes
@@ -54,13 +54,13 @@ class ScramCredential:
         return f"ScramCredential(iterations={self.iterations})"
 
     def as_text(self) -> str:
-        """Returns the credential as Kafka keeps it in /config/users."""
+        """Returns the credential in the text format of Kafka's nodes in /config/users."""
         salt, stored, server = (_text(part) for part in (self.salt, self.stored_key, self.server_key))
         return f"salt={salt},stored_key={stored},server_key={server},iterations={self.iterations}"
 
 
 def parse_credential(text: str) -> ScramCredential:
-    """Returns a credential from /config/users; ValueError if it is not one."""
+    """Returns the credential in a text from /config/users. Raises ValueError if the text is not a credential."""
     fields = dict(part.split("=", 1) for part in text.split(",") if "=" in part)
     try:
         return ScramCredential(
@@ -74,17 +74,17 @@ def parse_credential(text: str) -> ScramCredential:
 
 
 def make_credential(mechanism: str, password: str, salt: bytes, iterations: int) -> ScramCredential:
-    """Returns the credential of a password."""
+    """Returns the credential that is stored for a password."""
     return credential_of(mechanism, salted_password(mechanism, password, salt, iterations), salt, iterations)
 
 
 def salted_password(mechanism: str, password: str, salt: bytes, iterations: int) -> bytes:
-    """Returns the salted password, which kafka-configs and AlterUserScramCredentials send in place of the password."""
+    """Returns the salted password. kafka-configs sends it in AlterUserScramCredentials in place of the password."""
     return hashlib.pbkdf2_hmac(MECHANISMS[mechanism], password.encode(), salt, iterations)
 
 
 def credential_of(mechanism: str, salted: bytes, salt: bytes, iterations: int) -> ScramCredential:
-    """Returns the credential of a salted password."""
+    """Returns the credential that is stored for a salted password."""
     algorithm = MECHANISMS[mechanism]
     client_key = hmac.digest(salted, b"Client Key", algorithm)
     stored_key = hashlib.new(algorithm, client_key).digest()
@@ -92,7 +92,8 @@ def credential_of(mechanism: str, salted: bytes, salt: bytes, iterations: int) -
 
 
 class ScramServer:
-    """A server's side of one exchange. The caller looks up the credential of the user that `first` returns."""
+    """The server's side of one SCRAM exchange. The caller looks up the credential of the user that `first` returns,
+    and passes it to `challenge`."""
 
     def __init__(self, mechanism: str, server_nonce: str) -> None:
         self._algorithm = MECHANISMS[mechanism]
@@ -107,7 +108,8 @@ class ScramServer:
         self._credential: ScramCredential | None = None
 
     def first(self, message: bytes) -> str:
-        """Reads the client's first message; returns the user's name. SaslError if the message is malformed."""
+        """Reads the client's first message and returns the user's name. Raises SaslError if the message is
+        malformed."""
         text = _decoded(message)
         found = _CLIENT_FIRST.fullmatch(text)
         if found is None or found["gs2"].startswith("p="):
@@ -122,13 +124,14 @@ class ScramServer:
         return user
 
     def challenge(self, credential: ScramCredential) -> bytes:
-        """Returns the server's first message for the user's credential."""
+        """Returns the server's first message, which contains the salt and iterations of the user's credential."""
         self._credential = credential
         self._server_first = f"r={self._nonce},s={_text(credential.salt)},i={credential.iterations}"
         return self._server_first.encode()
 
     def final(self, message: bytes) -> bytes:
-        """Reads the client's final message; returns the server's final message. SaslError if the proof is wrong."""
+        """Checks the client's final message and returns the server's final message. Raises SaslError if the message is
+        malformed or its proof is wrong."""
         credential = self._credential
         found = _CLIENT_FINAL.fullmatch(_decoded(message))
         if found is None or credential is None:
@@ -147,7 +150,7 @@ class ScramServer:
 
 
 class ScramClient:
-    """A client's side of one exchange."""
+    """The client's side of one SCRAM exchange."""
 
     def __init__(self, mechanism: str, user: str, password: str, nonce: str, *, is_token: bool = False) -> None:
         self._mechanism = mechanism
@@ -162,8 +165,9 @@ class ScramClient:
         return f"n,,{self._first}".encode()
 
     def final(self, message: bytes) -> bytes:
-        """Returns the final message, in answer to the server's first. SaslError if the server's message is malformed,
-        or asks for more than a hundred times `MAX_ITERATIONS` iterations."""
+        """Returns the client's final message, in answer to the server's first message. Raises SaslError if the
+        server's message is malformed, or if its number of iterations is too small or above 100 times
+        `MAX_ITERATIONS`."""
         text = _decoded(message)
         found = _SERVER_FIRST.fullmatch(text)
         if found is None or not found["nonce"].startswith(self._nonce) or found["nonce"] == self._nonce:
@@ -184,7 +188,8 @@ class ScramClient:
         return f"{without_proof},p={_text(proof)}".encode()
 
     def finished(self, message: bytes) -> None:
-        """Checks the server's final message; SaslError if the server does not know the credential."""
+        """Checks the server's final message. Raises SaslError if the server has refused the login, or if its signature
+        shows that it does not know the credential."""
         text = _decoded(message)
         if text.startswith("e="):
             raise SaslError(f"the server has refused: {text[2:]}")

@@ -1,11 +1,11 @@
-"""TLS contexts from Kafka's `ssl.*` settings, for a server and for a client.
+"""Makes TLS contexts from Kafka's `ssl.*` settings, for servers and for clients.
 
-    ssl.keystore.*      the key and the certificates that are shown
-    ssl.truststore.*    the certificates that a peer's must come from; without one, the system's
-    ssl.client.auth     none, requested or required: certificates of clients
-    ssl.endpoint.identification.algorithm    https: a server's certificate names its host; empty: it need not
+    ssl.keystore.*      the key and certificates that are shown to the peer
+    ssl.truststore.*    the authorities that the peer's certificate must come from; if not set, those of the system
+    ssl.client.auth     none, requested or required: the certificates of clients
+    ssl.endpoint.identification.algorithm    https: the server's certificate must name its host; empty: not checked
 
-When the file of a store has changed, a new context is made (`TlsContexts`); open connections keep the old one."""
+When the file of a store has changed, a new context is made (`TlsContexts`). Open connections keep the old context."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class TlsSettings(NamedTuple):
 
 
 def tls_settings(get: Callable[[str], object]) -> TlsSettings:
-    """Returns the settings that `get` gives by their names, as a table of settings has them."""
+    """Returns the TLS settings. `get` returns the value of a setting by its name, already converted to its type."""
 
     def text(name: str) -> str | None:
         value = get(name)
@@ -75,7 +75,7 @@ def tls_settings(get: Callable[[str], object]) -> TlsSettings:
 
 
 def server_context(settings: TlsSettings) -> ssl.SSLContext:
-    """Returns the context of a listener; InvalidConfigError with one sentence if a store cannot be used."""
+    """Returns the TLS context of a listener. Raises InvalidConfigError with one sentence if a store cannot be used."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     _configure(context, settings)
     shown = _key(settings)
@@ -92,7 +92,7 @@ def server_context(settings: TlsSettings) -> ssl.SSLContext:
 
 
 def client_context(settings: TlsSettings) -> ssl.SSLContext:
-    """Returns the context of a client; InvalidConfigError with one sentence if a store cannot be used."""
+    """Returns the TLS context of a client. Raises InvalidConfigError with one sentence if a store cannot be used."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     _configure(context, settings)
     context.check_hostname = settings.endpoint_identification.lower() == "https"
@@ -110,14 +110,15 @@ def _configure(context: ssl.SSLContext, settings: TlsSettings) -> None:
             f"ssl.enabled.protocols names none of {', '.join(_VERSIONS)}; older versions of TLS are not served."
         )
     context.minimum_version, context.maximum_version = min(wanted), max(wanted)
-    # Renegotiation and compression are off: with renegotiation a client could make the server compute without limit.
+    # Renegotiation and compression are off. With renegotiation a client could make the server compute without limit.
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
     if settings.cipher_suites:
         _choose_ciphers(context, settings.cipher_suites)
 
 
 def _choose_ciphers(context: ssl.SSLContext, names: tuple[str, ...]) -> None:
-    """Suites of TLS 1.2 by Java's names; those of TLS 1.3 are always the library's."""
+    """Sets the cipher suites of TLS 1.2, which have Java's names in the setting. The suites of TLS 1.3 are always the
+    library's."""
     older = [_openssl_name(name) for name in names if not name.startswith(("TLS_AES_", "TLS_CHACHA20_"))]
     if not older:
         if context.minimum_version == ssl.TLSVersion.TLSv1_2:
@@ -130,7 +131,8 @@ def _choose_ciphers(context: ssl.SSLContext, names: tuple[str, ...]) -> None:
 
 
 def _openssl_name(name: str) -> str:
-    """Returns OpenSSL's name of TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384: ECDHE-RSA-AES256-GCM-SHA384."""
+    """Returns OpenSSL's name of a cipher suite, such as ECDHE-RSA-AES256-GCM-SHA384 for
+    TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384."""
     made = name.removeprefix("TLS_").replace("_WITH_", "_").replace("AES_", "AES").replace("_", "-")
     return made.replace("RSA-AES", "AES") if made.startswith("RSA-AES") else made
 
@@ -147,8 +149,8 @@ def _key(settings: TlsSettings) -> KeyAndChain | None:
 
 
 def _show(context: ssl.SSLContext, shown: KeyAndChain) -> None:
-    """Loads the key and the certificates that are shown to peers. OpenSSL reads them only from a file: from one in
-    memory, or from one that only this user can read and that is removed at once."""
+    """Loads the key and the certificates that are shown to peers. OpenSSL reads them only from a file. It is a file in
+    memory, or, if the system has none, a file that only this user can read and that is removed at once."""
     content = (shown.key + shown.chain).encode()
     password = shown.password or (lambda: _refuse_password())
     try:
@@ -190,9 +192,8 @@ def _trust(context: ssl.SSLContext, settings: TlsSettings) -> None:
 
 
 class TlsContexts:
-    """Holds the current TLS context of a listener. A new one is made when the files of the stores have changed.
-
-    If the new files cannot be used, the old context stays; `failed` gets a sentence with the reason."""
+    """Holds the current TLS context of a listener, and makes a new one when the files of the stores have changed. If
+    the new files cannot be used, the old context stays, and `failed` is called with a sentence that says why."""
 
     def __init__(self, settings: TlsSettings, failed: Callable[[str], None]) -> None:
         self.settings = settings
@@ -204,7 +205,7 @@ class TlsContexts:
         return self._context
 
     def look(self) -> bool:
-        """Checks the files; True if there is a new context."""
+        """Checks whether the files have changed. Returns True if a new context was made."""
         files = _state_of_files(self.settings)
         if files == self._files:
             return False
@@ -212,7 +213,8 @@ class TlsContexts:
         return self.use(self.settings)
 
     def use(self, settings: TlsSettings) -> bool:
-        """Uses other settings from the next connection on; False if they cannot be used."""
+        """Uses other settings from the next connection on. Returns False, and keeps the old context, if the settings
+        cannot be used."""
         files = _state_of_files(settings)
         try:
             self._context = server_context(settings)

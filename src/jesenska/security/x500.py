@@ -1,9 +1,10 @@
-"""The name of a certificate's subject, as Java's X500Principal.getName() writes it (RFC 2253).
+"""Formats the name of a certificate's subject in the format of Java's X500Principal.getName() (RFC 2253):
 
     CN=anna,OU=shop,O=Example\\, Inc.,C=CZ    the most specific part first
 
-Short names are those of RFC 2253: CN, C, L, ST, O, OU, STREET, DC, UID. A value under another id, or one that is not
-text, is its DER in hexadecimal after `#`. Characters with a meaning have a backslash before them."""
+The short names are those of RFC 2253: CN, C, L, ST, O, OU, STREET, DC, UID. Other attributes, and values that are not
+text, are written as `#` and the value's DER in hexadecimal. Characters with a special meaning have a backslash before
+them."""
 
 from __future__ import annotations
 
@@ -25,12 +26,12 @@ _SHORT: Final = {
 _TEXTS: Final = {0x0C: "utf-8", 0x12: "ascii", 0x13: "ascii", 0x14: "latin-1", 0x16: "ascii", 0x1B: "latin-1",
                  0x1C: "utf-32-be", 0x1E: "utf-16-be"}  # fmt: skip
 _ESCAPED: Final = frozenset(',=+<>#;"\\')
-#: The tag of the version, which certificates of version 1 do not have.
+#: The DER tag of a certificate's version number. Certificates of version 1 do not have this field.
 _VERSION: Final = 0xA0
 
 
 class DerError(Exception):
-    """The bytes are not the DER of a certificate."""
+    """The bytes are not the DER of a certificate, or of another expected value."""
 
 
 class Element(NamedTuple):
@@ -42,7 +43,7 @@ class Element(NamedTuple):
 
 
 def elements(data: bytes) -> Iterator[Element]:
-    """The elements that lie one after the other in `data`."""
+    """Yields the DER elements that follow one another in `data`."""
     position = 0
     while position < len(data):
         begins = position
@@ -61,13 +62,13 @@ def elements(data: bytes) -> Iterator[Element]:
 
 
 def subject_name(certificate: bytes) -> str:
-    """Returns the name of the subject of a certificate in DER; DerError if it is not one."""
+    """Returns the subject's name of a certificate in DER. Raises DerError if the bytes are not a certificate."""
     try:
         (outer,) = elements(certificate)
         fields = list(elements(next(elements(outer.content)).content))
         if fields[0].tag == _VERSION:
             del fields[0]
-        # serial number, signature, issuer, validity, subject
+        # The fields are: serial number, signature, issuer, validity, subject.
         subject = fields[4]
     except (StopIteration, IndexError, ValueError) as error:
         raise DerError("not a certificate") from error
@@ -93,7 +94,7 @@ def _attribute(data: bytes) -> str:
 
 
 def object_id(data: bytes) -> str:
-    """Returns an object identifier in dotted numbers."""
+    """Returns an object identifier as numbers with dots, such as 2.5.4.3."""
     numbers, value = [], 0
     for byte in data:
         value = value << 7 | byte & 0x7F

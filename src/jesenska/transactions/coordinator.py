@@ -1,30 +1,30 @@
-"""The coordinator of transactions: one shard keeps the transactional ids of one partition of `__transaction_state`. A
-decider.
+"""The transaction coordinator. One shard has the transactional ids of one partition of `__transaction_state`. This
+module only decides: it does no input or output.
 
-    handle(event, now) -> answers, writes and orders
+  handle(event, now) -> answers, writes and orders
 
-State that must survive leaves as a `Write` and changes only in `replay`. `states` has the table of steps by the state
-of an id's record, `progress` the table of the work between two records, `transaction` the values that follow each
-other. The course of a transaction:
+State that must survive a restart is returned as a `Write`, and changes only in `replay`. `states` has the table of
+steps by the state in an id's record, `progress` the table of the work between two records, and `transaction` computes
+the next values. The course of a transaction:
 
-    InitProducer     a record Empty with the producer's id and epoch
-    AddPartitions    a record Ongoing, for each partition before the first write to it
-    EndTransaction   a record PrepareCommit or PrepareAbort: the decision. When it is committed the producer is
-                     answered, and `SendMarkers` leaves as an order
-    MarkersWritten   when every partition has its marker, a record CompleteCommit or CompleteAbort
+  InitProducer     writes a record Empty with the producer's id and epoch
+  AddPartitions    writes a record Ongoing, for each partition before the first write to it
+  EndTransaction   writes a record PrepareCommit or PrepareAbort: the decision. When it is committed, the producer is
+                   answered, and the order `SendMarkers` is returned
+  MarkersWritten   when every partition has its end marker, writes a record CompleteCommit or CompleteAbort
 
-A crash before the decision leaves a transaction that its producer or its time-out ends. A crash after it leaves a
-record with the decision: the coordinator that loads it has the markers written again, which changes nothing in
-partitions that have them already.
+After a crash before the decision, the transaction is open until its producer ends it or its timeout aborts it. After a
+crash after the decision, the decision is in a record. The coordinator that loads the record has the markers written
+again, which changes nothing in partitions that have them already.
 
-Fencing: a producer that begins raises the epoch. If a transaction is open then, it is aborted in the raised epoch, and
-the producer asks again. The last epoch of a producer is 32766: then it gets another id; 32767 is kept for fencing.
+Fencing: InitProducerId raises the producer's epoch. If a transaction is open then, it is aborted in the raised epoch,
+and the producer must send the request again. The last epoch of a producer is 32766; then it gets another producer id.
+32767 is reserved for fencing.
 
-Times: a transaction's time is over `timeout_ms` after its first partition, an id is forgotten
-`transactional.id.expiration.ms` after its last change, both by the wall clock and looked at in intervals.
+Times: a transaction times out `timeout_ms` after its first partition was added. An id is removed
+`transactional.id.expiration.ms` after its last change. Both use the wall clock, and are checked periodically.
 
-Leaves out: transactions that are prepared and committed later by a second decision (KIP-939).
-"""
+Not supported: two-phase commit (KIP-939)."""
 
 from __future__ import annotations
 
@@ -80,14 +80,14 @@ from jesenska.transactions.settings import TransactionSettings
 from jesenska.transactions.states import ALLOWED_BEFORE, DECISIONS, HAPPENS, Asked, Step, TransactionState
 from jesenska.transactions.transaction import LAST_EPOCH, RAISES_EPOCH, Transaction, completed
 
-#: The pause before a failed write of a record is repeated.
+#: The pause before a failed write of a record is repeated, in milliseconds.
 _PAUSE_MS = 200
 
 
 class TransactionCoordinator:
-    """One shard of the transaction coordinator. `take_producer_id` returns a new producer id, or None if none is
-    available: then the answer is COORDINATOR_LOAD_IN_PROGRESS. `transaction_version` returns the cluster's level of
-    the feature transaction.version."""
+    """One shard of the transaction coordinator. `take_producer_id` returns a new producer id, or None if there is none
+    now; the answer is then COORDINATOR_LOAD_IN_PROGRESS. `transaction_version` returns the cluster's level of the
+    feature transaction.version."""
 
     def __init__(
         self,
@@ -100,14 +100,14 @@ class TransactionCoordinator:
         self._transaction_version = transaction_version
         self._known: dict[str, Transaction] = {}
         self._effects: list[Answer | Write | Order] = []
-        #: Transactional ids with a decided end whose work continues at the first tick after `_resume_ms`.
+        #: Transactional ids with a decision whose work continues at the first tick after `_resume_ms`.
         self._to_resume: set[str] = set()
         self._resume_ms: int | None = None
         self._next_abort_ms: int | None = None
         self._next_removal_ms: int | None = None
 
     def handle(self, event: Event, now: Now) -> list[Answer | Write | Order]:
-        """Handles an event; returns its effects: answers, writes and orders."""
+        """Handles an event, and returns its effects: answers, writes and orders."""
         effects = self._effects = []
         match event:
             case AddPartitions():
@@ -130,7 +130,8 @@ class TransactionCoordinator:
                 pass
         return effects
 
-    # --- a producer begins -------------------------------------------------------------------------------------------
+    # --- InitProducerId
+    # --------------------------------------------------------------------------------------------------
 
     def _init(self, event: InitProducer, now: Now) -> None:
         transaction = self._known.get(event.transactional_id)
@@ -153,7 +154,8 @@ class TransactionCoordinator:
         return ErrorCode.NONE if expected is None or transaction.is_known(expected) else ErrorCode.PRODUCER_FENCED
 
     def _first(self, event: InitProducer, now: Now) -> None:
-        """Makes a client the producer of an unknown transactional id, whatever producer id or epoch it had before."""
+        """Makes a client the producer of an unknown transactional id. An earlier producer id and epoch in the request
+        are ignored."""
         producer_id = self._take_producer_id()
         if producer_id is None:
             self._answer(event.token, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
@@ -167,7 +169,7 @@ class TransactionCoordinator:
     def _begin(self, transaction: Transaction, event: InitProducer, now: Now) -> None:
         value, expected = transaction.value, event.expected
         last_epoch = NO_PRODUCER_EPOCH
-        # A producer that was fenced with the last epoch cannot be given that epoch.
+        # A producer that was fenced with the last epoch cannot get that epoch.
         is_fenced_last = (
             value.producer_epoch == LAST_EPOCH and expected is not None and expected.epoch == transaction.last_epoch
         )
@@ -187,7 +189,7 @@ class TransactionCoordinator:
             producer = Producer(value.producer_id, value.producer_epoch + 1)
             last_epoch = NO_PRODUCER_EPOCH if expected is None else value.producer_epoch
         elif expected.epoch == transaction.last_epoch:
-            # It repeats a request whose answer it has not seen; no other producer has begun since.
+            # The producer repeats a request whose answer was lost; no other producer has begun since.
             producer, last_epoch = transaction.producer, transaction.last_epoch
         else:
             self._answer(event.token, ErrorCode.PRODUCER_FENCED)
@@ -196,8 +198,8 @@ class TransactionCoordinator:
         self._write(transaction, begun, event.token, ProducerAnswer(ErrorCode.NONE, producer), last_epoch)
 
     def _fence(self, transaction: Transaction, token: Token | None, transaction_version: int, now: Now) -> None:
-        """Aborts the open transaction in the next epoch. Its producer can then only ask for that epoch, where
-        transactions raise it."""
+        """Aborts the open transaction in the next epoch. If the cluster's transactions raise the epoch, the fenced
+        producer may only ask for the new epoch."""
         value = transaction.value
         last_epoch = value.producer_epoch if transaction_version >= RAISES_EPOCH else NO_PRODUCER_EPOCH
         epoch = min(value.producer_epoch + 1, LAST_EPOCH)
@@ -227,8 +229,8 @@ class TransactionCoordinator:
     def verify(
         self, transactional_id: str, producer: Producer, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, ErrorCode]:
-        """Returns for each partition NONE if it is in the open transaction, TRANSACTION_ABORTABLE if it is not.
-        Records that are still being written do not count: a leader checks again when it appends."""
+        """Returns an error for each partition: NONE if it is in the open transaction, TRANSACTION_ABORTABLE if it is
+        not. Records that are being written are not considered, because the leader checks again when it appends."""
         transaction = self._known.get(transactional_id)
         error = ErrorCode.NONE
         if transaction is None or transaction.value.producer_id != producer.producer_id:
@@ -243,9 +245,9 @@ class TransactionCoordinator:
         return {key: ErrorCode.NONE if key in known else ErrorCode.TRANSACTION_ABORTABLE for key in partitions}
 
     def _refuse(self, transaction: Transaction | None, producer: Producer, *, fences_first: bool = False) -> ErrorCode:
-        """Returns the error for a request that is refused, else NONE. The progress is checked first, because current
-        work may be about this producer. With `fences_first` (epochs are not raised) it cannot be, and is checked
-        last."""
+        """Returns the error for a request that is refused, else NONE. Normally the progress is checked first, because
+        the work in progress may change the producer. With `fences_first` (epochs are not raised) it cannot, and the
+        progress is checked last."""
         if transaction is None:
             return ErrorCode.INVALID_PRODUCER_ID_MAPPING
         happens = PROGRESS_HAPPENS[REQUEST][transaction.progress]
@@ -259,7 +261,8 @@ class TransactionCoordinator:
             return ErrorCode.PRODUCER_FENCED
         return error
 
-    # --- the end -----------------------------------------------------------------------------------------------------
+    # --- the end of a transaction
+    # ----------------------------------------------------------------------------------------
 
     def _end(self, event: EndTransaction, now: Now) -> None:
         transaction = self._known.get(event.transactional_id)
@@ -306,7 +309,8 @@ class TransactionCoordinator:
         self._write(transaction, value, event.token, answer, last_epoch)
 
     def _decided(self, transaction: Transaction, now: Now) -> None:
-        """Carries out a decision that is in the log."""
+        """Carries out a decision that is in the log: orders the end markers, or completes the transaction if no
+        partition needs one."""
         value = transaction.value
         if not value.partitions:
             self._complete(transaction, now)
@@ -336,7 +340,8 @@ class TransactionCoordinator:
         value = completed(transaction.value, now.wall_ms)
         self._write(transaction, value, None, ProducerAnswer(ErrorCode.NONE), transaction.last_epoch)
 
-    # --- what was written --------------------------------------------------------------------------------------------
+    # --- writes and their outcomes
+    # ---------------------------------------------------------------------------------------
 
     def _write(
         self,
@@ -372,7 +377,7 @@ class TransactionCoordinator:
         transaction = self._known.get(operation.transactional_id)
         if transaction is not None:
             if transaction.value.state in DECISIONS:
-                # The decision holds, so the write is repeated.
+                # The decision cannot be changed any more, so the write of its completion is repeated.
                 transaction.take(COMPLETION_FAILED)
                 self._resume_later(transaction, now.monotonic_ms + _PAUSE_MS)
             else:
@@ -389,7 +394,8 @@ class TransactionCoordinator:
     # --- time --------------------------------------------------------------------------------------------------------
 
     def next_deadline_ms(self) -> int | None:
-        """Returns the time of the next `Tick` in ms of the monotonic clock; None if nothing waits for a time."""
+        """Returns the time of the next `Tick` in milliseconds of the monotonic clock, or None if there is no
+        deadline."""
         return min(
             (due for due in (self._resume_ms, self._next_abort_ms, self._next_removal_ms) if due is not None),
             default=None,
@@ -433,7 +439,8 @@ class TransactionCoordinator:
             if HAPPENS[Asked.EXPIRE][value.state] is Step.FORGET:
                 self._write(transaction, None, None, ProducerAnswer(ErrorCode.NONE))
 
-    # --- what the log says -------------------------------------------------------------------------------------------
+    # --- applying records
+    # ------------------------------------------------------------------------------------------------
 
     def replay(self, record: TransactionRecord, now: Now) -> None:
         """Applies a record of the log: when the log is read, and when a record of this coordinator is committed."""
@@ -447,13 +454,13 @@ class TransactionCoordinator:
             transaction.value = record.value
 
     def replay_within(self, record: TransactionRecord, of: OfTransaction, now: Now, *, counts: bool = True) -> None:
-        """Does nothing: no record here belongs to a transaction."""
+        """Does nothing, because no record of `__transaction_state` belongs to a transaction."""
 
     def replay_end(self, producer_id: int, commits: bool, now: Now) -> None:
-        """Does nothing, as `replay_within`."""
+        """Does nothing, because no record of `__transaction_state` belongs to a transaction."""
 
     def finish_replay(self, now: Now) -> None:
-        """Called when the log is read: starts the timers, and continues transactions whose end is decided."""
+        """Called when the log has been read: starts the timers, and continues transactions whose end is decided."""
         self._next_abort_ms = now.monotonic_ms + self._settings.abort_interval_ms
         self._next_removal_ms = now.monotonic_ms + self._settings.remove_interval_ms
         for transaction in self._known.values():
@@ -464,7 +471,7 @@ class TransactionCoordinator:
     # --- reading -----------------------------------------------------------------------------------------------------
 
     def get(self, transactional_id: str) -> TransactionValue | None:
-        """Returns the value of a transactional id; None if the id is not known."""
+        """Returns the value of a transactional id, or None if the id is unknown."""
         transaction = self._known.get(transactional_id)
         if transaction is None or transaction.value.producer_epoch == NO_PRODUCER_EPOCH:
             return None
@@ -480,17 +487,19 @@ class TransactionCoordinator:
 
 
 def _takes(transaction: Transaction, event: ProgressEvent) -> bool:
-    """Returns True if the event takes effect in the transaction's current progress."""
+    """Returns True if the event has an effect in the transaction's current progress."""
     return PROGRESS_HAPPENS[event][transaction.progress] is GO_ON
 
 
 def _is_of_epoch_before(transaction: Transaction, producer: Producer) -> bool:
-    """True if a producer may repeat its request for an end that has raised its epoch, or has given it another id."""
+    """Returns True if a producer may repeat its request for an end that has raised its epoch, or has given it another
+    producer id."""
     value = transaction.value
     if not _takes(transaction, REQUEST):
         return False
     if value.client_version < RAISES_EPOCH:
-        # The end of another producer's transaction, which has raised no epoch: this producer was replaced by that one.
+        # The last end was of another producer's transaction and has raised no epoch: this producer was replaced by the
+        # other.
         return False
     if producer.producer_id == value.producer_id:
         return producer.epoch + 1 == value.producer_epoch
@@ -502,7 +511,8 @@ def _is_of_epoch_before(transaction: Transaction, producer: Producer) -> bool:
 
 
 def _client_error(error: ErrorCode) -> ErrorCode:
-    """Returns the error for the client, as `client_error`. A write that too few replicas have is retriable, too."""
+    """Returns the error that a client gets for a failed write, as `client_error` does. In addition, a write that too
+    few replicas have can be retried."""
     return (
         ErrorCode.COORDINATOR_NOT_AVAILABLE
         if error is ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND

@@ -1,5 +1,4 @@
-"""The events that a transaction coordinator receives, and the answers and orders that it gives: plain data, without
-logic."""
+"""The events that a transaction coordinator gets, and the answers and orders that it gives, as plain data."""
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ from jesenska.transactions.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Tra
 
 
 class Producer(NamedTuple):
-    """A producer as requests name it."""
+    """A producer as requests name it: producer id and epoch."""
 
     producer_id: int
     epoch: int
@@ -21,22 +20,24 @@ class Producer(NamedTuple):
 NO_PRODUCER = Producer(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 
 
-# --- in --------------------------------------------------------------------------------------------------------------
+# --- events ----------------------------------------------------------------------------------------------------------
 
 
 class InitProducer(NamedTuple):
-    """A producer begins. `expected` is its previous id and epoch, if it continues (KIP-360)."""
+    """InitProducerId: a producer begins. `expected` is its previous id and epoch if it continues (KIP-360), else
+    None."""
 
     token: Token
     transactional_id: str
     timeout_ms: int
     expected: Producer | None
-    #: The client can end transactions with a raised epoch, and so does this broker (KIP-890).
+    #: The level of transaction.version: with 2, each transaction raises the producer epoch (KIP-890).
     transaction_version: int
 
 
 class AddPartitions(NamedTuple):
-    """A producer is about to write to these partitions. `client_version` is 2 if a leader adds them for a client."""
+    """A producer is about to write to these partitions. `client_version` is 2 if a leader adds them for a client, else
+    0."""
 
     token: Token
     transactional_id: str
@@ -46,7 +47,7 @@ class AddPartitions(NamedTuple):
 
 
 class EndTransaction(NamedTuple):
-    """The producer commits or aborts. With `client_version` 2 its epoch is raised."""
+    """EndTxn: the producer commits or aborts. With `client_version` 2 its epoch is raised."""
 
     token: Token
     transactional_id: str
@@ -56,7 +57,8 @@ class EndTransaction(NamedTuple):
 
 
 class MarkersWritten(NamedTuple):
-    """Markers of the end that `producer` names are committed in these partitions, or not needed any more."""
+    """The end markers of the transaction of `producer` are committed in these partitions, or no longer needed
+    there."""
 
     transactional_id: str
     producer: Producer
@@ -66,18 +68,18 @@ class MarkersWritten(NamedTuple):
 Event = InitProducer | AddPartitions | EndTransaction | MarkersWritten | Committed | Failed | Late | Resign | Tick
 
 
-# --- out -------------------------------------------------------------------------------------------------------------
+# --- answers and orders ----------------------------------------------------------------------------------------------
 
 
 class ProducerAnswer(NamedTuple):
-    """The answer to a producer that begins, or ends a transaction; `producer` is its id and epoch from now on."""
+    """The answer to a producer that begins, or that ends a transaction. `producer` is its id and epoch from now on."""
 
     error: ErrorCode
     producer: Producer = NO_PRODUCER
 
 
 class SendMarkers(NamedTuple):
-    """An order: write markers to these partitions, repeated until each has its marker."""
+    """An order: write end markers to these partitions, and repeat that until each partition has its marker."""
 
     transactional_id: str
     producer: Producer
@@ -87,8 +89,8 @@ class SendMarkers(NamedTuple):
 
 
 class TransactionWrite(NamedTuple):
-    """A record that is being written, and the work that follows. The request with this `token` gets `answer`; None if
-    no request waits. `last_epoch` is the previous epoch, which no record holds."""
+    """The write of a record, and what follows it. When it is committed, the request with this `token` gets `answer`;
+    None if no request waits. `last_epoch` is the producer's previous epoch, which is not in the record."""
 
     token: Token | None
     transactional_id: str

@@ -1,29 +1,27 @@
-"""The progress of the work on a transactional id between two records: one table. Progress is not written: after a
-crash it begins again from the state of the last record (`states`).
+"""The progress of the work on a transactional id between two records, in one table. Progress is not stored: after a
+crash it begins again from the state in the last record (`states`).
 
-    progress   means
-    IDLE       nothing is on its way: a request gets the step of its row in `states`
-    WRITING    a record is on its way into the log
-    DECIDED    the end is decided, and its markers are to be sent: at once, or at a tick
-    MARKING    the markers are on their way; the partitions in `Transaction.awaited` lack theirs
+  progress   meaning
+  IDLE       no work: a request gets the step of its row in `states`
+  WRITING    a record is being written to the log
+  DECIDED    the end is decided, and its markers must be sent: at once, or at a tick
+  MARKING    the markers are being sent; the partitions in `Transaction.awaited` do not have theirs yet
 
-    progress   event               goes to
-    IDLE       RECORD_SENT         WRITING
-               DECISION_LOADED     DECIDED
-    WRITING    RECORD_WRITTEN      IDLE
-               RECORD_FAILED       IDLE
-               DECISION_WRITTEN    DECIDED
-               COMPLETION_FAILED   DECIDED
-    DECIDED    MARKERS_SENT        MARKING
-               RECORD_SENT         WRITING: no partition needs a marker
-    MARKING    RECORD_SENT         WRITING: every partition has its marker
+  progress   event               goes to
+  IDLE       RECORD_SENT         WRITING
+             DECISION_LOADED     DECIDED
+  WRITING    RECORD_WRITTEN      IDLE
+             RECORD_FAILED       IDLE
+             DECISION_WRITTEN    DECIDED
+             COMPLETION_FAILED   DECIDED
+  DECIDED    MARKERS_SENT        MARKING
+             RECORD_SENT         WRITING: no partition needs a marker
+  MARKING    RECORD_SENT         WRITING: every partition has its marker
 
-Nothing else changes the progress. `PROGRESS_HAPPENS` has these rows and those of events that do not change it. While
-there is any work on an id, each request for it is answered CONCURRENT_TRANSACTIONS, and time does nothing to it. So
-there is one record at a time on its way, and a decision is carried out before anything else.
-
-`Transaction.take` changes the progress.
-"""
+No other event changes the progress. `PROGRESS_HAPPENS` has these rows, and those of events that do not change the
+progress. While there is work on an id, each request for it is answered CONCURRENT_TRANSACTIONS, and timeouts are
+ignored. So at most one record of an id is being written, and a decision is carried out before anything else.
+`Transaction.take` changes the progress."""
 
 from __future__ import annotations
 
@@ -43,25 +41,25 @@ class Progress(IntEnum):
 
 
 class ProgressEvent(IntEnum):
-    """The events in the work on an id."""
+    """The events in the work on a transactional id."""
 
     #: A client sends a request about the id.
     REQUEST = auto()
-    #: Time-outs and expiry are checked.
+    #: Timeouts and expiry are checked.
     TIMES_CHECKED = auto()
     #: A record is sent to the log.
     RECORD_SENT = auto()
-    #: The record is in the log. It has no decision.
+    #: The record is in the log. It contains no decision.
     RECORD_WRITTEN = auto()
-    #: The record is in the log. It has the decision on the end.
+    #: The record is in the log. It contains the decision about the end.
     DECISION_WRITTEN = auto()
-    #: The record is not in the log. No decision was there before it.
+    #: The record could not be written. There was no decision before it.
     RECORD_FAILED = auto()
-    #: The record that says that the end is complete is not in the log. It is written again.
+    #: The record which says that the end is complete could not be written. It is written again.
     COMPLETION_FAILED = auto()
-    #: The log is read, and the id's last record has a decision.
+    #: The log has been read, and the id's last record contains a decision.
     DECISION_LOADED = auto()
-    #: The pause before a decision is carried out is over.
+    #: The pause before a decision is carried out has passed.
     RESUME_DUE = auto()
     MARKERS_SENT = auto()
     #: Partitions have their markers.
@@ -69,7 +67,7 @@ class ProgressEvent(IntEnum):
 
 
 class ProgressStep(Enum):
-    """The step for an event that does not change the progress."""
+    """The steps: the results of events that do not change the progress."""
 
     #: The event takes effect.
     GO_ON = auto()
@@ -100,7 +98,8 @@ IGNORE: Final = ProgressStep.IGNORE
 CANNOT_HAPPEN: Final = ProgressStep.CANNOT_HAPPEN
 _CONCURRENT: Final = ErrorCode.CONCURRENT_TRANSACTIONS
 
-#: For each event and progress: the progress that it goes to, the step if it stays, or the error that is answered.
+#: For each event and progress: the next progress; the step if the progress is unchanged; or the error that is
+#: answered.
 PROGRESS_HAPPENS: Final[dict[ProgressEvent, dict[Progress, Progress | ProgressStep | ErrorCode]]] = {
     REQUEST: {IDLE: GO_ON, WRITING: _CONCURRENT, DECIDED: _CONCURRENT, MARKING: _CONCURRENT},
     TIMES_CHECKED: {IDLE: GO_ON, WRITING: IGNORE, DECIDED: IGNORE, MARKING: IGNORE},
@@ -112,6 +111,6 @@ PROGRESS_HAPPENS: Final[dict[ProgressEvent, dict[Progress, Progress | ProgressSt
     DECISION_LOADED: {IDLE: DECIDED, WRITING: CANNOT_HAPPEN, DECIDED: CANNOT_HAPPEN, MARKING: CANNOT_HAPPEN},
     RESUME_DUE: {IDLE: CANNOT_HAPPEN, WRITING: CANNOT_HAPPEN, DECIDED: GO_ON, MARKING: CANNOT_HAPPEN},
     MARKERS_SENT: {IDLE: CANNOT_HAPPEN, WRITING: CANNOT_HAPPEN, DECIDED: MARKING, MARKING: CANNOT_HAPPEN},
-    # Outside of MARKING they were sent before a crash, or for an end that was complete already.
+    # In other states than MARKING, the markers were sent before a crash, or for an end that was already complete.
     MARKED: {IDLE: IGNORE, WRITING: IGNORE, DECIDED: IGNORE, MARKING: GO_ON},
 }

@@ -1,12 +1,12 @@
-"""Encodes and reads the records of `__transaction_state`, which keep transactional ids, in Apache Kafka's format.
+"""Encodes and decodes the records of `__transaction_state`, which store transactional ids, in Apache Kafka's format.
 
-    key     version 0, INT16   transactional id
-    value   version, INT16     producer id and epoch, time-out, state, partitions, times; null: the id is forgotten
+  key     version 0, INT16   transactional id
+  value   version, INT16     producer id and epoch, timeout, state, partitions, times; null: the id is removed
 
-Version 0 of the value is what Apache Kafka writes up to 3.9, and 4.x below transaction.version 1. Version 1 adds, as
-tagged fields, the producer ids before and after, and how the client ends transactions. Both are read. The epoch before
-the current one is in neither, as in Kafka: a repeated InitProducerId after a coordinator has moved is fenced.
-"""
+Apache Kafka writes version 0 of the value up to 3.9, and in 4.x below transaction.version 1. Version 1 adds, as tagged
+fields, the previous and the next producer id, and how the client ends transactions. Both versions are read. As in
+Kafka, neither contains the previous producer epoch. So an InitProducerId that is repeated after the coordinator has
+moved to another broker is fenced."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class TransactionLogValue(Message, key=0, versions=(0, 1), flexible=1):
 
 
 class TransactionValue(NamedTuple):
-    """The state of a transactional id, as its record holds it. Immutable."""
+    """The state of a transactional id, as its record contains it. Immutable."""
 
     producer_id: int
     producer_epoch: int
@@ -56,30 +56,30 @@ class TransactionValue(NamedTuple):
     state: TransactionState
     partitions: frozenset[TopicPartition] = frozenset()
     updated_ms: int = NO_TIME
-    #: When the transaction began; NO_TIME before the first one of this epoch.
+    #: When the transaction began; NO_TIME before the first transaction of this epoch.
     started_ms: int = NO_TIME
-    #: The producer id before this one, and the one that follows when the transaction's end is complete.
+    #: The previous producer id, and the producer id that is used after the transaction's end is complete.
     previous_producer_id: int = NO_PRODUCER_ID
     next_producer_id: int = NO_PRODUCER_ID
-    #: 2 if the transaction ends with a raised epoch (KIP-890), else 0.
+    #: 2 if the transaction's end raises the epoch (KIP-890), else 0.
     client_version: int = 0
 
 
 class TransactionRecord(NamedTuple):
-    """A transactional id as it was read; `value` is None if it is forgotten."""
+    """The decoded record of a transactional id. `value` is None if the id is removed."""
 
     transactional_id: str
     value: TransactionValue | None
 
 
 def encode_record(record: TransactionRecord, version: int) -> KeyValue:
-    """Encodes a record, with its value in this version."""
+    """Returns the encoded record, with its value in this version."""
     key = _versioned(_KEY_VERSION, TransactionLogKey(transactional_id=record.transactional_id))
     value = record.value
     if value is None:
         return KeyValue(key, None)
     topics = numbers_by_topic(value.partitions)
-    # A state without a transaction has no list at all.
+    # In a state without a transaction, the list of partitions is null.
     partitions = (
         None
         if value.state is TransactionState.EMPTY
@@ -101,7 +101,7 @@ def encode_record(record: TransactionRecord, version: int) -> KeyValue:
 
 
 def read_record(key: bytes | None, value: bytes | None) -> TransactionRecord | None:
-    """Decodes a record. Returns None for kinds of later releases; raises CorruptMessageError for bytes that are not a
+    """Decodes a record. Returns None for kinds of later releases. Raises CorruptMessageError for bytes that are not a
     record."""
     if key is None or len(key) < 2:
         raise CorruptMessageError(f"a record of {TRANSACTIONS_TOPIC} has no key")

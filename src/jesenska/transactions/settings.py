@@ -11,8 +11,8 @@ class TransactionSettings:
 
     max_timeout_ms: int = 900_000
     id_expiration_ms: int = 604_800_000
-    #: How often timed-out transactions are looked for.
+    #: How often transactions are checked for timeouts, in milliseconds.
     abort_interval_ms: int = 10_000
-    #: How often ids that expire are looked for.
+    #: How often transactional ids are checked for expiry, in milliseconds.
     remove_interval_ms: int = 3_600_000
     two_phase_commit: bool = False

@@ -1,15 +1,14 @@
-"""The states of a transactional id, as its records have them, and the step for each request in each state: one table.
+"""The states of a transactional id, as in its records, and the step for each request in each state, in one table.
 
-    state              means
-    Empty              a producer has the id; no transaction
-    Ongoing            partitions are in a transaction
-    PrepareCommit      it is decided that the transaction is committed; markers are being written
-    PrepareAbort       the same for an abort
-    CompleteCommit     every marker is written: the transaction was committed; the next one may begin
-    CompleteAbort      the same for an abort
-    Dead               the id is being forgotten
-    PrepareEpochFence  known by name alone: Kafka passes through it in memory on its way to an abort, and here that is
-                       one step
+    state              meaning
+    Empty              a producer has the id; there is no transaction
+    Ongoing            partitions have been added to a transaction
+    PrepareCommit      the commit is decided, and end markers are being written
+    PrepareAbort       the abort is decided, and end markers are being written
+    CompleteCommit     every end marker is written: the transaction is committed, and the next one may begin
+    CompleteAbort      every end marker is written: the transaction is aborted, and the next one may begin
+    Dead               the id is being removed
+    PrepareEpochFence  not used: Kafka has this state in memory before an abort; here the abort is one step
 
     state            step                       goes to
     Empty            BEGIN                      Empty
@@ -31,11 +30,11 @@
                      PREPARE_ABORT_OF_NOTHING   PrepareAbort
                      FORGET                     Dead
 
-Nothing else changes the state. `HAPPENS` has the step for each request, or the error that is answered; `LEADS_TO` has
-the state of the record after the step.
+No other step changes the state. `HAPPENS` has the step for each request, or the error that is answered. `LEADS_TO` has
+the state of the record after a step.
 
-A decision is durable with the record PrepareCommit or PrepareAbort: from then on it is carried out, even after a
-crash. While there is work on an id, its requests are answered before these rows count: `progress` has the table.
+A decision becomes durable with the record PrepareCommit or PrepareAbort. From then on it is carried out, even after a
+crash. While there is work on an id, its requests are answered by the table of `progress`, and these rows are not used.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ from jesenska.base.errors import ErrorCode
 
 
 class TransactionState(IntEnum):
-    """The states. Their values are the numbers in records."""
+    """The states of a transactional id. Their values are the numbers in records."""
 
     EMPTY = 0
     ONGOING = 1
@@ -59,41 +58,41 @@ class TransactionState(IntEnum):
 
     @property
     def label(self) -> str:
-        """Returns the name of the state in requests."""
+        """Returns the name of the state as it is in answers to clients, such as "PrepareCommit"."""
         return "".join(word.capitalize() for word in self.name.split("_"))
 
 
 class Asked(IntEnum):
-    """The requests about an id. A producer whose epoch is raised with each transaction (KIP-890) has requests of its
-    own: with its current epoch it means the current transaction, and with the previous epoch it repeats a request.
-    Integers: they are looked up for each request."""
+    """The requests about a transactional id. A producer whose epoch is raised with each transaction (KIP-890) has
+    separate requests: with its current epoch it means the current transaction, and with its previous epoch it repeats
+    a request. They are integers because they are looked up for each request."""
 
-    #: A producer begins.
+    #: InitProducerId: a producer begins.
     INIT = auto()
     #: Partitions are added.
     ADD = auto()
-    #: Commit, and keep the epoch.
+    #: Commit without raising the epoch.
     COMMIT = auto()
-    #: Abort, and keep the epoch.
+    #: Abort without raising the epoch.
     ABORT = auto()
     #: Commit, and raise the epoch.
     COMMIT_AND_RAISE = auto()
     #: Abort, and raise the epoch.
     ABORT_AND_RAISE = auto()
-    #: Commit, in the epoch before.
+    #: A repeated commit, in the previous epoch.
     COMMIT_AGAIN = auto()
-    #: Abort, in the epoch before.
+    #: A repeated abort, in the previous epoch.
     ABORT_AGAIN = auto()
-    #: The transaction's time is over.
+    #: The transaction has timed out.
     TIME_OUT = auto()
-    #: The id was not used for long.
+    #: The id has not been used for the expiration time.
     EXPIRE = auto()
-    #: Every marker is written.
+    #: Every end marker is written.
     MARKED = auto()
 
 
 class Step(Enum):
-    """The step that a request leads to."""
+    """The steps: the results of requests about a transactional id."""
 
     NOTHING = "nothing"
     BEGIN = "the producer gets a raised epoch, or another id"
@@ -116,7 +115,8 @@ _CONCURRENT, _INVALID, _FENCED = (
     ErrorCode.PRODUCER_FENCED,
 )
 
-#: In the order of the states: Empty, Ongoing, PrepareCommit, PrepareAbort, CompleteCommit, CompleteAbort.
+#: The values are in the order of the states: Empty, Ongoing, PrepareCommit, PrepareAbort, CompleteCommit,
+#: CompleteAbort.
 _ROWS: dict[Asked, tuple[Step | ErrorCode, ...]] = {
     Asked.INIT: (Step.BEGIN, Step.FENCE, _CONCURRENT, _CONCURRENT, Step.BEGIN, Step.BEGIN),
     Asked.ADD: (Step.ADD_FIRST, Step.ADD, _CONCURRENT, _CONCURRENT, Step.ADD_FIRST, Step.ADD_FIRST),
@@ -144,7 +144,7 @@ _ROWS: dict[Asked, tuple[Step | ErrorCode, ...]] = {
         Step.NOTHING,
     ),
 }
-#: In Dead and PrepareEpochFence, where it is not _CONCURRENT.
+#: The values for Dead and PrepareEpochFence, where they are not _CONCURRENT.
 _IN_THE_OTHERS: dict[Asked, Step | ErrorCode] = {
     Asked.COMMIT_AGAIN: Step.NO_REPEAT,
     Asked.ABORT_AGAIN: Step.NO_REPEAT,
@@ -173,12 +173,12 @@ LEADS_TO: dict[Step, TransactionState] = {
     Step.FORGET: TransactionState.DEAD,
 }
 
-#: The states with a decision that is not complete.
+#: The states with a decision that is not complete yet.
 DECISIONS: frozenset[TransactionState] = frozenset(
     state for state, step in HAPPENS[Asked.MARKED].items() if step is not Step.NOTHING
 )
 
-#: The states that may come before the state of a record: those in which a step leads to it.
+#: For each state of a record, the possible states of the record before it: those in which a step leads to the state.
 ALLOWED_BEFORE: dict[TransactionState, frozenset[TransactionState]] = {
     following: frozenset(
         state

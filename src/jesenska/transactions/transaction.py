@@ -1,5 +1,5 @@
-"""One transactional id in memory: the value of its record, with its state by `states`; the work on it, by `progress`;
-and the values that may follow."""
+"""One transactional id in memory: the value of its record (its state is in `states`), the work on it (`progress`), and
+the values that may follow."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from jesenska.transactions.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_
 from jesenska.transactions.states import HAPPENS, LEADS_TO, Asked, Step
 
 LAST_EPOCH = 2**15 - 1
-#: Clients of this version have their epoch raised with each transaction (KIP-890).
+#: Clients with this version have their producer epoch raised with each transaction (KIP-890).
 RAISES_EPOCH = 2
 
 
 class Transaction:
-    """A transactional id in memory. `value` changes only when a record is replayed; the other fields change in
-    between."""
+    """A transactional id in memory. `value` changes only when a record is applied; the other fields change between
+    records."""
 
     __slots__ = ("awaited", "last_epoch", "progress", "transactional_id", "value")
 
@@ -25,13 +25,13 @@ class Transaction:
         self.value = value
         #: The producer's previous epoch, with which it may repeat its last request; -1 if it may not.
         self.last_epoch = NO_PRODUCER_EPOCH
-        #: Changed only by `take`.
+        #: The progress of the work on the id. Only `take` changes it.
         self.progress = Progress.IDLE
-        #: Partitions whose end marker is not written yet, while markers are being sent.
+        #: While markers are being sent: the partitions whose end marker is not written yet.
         self.awaited: set[TopicPartition] = set()
 
     def take(self, event: ProgressEvent) -> None:
-        """Goes to the progress that the event leads to."""
+        """Changes `progress` to the value that follows it after the event, by the table PROGRESS_HAPPENS."""
         following = PROGRESS_HAPPENS[event][self.progress]
         assert isinstance(following, Progress), f"{self.transactional_id}: {event!r} in {self.progress!r}"
         self.progress = following
@@ -42,12 +42,13 @@ class Transaction:
 
     @property
     def is_exhausted(self) -> bool:
-        """True if no further epoch can be given to a producer. The last one is kept for fencing it."""
+        """Returns True if no further epoch can be given to a producer. The last epoch is reserved for fencing."""
         return self.value.producer_epoch >= LAST_EPOCH - 1
 
     def is_known(self, expected: Producer) -> bool:
-        """True if a producer may continue as `expected`: its id is the current one; or its id is the previous one and
-        its epochs were used up, so that it repeats a request which was not answered."""
+        """Returns True if a producer may continue as `expected`. That is so if its producer id is the current one. It
+        is also so if its id is the previous one and its epochs were used up: it then repeats a request whose answer
+        was lost."""
         value = self.value
         if value.producer_epoch == NO_PRODUCER_EPOCH or expected.producer_id == value.producer_id:
             return True
@@ -56,7 +57,7 @@ class Transaction:
     # --- values that may follow --------------------------------------------------------------------------------------
 
     def begun(self, producer: Producer, timeout_ms: int, now_ms: int) -> TransactionValue:
-        """Returns the value after a producer has begun."""
+        """Returns the transactional id's next value, after a producer has begun to use the id (InitProducerId)."""
         value = self.value
         previous = value.producer_id if producer.producer_id != value.producer_id else value.previous_producer_id
         return TransactionValue(
@@ -72,7 +73,8 @@ class Transaction:
     def added(
         self, step: Step, partitions: frozenset[TopicPartition], client_version: int, now_ms: int
     ) -> TransactionValue:
-        """Returns the value with more partitions; `ADD_FIRST` begins the transaction."""
+        """Returns the transactional id's next value, after partitions were added to the transaction. The step
+        `ADD_FIRST` begins the transaction."""
         value = self.value
         return value._replace(
             state=LEADS_TO[step],
@@ -85,7 +87,8 @@ class Transaction:
     def prepared(
         self, step: Step, epoch: int, next_producer_id: int, client_version: int, now_ms: int
     ) -> TransactionValue:
-        """Returns the value after the end is decided, with the epoch of its markers."""
+        """Returns the transactional id's next value, after the commit or abort was decided. `epoch` is the producer
+        epoch of the end markers."""
         value = self.value
         return value._replace(
             producer_epoch=epoch,
@@ -98,8 +101,8 @@ class Transaction:
 
 
 def completed(value: TransactionValue, now_ms: int) -> TransactionValue:
-    """Returns the value after every marker of the end is written. If the epochs of the producer id are used up, the
-    next producer id takes effect."""
+    """Returns the value after every end marker was written. If the epochs of the producer id are used up, the next
+    producer id becomes the current one."""
     turns = value.next_producer_id != NO_PRODUCER_ID
     step = HAPPENS[Asked.MARKED][value.state]
     assert isinstance(step, Step), "no error is answered to markers"

@@ -216,7 +216,7 @@ def test_metadata_that_are_older_than_the_logs_are_refused_and_the_newest_are_ta
     said = refused(data)
     assert said.startswith(
         f"The log directory {data} is newer than the metadata file {METADATA_FILE} of the first of them: precious-0 "
-        f"has heard of leader"
+        "has leader epoch"
     )
     assert "jesenska tree rebuild" in said
     _move_metadata(data, old)

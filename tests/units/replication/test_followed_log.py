@@ -153,7 +153,7 @@ def test_where_the_logs_part_is_cut_and_below_what_was_committed_it_is_said(
         cut(followed.log, Cut(KEY, EPOCH, 1, 2), NOW_MS, followed.outcomes.append)
     followed.follower.settle()
     assert position_of(followed.log) == Position(2, 0, 1)
-    assert "below 3" in caplog.text
+    assert "below its high watermark 3" in caplog.text
     assert followed.taken() == [None] * 3
 
 

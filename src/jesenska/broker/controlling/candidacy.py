@@ -1,11 +1,12 @@
-"""Takes part in the election of a controller for this broker: carries out the effects of
-`controller.controller_election` in the tree, and passes their outcomes back as events.
+"""Takes part in the election of a controller, for this broker. The state machine `controller.controller_election`
+decides; this module reads and writes the metadata tree (ZooKeeper's nodes) for it, and passes the results back as
+events. It tells the broker one of these:
 
-    begin     this broker is controller of an epoch; the controller's runtime calls `began` when it is ready
-    end       it is no longer controller
-    follow    another broker is controller
+  begin     this broker was elected controller for an epoch; the controller's runtime calls `began` when it is ready
+  end       this broker is no longer controller
+  follow    another broker is controller
 
-Requests go to the tree one at a time, in the order of the effects."""
+Requests to the tree are sent one at a time, in the order in which the state machine asks for them."""
 
 from __future__ import annotations
 
@@ -48,23 +49,23 @@ logger = logging.getLogger(__name__)
 
 
 class Elected(Protocol):
-    """The part of the broker that runs the controller, and knows which broker is controller. The methods are called on
-    the loop, and return at once."""
+    """The interface of the part of the broker that runs the controller, and knows which broker is controller. Its
+    methods are called on the event loop and must return at once."""
 
     def begin(self, epoch: int, epoch_version: int) -> None:
-        """Called when this broker is elected controller. Must lead to a call of `Candidacy.began`, when the controller
-        is ready or has failed. `epoch_version` is the version of the node that holds the epoch."""
+        """Called when this broker is elected controller. The implementation must call `Candidacy.began` later, when
+        the controller is ready or has failed. `epoch_version` is the version of the node /controller_epoch."""
 
     def end(self, epoch: int) -> None:
         """Called when this broker is no longer controller, even if `Candidacy.began` was not called yet."""
 
     def follow(self, broker_id: int) -> None:
-        """Called when the broker with this id is controller."""
+        """Called when another broker, with this id, is controller."""
 
 
 class Candidacy:
-    """The candidacy of one broker, on the running loop. A session of the tree counts as begun when the broker is
-    registered in it."""
+    """One broker's part in the election of a controller, on the running event loop. It counts a session of the tree as
+    begun when the broker is registered in the session."""
 
     def __init__(self, store: Store, broker_id: int, clock: Clock, elected: Elected) -> None:
         self._store = store
@@ -73,7 +74,7 @@ class Candidacy:
         self._elected = elected
         self._election = Election()
         self._loop = asyncio.get_running_loop()
-        #: Events for the election; handling them may add more.
+        #: Events for the state machine of the election that are not handled yet; handling one may add more.
         self._events: deque[Event] = deque()
         self._is_telling = False
         self._wanted: deque[Look | Claim | GiveUp] = deque()
@@ -82,23 +83,25 @@ class Candidacy:
         self._closed = False
 
     def session_began(self) -> None:
-        """Called when there is a session in which this broker is registered, and in which it has no other nodes."""
+        """Called when this broker is registered in a new session of the tree, in which it has created no other node
+        yet."""
         self._tell(SessionBegan())
 
     def session_ended(self) -> None:
         self._tell(SessionEnded())
 
     def began(self, epoch: int, is_done: bool) -> None:
-        """Called when the controller of that epoch is ready (`is_done`), or has failed: then another broker may be
-        controller."""
+        """Called when the controller of that epoch is ready (`is_done`) or has failed. If it has failed, this broker
+        gives the election up, so that another broker can become controller."""
         self._tell(Began(epoch, is_done))
 
     def fenced(self, epoch: int) -> None:
-        """Called when a write in that epoch was refused, because there is a newer epoch."""
+        """Called when the tree refused a write of the controller of that epoch, because there is a newer epoch."""
         self._tell(Fenced(epoch))
 
     async def close(self) -> None:
-        """Ends the candidacy. If this broker is controller, its node in the tree goes when the session ends."""
+        """Ends this broker's part in the election. If this broker is controller, its node /controller is deleted when
+        the session ends."""
         self._closed = True
         for timer in self._timers:
             timer.cancel()
@@ -106,7 +109,8 @@ class Candidacy:
             self._asking.cancel()
             await asyncio.gather(self._asking, return_exceptions=True)
 
-    # --- effects -----------------------------------------------------------------------------------------------------
+    # --- effects of the state machine
+    # ------------------------------------------------------------------------------------
 
     def _tell(self, event: Event) -> None:
         self._events.append(event)

@@ -1,6 +1,6 @@
-"""Passes the requests of handlers to the controller: to create, expand or delete topics, change settings, elect
-leaders. Each method returns when the change is done and clients can see it. If the controller refuses, the method
-raises KafkaError with the code and sentence for the answer."""
+"""Passes requests of clients to the controller: to create, expand or delete topics, change settings, elect leaders. A
+method returns when the change is made and clients can see it. If the controller refuses the change, the method raises
+KafkaError with the error code and message to answer."""
 
 from __future__ import annotations
 
@@ -41,20 +41,20 @@ from jesenska.wire.messages.k19_create_topics import (
 
 logger = logging.getLogger(__name__)
 
-#: How long the controller may take to create a topic automatically. Then: how long it may take to send the topic to
-#: this broker, and the pause between two looks for it.
+#: Timeouts for a topic that another broker, the controller, creates automatically: for its creation, and then for its
+#: arrival in this broker's metadata. The last number is the pause between two checks for the arrival.
 _CREATION_SECONDS: Final = 30.0
 _SHOWN_SECONDS: Final = 5.0
 _LOOK_SECONDS: Final = 0.005
 
-#: Kinds of resources in requests about settings.
+#: Types of resources in requests about settings: a topic, a broker.
 TOPIC_RESOURCE, BROKER_RESOURCE = 2, 4
 SettingsChange = Sequence[ConfigOp] | Mapping[str, str | None]
 
 
 class ControllerClient:
-    """Changes topics, settings and leaders of the cluster. Methods that only a controller can carry out raise
-    NotControllerError if another broker is controller."""
+    """Changes topics, settings and leaders of the cluster for the handlers of requests. A method that needs the
+    controller raises NotControllerError if another broker is controller."""
 
     def __init__(
         self, core: SharedParts, controllership: Controllership, settings: SettingsRuntime, peers: Peers
@@ -63,7 +63,8 @@ class ControllerClient:
         self._controllership = controllership
         self._settings = settings
         self._peers = peers
-        #: The topics that another broker, the controller, is creating for this broker now.
+        #: The requests to another broker, the controller, to create a topic automatically, by topic name, while they
+        #: run.
         self._asked_for: dict[str, asyncio.Future[None]] = {}
 
     @property
@@ -72,21 +73,22 @@ class ControllerClient:
 
     @property
     def facts(self) -> ControllerContext:
-        """The controller's knowledge of the tree. For reading only."""
+        """Returns the controller's copy of the metadata tree. Callers must not change it."""
         return self._controllership.runtime.controller.context
 
     async def _ask(self, make: Callable[[int], Event]) -> Any:
         return await self._controllership.runtime.ask(make)
 
     async def create(self, wanted: TopicCreation, *, validate_only: bool = False) -> tuple[TopicPlan, Topic | None]:
-        """Creates a topic. Returns its plan, and the topic; None in its place if it was only validated, or is deleted
-        again."""
+        """Creates a topic. Returns its plan and the topic. The topic is None if it was only validated, or has been
+        deleted again."""
         plan: TopicPlan = await self._ask(lambda token: CreateTopic(token, wanted, validate_only))
         return plan, None if validate_only else self._core.view.topics.get(wanted.name)
 
     async def create_automatically(self, name: str) -> None:
-        """Creates a topic that a client asked for, with the broker's defaults, or with those of internal topics. If
-        another broker is controller, this broker asks it; raises LeaderNotAvailableError if that fails."""
+        """Creates a topic that a client has used before it exists. Its settings are the broker's defaults, or those of
+        an internal topic. If another broker is controller, this broker sends it a request, and raises
+        LeaderNotAvailableError if that fails."""
         wanted = automatic_topic(name, self._core.config, len(self._core.view.brokers))
         if self.is_controller:
             plan, _ = await self.create(wanted)
@@ -130,25 +132,26 @@ class ControllerClient:
     async def expand(
         self, name: str, count: int, assignments: Sequence[Sequence[int]] | None, *, validate_only: bool = False
     ) -> None:
-        """Raises a topic to `count` partitions."""
+        """Adds partitions to a topic, so that it has `count` partitions."""
         await self._ask(lambda token: ExpandTopic(token, name, count, assignments, validate_only))
 
     async def delete(self, name: str) -> None:
-        """Deletes a topic. Clients do not see it any more; its files are deleted after file.delete.delay.ms."""
+        """Deletes a topic. Clients no longer see it when this returns; its files are deleted after
+        file.delete.delay.ms."""
         await self._ask(lambda token: DeleteTopic(token, name))
 
     async def elect_uncleanly(self, name: str, number: int) -> bool:
-        """Elects a replica outside the ISR, if the partition has no leader and such a replica is up. Returns False if
-        there is still no leader."""
+        """Requests an unclean election: a replica outside the ISR becomes leader, if the partition has no leader and
+        such a replica is online. Returns False if the partition still has no leader."""
         elected: bool = await self._ask(lambda token: ElectUncleanly(token, TopicPartition(name, number)))
         return elected
 
     async def elect_preferred(
         self, topic_partitions: Sequence[TopicPartition] | None
     ) -> Mapping[TopicPartition, type[KafkaError] | None]:
-        """Elects the preferred (first) replica as leader of these partitions; None means all partitions. Returns for
-        each partition the error, or None if the replica was elected. If all were asked for, partitions that their
-        preferred replica leads already are left out."""
+        """Elects the preferred (first) replica of each partition as its leader; None means all partitions. Returns an
+        error for each partition, or None if its preferred replica was elected. With None as argument, partitions that
+        their preferred replica leads already are left out."""
         asked = None if topic_partitions is None else tuple(topic_partitions)
         errors: Mapping[TopicPartition, type[KafkaError] | None] = await self._ask(
             lambda token: ElectPreferred(token, asked)
@@ -156,18 +159,21 @@ class ControllerClient:
         return errors
 
     async def propose_isr(self, make: Callable[[int], IsrProposed]) -> PartitionView:
-        """Proposes an ISR with the event that `make` creates for a token. Returns the state of the partition after
-        that. Raises KafkaError with the code for the answer if the proposal is refused."""
+        """Asks the controller to change an ISR, with the event that `make` returns for a token. Returns the
+        partition's state after the change. Raises KafkaError with the code to answer if the controller refuses the
+        change."""
         stands: PartitionView = await self._ask(make)
         return stands
 
     async def stop_wanted(self, broker_id: int) -> Sequence[TopicPartition]:
-        """Moves the leaderships of a broker that is about to stop; returns the partitions that it still leads."""
+        """Elects other leaders for the partitions of a broker that is about to stop. Returns the partitions that it
+        still leads."""
         stays: Sequence[TopicPartition] = await self._ask(lambda token: StopWanted(token, broker_id))
         return stays
 
     async def alter(self, resource_type: int, name: str, change: SettingsChange, *, validate_only: bool) -> None:
-        """Changes single settings (operations) or all of them (a mapping) of a topic or a broker."""
+        """Changes settings of a topic or a broker: single settings if `change` is a sequence of operations, all
+        settings if it is a mapping."""
         if resource_type == TOPIC_RESOURCE:
             await self.alter_topic(name, change, validate_only=validate_only)
         elif resource_type == BROKER_RESOURCE:
@@ -182,7 +188,7 @@ class ControllerClient:
         await self._settings.ask(lambda token: AlterTopicSettings(token, name, change, validate_only))
 
     async def alter_broker(self, resource: str, change: SettingsChange, *, validate_only: bool) -> None:
-        """Changes the settings of this broker, or of every broker (empty name)."""
+        """Changes the settings of this broker, or of every broker if the name is empty."""
         await self._settings.ask(lambda token: AlterBrokerSettings(token, resource, change, validate_only))
 
 
@@ -197,7 +203,8 @@ def _request(wanted: TopicCreation) -> CreateTopicsRequest:
 
 
 def as_kafka_error(error: Exception) -> KafkaError:
-    """Returns the error for the answer: the error itself if it has a Kafka code, else UnknownServerError."""
+    """Returns an error that can be answered to a client: the error itself if it is a KafkaError, else
+    UnknownServerError."""
     if isinstance(error, KafkaError):
         return error
     logger.error("an administrative request failed", exc_info=error)

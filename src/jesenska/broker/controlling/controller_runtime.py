@@ -1,10 +1,13 @@
-"""Runs the controller while this broker is controller: carries out the effects that it returns.
+"""Runs the controller while this broker is the controller. The controller is a state machine; this module carries out
+the effects that it returns:
 
-LeaderAndIsr, StopReplica, UpdateMetadata
-                  for this broker: carried out one after the other (`order_receiver`)
-                  for another broker: sent to it (`order_sender`)
-OffsetsForgotten  carried out by this broker
-Answer            sent when all earlier effects are carried out here, so that the client finds its change done"""
+  LeaderAndIsr, StopReplica, UpdateMetadata
+                    requests of the controller to a broker. For this broker they are carried out one after the other
+                    (`order_receiver`), for another broker they are sent to it (`order_sender`)
+  OffsetsForgotten  this broker deletes the stored offsets of a topic
+  Answer            sent to the client after all earlier effects for this broker, so that the client finds its change
+                    made
+"""
 
 from __future__ import annotations
 
@@ -34,15 +37,15 @@ from jesenska.metadata.tree_operations import BadVersionError, MultiError, TreeE
 
 logger = logging.getLogger(__name__)
 
-#: The pause before an order that could not be carried out is repeated.
+#: The pause before a request of the controller to this broker is repeated after an error.
 _PAUSE_SECONDS: Final = 0.3
 
 ToBroker = LeaderAndIsr | StopReplica | UpdateMetadata
 
 
 class ControllerRuntime(EffectsRuntime):
-    """Runs the controller from one election to the end of its term. `fenced` is called when there is a newer
-    controller."""
+    """Runs the controller from this broker's election until another broker is controller. `fenced` is called when this
+    broker learns that there is a newer controller."""
 
     def __init__(
         self,
@@ -63,7 +66,7 @@ class ControllerRuntime(EffectsRuntime):
         self._fenced = fenced
         self._orders: deque[ToBroker | OffsetsForgotten | Answer] = deque()
         self._working: asyncio.Task[None] | None = None
-        #: The sender for each broker, with the broker epoch of its registration.
+        #: The sender of the controller's requests to each broker, with the broker epoch for which it was created.
         self._senders: dict[int, tuple[int, OrderSender]] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._balancing: asyncio.TimerHandle | None = None
@@ -99,7 +102,8 @@ class ControllerRuntime(EffectsRuntime):
             if isinstance(refused, BadVersionError) and refused.path == paths.CONTROLLER_EPOCH and not self._closed:
                 self._fenced()
 
-    # --- orders ------------------------------------------------------------------------------------------------------
+    # --- the controller's requests to brokers (orders)
+    # -------------------------------------------------------------------
 
     def submit(self, event: Event) -> None:
         super().submit(event)
@@ -122,7 +126,7 @@ class ControllerRuntime(EffectsRuntime):
         return Orderer(self._core.broker_id, context.controller_epoch, context.broker_epochs.get(broker_id, -1))
 
     async def _work(self) -> None:
-        """Carries out the orders to this broker, in order."""
+        """Carries out the controller's requests to this broker, in order."""
         try:
             while self._orders:
                 order = self._orders.popleft()
@@ -139,7 +143,8 @@ class ControllerRuntime(EffectsRuntime):
             self._working = None
 
     async def _carry_out_here(self, order: ToBroker) -> None:
-        """Carries out an order here; repeats it after an error, as `order_sender` does for other brokers."""
+        """Carries out a request of the controller to this broker. Repeats it after an error, as `order_sender` does
+        for other brokers."""
         while True:
             try:
                 await self._carry_out_once(order)

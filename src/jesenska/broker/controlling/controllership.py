@@ -1,5 +1,5 @@
-"""Starts a controller when this broker is elected (`candidacy`), with the content of the tree, and ends it when its
-term is over."""
+"""Starts a controller when this broker is elected (`candidacy`), with a copy of the metadata tree (ZooKeeper's nodes).
+Ends it when the broker is no longer the elected controller."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ logger = logging.getLogger(__name__)
 
 
 class Controllership:
-    """The controllership of one broker, on the running loop. `config` holds the settings in the broker's files;
-    `facts` reads the content of the tree."""
+    """Starts and ends the controller of this broker, on the running event loop. `config` has the settings of the
+    broker's files. `facts` reads the metadata tree."""
 
     def __init__(
         self,
@@ -55,14 +55,14 @@ class Controllership:
         self._runtime: ControllerRuntime | None = None
         self._beginning: asyncio.Task[None] | None = None
         self._ending: set[asyncio.Task[None]] = set()
-        #: The broker id of the controller, as last seen in the tree; -1 while it is not known.
+        #: The broker id of the controller, as last seen in the tree. It is -1 if no controller is known.
         self.controller_id = -1
-        #: Set while a controller is known.
+        #: Set as long as a controller is known.
         self.is_settled = asyncio.Event()
 
     @property
     def runtime(self) -> ControllerRuntime:
-        """The runtime of the controller. Raises NotControllerError if this broker is not controller."""
+        """Returns the runtime of the controller. Raises NotControllerError if this broker is not the controller."""
         if self._runtime is None:
             raise NotControllerError
         return self._runtime
@@ -72,11 +72,13 @@ class Controllership:
         return self._runtime is not None
 
     def look(self, at: str) -> None:
-        """Something may have been written there."""
+        """Tells the controller that the tree may have changed at the path `at`. Does nothing if this broker is not
+        controller."""
         if self._runtime is not None:
             self._runtime.look(at)
 
-    # --- what `candidacy` says ---------------------------------------------------------------------------------------
+    # --- calls of `candidacy`
+    # --------------------------------------------------------------------------------------------
 
     def begin(self, epoch: int, epoch_version: int) -> None:
         logger.info("broker %d is controller, of epoch %d", self._core.broker_id, epoch)
@@ -86,7 +88,7 @@ class Controllership:
         runtime: ControllerRuntime | None = None
         try:
             facts = await self._until_reached(self._facts)
-            # The controller learns the brokers when it looks at their nodes.
+            # The list of brokers is left empty: the controller reads it with the look at BROKER_IDS below.
             facts.brokers.clear()
             facts.controller_epoch, facts.controller_epoch_version = epoch, epoch_version
             core = self._core
@@ -120,7 +122,7 @@ class Controllership:
         self._runtime = runtime
         self.controller_id = self._core.broker_id
         self.is_settled.set()
-        # Brokers first: leaders are elected among the brokers that are known then.
+        # Brokers first, because the leaders are elected among the brokers that the controller knows.
         runtime.submit(Look(paths.BROKER_IDS))
         if self._home.is_shared:
             runtime.submit(Look(EVERYTHING))
@@ -146,7 +148,8 @@ class Controllership:
     # --- the end -----------------------------------------------------------------------------------------------------
 
     def stop_watching(self) -> None:
-        """Ignores changes in the tree by other brokers and tools from now on. Requests are still answered."""
+        """Makes the controller ignore changes of the tree by other brokers and tools from now on. Requests are still
+        handled."""
         if self._runtime is not None:
             self._runtime.stop_watching()
 
@@ -156,7 +159,8 @@ class Controllership:
             task.add_done_callback(self._ending.discard)
 
     async def close(self) -> None:
-        """Ends the current work. If this broker is controller, its node in the tree goes when the session ends."""
+        """Ends the controller and this broker's part in elections. If this broker is controller, its node /controller
+        is deleted when the session ends."""
         await self.candidacy.close()
         if self._beginning is not None:
             self._beginning.cancel()

@@ -1,8 +1,9 @@
-"""Decides whether the level of a feature may change. The error messages are those of Apache Kafka 4.3.1.
+"""Decides if the level of a feature (such as transaction.version) may be changed by UpdateFeatures. The error messages
+are those of Apache Kafka 4.3.1.
 
-The current level of a feature that is not in use is 0. A broker offers the levels up to its highest; a broker that
-does not name a feature offers 0. An upgrade raises the level. A downgrade lowers it, safe or unsafe: no feature of
-this software loses data when its level is lowered."""
+A feature that is not in use has level 0. A broker offers all levels up to its highest one; a broker that does not name
+a feature offers only 0. An upgrade raises the level, a downgrade lowers it. Safe and unsafe downgrades are treated
+alike, because no feature of this software loses data when its level is lowered."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from enum import IntEnum
 
 
 class Way(IntEnum):
-    """The kind of change of a level, by the number in the request."""
+    """The kind of a level's change, by its number in UpdateFeatures."""
 
     UPGRADE = 1
     SAFE_DOWNGRADE = 2
@@ -23,13 +24,13 @@ class Way(IntEnum):
 class Update:
     feature: str
     level: int
-    #: A number of `Way`, or an unknown number.
+    #: The kind of the change: a number of `Way`, or an unknown number.
     way: int
 
 
 def refusal(update: Update, current: Mapping[str, int], offered: Mapping[str, Mapping[int, int]]) -> str | None:
-    """Returns the reason why the update is refused; None if it is accepted. `current`: the level of each feature that
-    this software knows. `offered`: for each of these features, the highest level that each broker offers."""
+    """Returns the reason why the update is refused, or None if it is accepted. `current` has the level of each feature
+    that this software knows. `offered` has, for each of these features, the highest level that each broker offers."""
     why = _why(update, current.get(update.feature), offered.get(update.feature, {}))
     if why is None:
         return None

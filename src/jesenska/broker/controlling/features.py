@@ -1,19 +1,16 @@
-"""The features of this cluster and their levels, as clients read them in ApiVersions (KIP-584).
+"""The features of this cluster and their levels, which clients read in ApiVersions (KIP-584).
 
     transaction.version   1: records of transactional ids may have tagged fields; 2: the producer epoch is raised with
                           each transaction, and leaders add partitions to transactions for clients (KIP-890)
 
-The current level is the highest that every registered broker offers, unless UpdateFeatures has set a lower limit. So a
-broker of Apache Kafka 3.9, which offers no level, lowers it to 0 as long as it is registered. Limits are kept in the
-node `/feature`, in a field that only jesenska reads: brokers of Apache Kafka exit if this node names a finalized
-feature that they do not know.
+The current level of a feature is the highest one that every registered broker offers, or a lower limit that
+UpdateFeatures has set. So a broker of Apache Kafka 3.9, which offers no level, lowers it to 0 as long as it is
+registered. Limits are stored in the node `/feature`, in a field that only jesenska reads: a broker of Apache Kafka
+exits if this node names a finalized feature that it does not know.
 
-The epoch of the features is the tree's number (zxid) of the last change to the registered brokers or to the node
-`/feature`. It is the same for every broker, and larger after each change, so that clients know which of two answers is
-newer. A broker reads the nodes again when a watch fires.
-
-A mover.
-"""
+The epoch of the features is the zxid of the last change of the registered brokers or of the node `/feature`. It is the
+same on every broker, and larger after each change, so that clients can tell which of two answers is newer. A broker
+reads the nodes again when a watch on them fires."""
 
 from __future__ import annotations
 
@@ -34,36 +31,36 @@ from jesenska.metadata.watches import WatchEvent
 logger = logging.getLogger(__name__)
 
 TRANSACTION_VERSION: Final = "transaction.version"
-#: The lowest and highest level that this software serves, by feature.
+#: The lowest and highest level of each feature that this software supports.
 SUPPORTED: Final = {TRANSACTION_VERSION: (0, 2)}
 
 
 class Features:
-    """This broker's knowledge of the features."""
+    """The levels of the cluster's features, as this broker has read them from the metadata tree."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        #: The cluster's level of transaction.version; 0 until the tree has been read.
+        #: The cluster's level of transaction.version; 0 before the tree has been read.
         self.transaction_version = 0
-        #: The epoch of the features; -1 until the tree has been read.
+        #: The epoch of the features; -1 before the tree has been read.
         self.epoch = -1
-        #: The level that each registered broker offers, and the limits that were set.
+        #: The highest level that each registered broker offers, and the limits that UpdateFeatures has set.
         self._offered: dict[int, int] = {}
         self._limits: dict[str, int] = {}
-        #: The version of the node that holds the limits.
+        #: The version of the node /feature, which contains the limits.
         self._limits_version = ANY_VERSION
         self._looking: asyncio.Task[None] | None = None
         self._again = False
         self._closed = False
 
     async def begin(self) -> None:
-        """Reads the features for the first time; raises TreeError. From then on they are read again when brokers come
-        or go, when a limit is set, and after the tree was out of reach."""
+        """Reads the features for the first time. Raises TreeError if that fails. Afterwards they are read again when a
+        broker is registered or leaves, when a limit is set, and when the connection to the tree is restored."""
         await self._look()
         self._store.on_state(self._entered)
 
     def look(self) -> None:
-        """Reads the features again soon, unless the broker stops."""
+        """Starts to read the features again. Does nothing if the broker is stopping."""
         if self._closed:
             return
         if self._looking is not None and not self._looking.done():
@@ -78,8 +75,9 @@ class Features:
             await asyncio.gather(self._looking, return_exceptions=True)
 
     async def update(self, updates: Sequence[Update], *, validate_only: bool) -> None:
-        """Sets levels, all or none. This broker knows them when the method returns, other brokers soon after. Raises
-        InvalidUpdateVersionError with the reason for the first level that is refused; TreeError."""
+        """Sets the levels of features, all or none. This broker knows the new levels when the method returns, other
+        brokers soon after. Raises InvalidUpdateVersionError, with the reason for the first refused level, and
+        TreeError."""
         while True:
             await self._look()
             levels = {TRANSACTION_VERSION: self.transaction_version}
@@ -116,7 +114,8 @@ class Features:
             try:
                 await self._look()
             except TreeError as error:
-                # A watch fires when the tree is back. Until then the known levels stay.
+                # The features are read again when the connection to the tree is restored. Until then the known levels
+                # remain.
                 logger.info("features cannot be looked at: %s", error)
             if not self._again:
                 return
@@ -132,7 +131,7 @@ class Features:
             offered[int(name)] = transaction_level_of(data)
         limits: Mapping[str, int] = {}
         changed, version = brokers.pzxid, ANY_VERSION
-        # The watch is set even if there is no such node yet: it fires when the node is created.
+        # The watch is set even if the node does not exist yet: it fires when the node is created.
         if await self._store.exists(paths.FEATURE, self._changed) is not None:
             data, stat = await self._store.get(paths.FEATURE)
             limits, changed, version = decode_feature_limits(data), max(changed, stat.mzxid), stat.version
@@ -148,7 +147,8 @@ class Features:
 
 
 def transaction_level_of(registration: bytes) -> int:
-    """Returns the highest level of transaction.version that a broker's node offers; 0 if the node does not name it."""
+    """Returns the highest level of transaction.version that a broker's registration offers; 0 if it does not name this
+    feature."""
     try:
         found = json.loads(registration)["features"][TRANSACTION_VERSION]["max_version"]
     except (ValueError, KeyError, TypeError, RecursionError):

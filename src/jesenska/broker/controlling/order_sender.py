@@ -1,14 +1,14 @@
-"""Sends the controller's orders to one broker, over a connection of its own. One request is sent at a time, and
-repeated until it is answered. Orders that come meanwhile are merged (`controller.orders.queue`).
+"""Sends the controller's requests (LeaderAndIsr, StopReplica, UpdateMetadata; here called orders) to one broker, over
+its own connection. One request is sent at a time, and repeated until the broker answers it. Orders that are added
+meanwhile are merged (`controller.orders.queue`). What happens after a request:
 
-    answered                      the controller gets an event for each order in the request
-    not answered, another error   sent again after a pause, over a new connection. A registered broker that was not
-                                  reached for ten seconds is named in a warning
-    STALE_CONTROLLER_EPOCH        another broker is controller: nothing more is sent, and `refused` is called
-    STALE_BROKER_EPOCH            the broker has registered again: nothing more is sent to the old registration, and
-                                  `refused` is called
-
-A mover."""
+  it is answered                the controller gets an event for each order in the request
+  no answer, or another error   it is sent again after a pause, over a new connection. A warning names a registered
+                                broker that has not been reached for ten seconds
+  STALE_CONTROLLER_EPOCH        another broker is controller: nothing more is sent, and `refused` is called
+  STALE_BROKER_EPOCH            the broker has registered again: nothing more is sent to the old registration, and
+                                `refused` is called
+"""
 
 from __future__ import annotations
 
@@ -45,18 +45,19 @@ logger = logging.getLogger(__name__)
 
 Answer = TypeVar("Answer", LeaderAndIsrResponse, StopReplicaResponse, UpdateMetadataResponse)
 
-#: A broker that has stopped stays registered until its session ends. A failure that lasts longer has another cause.
+#: A stopped broker remains registered until its session ends. A failure that lasts longer than this has another cause.
 _WARNED_AFTER_SECONDS: Final = 10.0
-#: Partitions in one request: both sides are busy while it is made and read.
+#: Most partitions in one request, because sender and receiver are busy while it is encoded and decoded.
 _PARTITIONS_AT_ONCE: Final = 500
 _FINAL: Final = (ErrorCode.STALE_CONTROLLER_EPOCH, ErrorCode.STALE_BROKER_EPOCH)
-#: The errors of a broker that has no log of a partition: its disk has failed, or it has data of an earlier topic of
-#: that name. The broker's own log says which, and the remedy. It gets the order again when it registers again.
+#: Errors of a broker that has no log of a partition: its disk has failed, or it has data of an earlier topic with the
+#: same name. The broker's own log names the cause and the remedy. The broker gets the order again when it registers
+#: again.
 WITHOUT_LOG: Final = (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.INCONSISTENT_TOPIC_ID)
 
 
 class _RefusedError(Exception):
-    """The broker has answered that nothing more may be sent to it."""
+    """Raised when the broker has answered an error after which nothing more may be sent to it."""
 
     def __init__(self, code: int) -> None:
         super().__init__(code)
@@ -64,8 +65,8 @@ class _RefusedError(Exception):
 
 
 class OrderSender(PeerTask):
-    """Sends the orders to one broker, for one epoch of the controller and one registration of the broker; on the
-    running loop. `brokers` returns all brokers that are up, `offline` the replicas that cannot be read.
+    """Sends orders to one broker, for one controller epoch and one registration of the broker, on the running event
+    loop. `brokers` returns all registered brokers, `offline` the replicas whose log directory has failed.
     `listener_name` is the listener between brokers."""
 
     def __init__(
@@ -95,11 +96,11 @@ class OrderSender(PeerTask):
         self._timeout_seconds = timeout_seconds
         self._warned_after_seconds = warned_after_seconds
         self._queue = OrderQueue()
-        #: The loop's time at which requests began to fail; None if the last request succeeded.
+        #: The time of the event loop at which requests began to fail; None if the last request succeeded.
         self._failing_since: float | None = None
 
     def put(self, order: LeaderAndIsr | UpdateMetadata | StopReplica) -> None:
-        """Adds an order after the earlier ones."""
+        """Adds an order, which is sent after the earlier orders."""
         self._queue.put(order)
         self._news.set()
 
@@ -163,7 +164,7 @@ class OrderSender(PeerTask):
             message = leader_and_isr(version, self._orderer, topics, self._leaders())
             answer = await self._ask(channel, message, LeaderAndIsrResponse, version)
             errors = leader_and_isr_errors(answer, version, topics)
-            # Other errors do not mean that there is no log: an order whose answer was lost is refused the second time.
+            # Other errors do not mean that there is no log: if an answer is lost, the repeated order is refused.
             without_log |= {at for at, code in errors.items() if code in WITHOUT_LOG}
         for number in request.numbers:
             self._answered(LeaderAndIsrDone(number, self.broker_id, frozenset(without_log)))
@@ -197,8 +198,8 @@ class OrderSender(PeerTask):
             self._answered(StopReplicaDone(order.number, self.broker_id, error))
 
     async def _ask(self, channel: Channel, message: Message, response: type[Answer], version: int) -> Answer:
-        """Sends a request and returns its answer. Raises _RefusedError if nothing more may be sent to that broker,
-        KafkaError if the request must be repeated."""
+        """Sends a request and returns its answer. Raises _RefusedError if nothing more may be sent to this broker, and
+        another KafkaError if the request must be repeated."""
         answer = await channel.request(message, response, timeout_seconds=self._timeout_seconds, at_most=version)
         if answer.error_code in _FINAL:
             raise _RefusedError(answer.error_code)
@@ -207,7 +208,7 @@ class OrderSender(PeerTask):
         return answer
 
     def _leaders(self) -> dict[int, tuple[str, int]]:
-        """Returns the host and port at which other brokers reach each broker, by broker id."""
+        """Returns the host and port of each broker's listener for brokers, by broker id."""
         found = {}
         for broker_id, node in self._brokers().items():
             for item in node.endpoints:
@@ -217,8 +218,8 @@ class OrderSender(PeerTask):
 
 
 def in_pieces(topics: Sequence[TopicPartitions], at_once: int = _PARTITIONS_AT_ONCE) -> list[list[TopicPartitions]]:
-    """Divides topics into pieces of at most `at_once` partitions. A topic is in one piece if possible. Returns one
-    empty piece if there are no topics."""
+    """Divides topics into lists of at most `at_once` partitions. A topic is in one list if possible. Returns one empty
+    list if there are no topics."""
     pieces: list[list[TopicPartitions]] = [[]]
     room = at_once
     for topic, numbers in topics:

@@ -1,17 +1,17 @@
-"""Registers a broker in the tree: keeps its node under /brokers/ids as long as its session lives. A registered broker
-takes part in the election of a controller.
+"""Registers a broker in the metadata tree (ZooKeeper's nodes): keeps its node under /brokers/ids as long as its
+session exists. A registered broker takes part in the election of a controller.
 
-    require_free    checks, before anything is written, that no other broker has this broker's addresses, nor its id if
-                    its directories are new. Waits until nodes of an earlier session are gone, as long as such a
-                    session may live
-    join            registers the broker once its logs are recovered; waits in the same manner
-    renew           registers the broker in another session, without a wait. If another broker has the id meanwhile,
-                    that broker keeps it, and this one tries again
-    got_replicas    removes the mark of a crash from the broker's node: a controller has dealt with the crash when it
-                    has sent this broker its replicas
+  require_free    checks, before anything is written, that no other broker has this broker's addresses, nor its id if
+                  its directories are new. If there is a node of an earlier session, it waits for the node's deletion,
+                  as long as such a session may still exist
+  join            registers the broker when its logs are recovered; waits in the same way
+  renew           registers the broker in a new session, without waiting. If another broker has taken the id, that
+                  broker keeps it, and this broker tries again later
+  got_replicas    removes the mark of a crash from the broker's node when a controller has sent this broker its
+                  replicas: the controller has then handled the crash
 
-Each registration has a number, the broker epoch (KIP-380): orders of a controller for an earlier registration are
-refused."""
+Each registration has a number, the broker epoch (KIP-380). A broker refuses a controller's requests that are for an
+earlier registration."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ from jesenska.metadata.watches import WatchEvent
 logger = logging.getLogger(__name__)
 
 Progress = Callable[[str], None]
-#: How long a session that has ended may remain: a server checks its sessions only at each tick (ZooKeeper: 2 or 3 s).
+#: How long an ended session may still exist: a server checks its sessions only once per tick (ZooKeeper: 2 or 3 s).
 _LATE_SECONDS = 4.0
 
 
 class Registration:
-    """The registration of one broker, on the running loop. `node` is the content of the broker's node, with the mark
-    of a crash. `orders` obeys orders for the current registration only. `begin` is awaited after each registration,
-    before the broker takes part in the election."""
+    """The registration of one broker, on the running event loop. `node` is the content of the broker's node, with a
+    mark if the broker has crashed. `orders` accepts only controller requests for the current registration. `begin`
+    runs after each registration, before the broker takes part in the election."""
 
     def __init__(
         self,
@@ -68,11 +68,12 @@ class Registration:
 
     @property
     def broker_epoch(self) -> int:
-        """The broker epoch: the number (zxid) of the change that created the node; -1 while there is no node."""
+        """Returns the broker epoch: the zxid of the change that created the broker's node; -1 if there is no node."""
         return self._orders.broker_epoch
 
     async def join(self, on_progress: Progress | None = None) -> None:
-        """Registers the broker. Raises JesenskaError with one sentence if another broker has the id; TreeError."""
+        """Registers the broker for the first time. Raises JesenskaError, with a message of one sentence, if another
+        broker has the id, and TreeError."""
         ends = _end_of_patience(self._clock, self._session_timeout_ms)
         while self.broker_epoch < 0:
             try:
@@ -84,7 +85,7 @@ class Registration:
                     raise JesenskaError(str(error)) from error
 
     async def renew(self) -> None:
-        """Registers the broker in a new session. Raises ConnectionLossError if another broker still has the id."""
+        """Registers the broker in a new session. Raises ConnectionLossError if another broker has the id."""
         try:
             await self._register()
         except BrokerIdTaken as error:
@@ -99,7 +100,8 @@ class Registration:
         self._candidacy.session_began()
 
     async def got_replicas(self, broker_epoch: int) -> None:
-        """Removes the mark of a crash from the node, because a controller has sent this registration its replicas."""
+        """Removes the mark of a crash from the broker's node. Called when a controller has sent its replicas to the
+        registration with this broker epoch."""
         if not self._node.crashed or broker_epoch != self.broker_epoch:
             return
         self._node = node = replace(self._node, crashed=False)
@@ -108,7 +110,7 @@ class Registration:
             if stat is not None and stat.czxid == broker_epoch:
                 await self._store.set(paths.broker(self._broker_id), node.encode(), stat.version)
         except TreeError as error:
-            # A later controller treats this broker as crashed again, which only costs elections.
+            # The next controller treats this broker as crashed once more, which only causes unnecessary elections.
             logger.info("that broker %d crashed stays in its node: %s", self._broker_id, error)
 
     def _entered(self, state: SessionState) -> None:
@@ -127,10 +129,11 @@ async def require_free(
     *,
     is_new: bool,
 ) -> None:
-    """Waits until no other broker has one of these addresses, nor this id if the broker `is_new` (it has used none of
-    its directories before). Raises JesenskaError with one sentence if another broker keeps them; TreeError.
+    """Waits until no other broker is registered with one of these addresses, nor with this id if the broker `is_new`
+    (it has used none of its log directories before). Raises JesenskaError, with a message of one sentence, if another
+    broker remains registered with them, and TreeError.
 
-    With two brokers at one address a controller would send the orders for one to the other."""
+    If two brokers had the same address, a controller would send requests for one of them to the other."""
     ends = _end_of_patience(clock, session_timeout_ms)
     if is_new and not await _wait_until_gone(store, clock, paths.broker(broker_id), ends, on_progress):
         raise JesenskaError(str(BrokerIdTaken(broker_id)))
@@ -161,7 +164,8 @@ def _end_of_patience(clock: Clock, session_timeout_ms: int) -> float:
 
 
 async def _wait_until_gone(store: Store, clock: Clock, path: str, ends: float, on_progress: Progress | None) -> bool:
-    """Waits until a node is deleted. Returns False if it still exists at `ends` (seconds of the monotonic clock)."""
+    """Waits until a node is deleted. Returns False if it still exists at the time `ends` (in seconds of the monotonic
+    clock)."""
     gone = asyncio.Event()
 
     def changed(_: WatchEvent) -> None:

@@ -1,15 +1,14 @@
-"""An internal topic whose partitions keep the state of coordinators, of groups or of transactions. The leader of a
-partition is the coordinator of all keys (group ids or transactional ids) that the partition keeps. This module starts
-and ends the shards of the coordinator on this broker, and finds the shard of a key.
+"""An internal topic that stores the state of a coordinator: `__consumer_offsets` for groups, `__transaction_state` for
+transactions. The leader of a partition coordinates all keys (group ids or transactional ids) of the partition. This
+module starts and ends the shards of the coordinator on this broker, and finds the shard of a key.
 
-Each partition that this broker leads has a shard, which `coordination.runtime` runs. The topic is created when the
-first client asks for a coordinator.
+A shard is the part of the coordinator for one partition; `coordination.runtime` runs it. There is one for each
+partition that this broker leads. The topic is created when the first client asks for a coordinator.
 
-The partition of a key is computed from the number of partitions that the topic had in the tree when this broker first
-heard of it, because orders may name only some of the partitions first. Partitions that are added later have no effect
-until the next start, as in Kafka. When the topic is deleted, its shards end, and waiting requests are answered
-NOT_COORDINATOR.
-"""
+The partition of a key is computed from the number of partitions that the topic had in the metadata tree when this
+broker first heard of the topic. The controller's first requests may name only some of the partitions, so they are not
+counted. Partitions that are added later are not used until the next start, as in Kafka. When the topic is deleted, its
+shards end, and waiting requests are answered NOT_COORDINATOR."""
 
 from __future__ import annotations
 
@@ -35,7 +34,7 @@ S = TypeVar("S", bound=Shard)
 
 
 class CoordinatedTopic(Generic[S]):
-    """One kind of coordinator of this broker."""
+    """The coordinator of groups, or of transactions, on this broker. `S` is the type of its shards."""
 
     def __init__(
         self,
@@ -50,13 +49,15 @@ class CoordinatedTopic(Generic[S]):
         self._store = store
         self._create_topic = create_topic
         self._runtime = Runtime(tenant, Reading(core.pool.executor, core.read_region), core.clock)
-        #: The number of partitions of the topic when this broker first heard of it; None while there is no topic.
+        #: The topic's number of partitions when this broker first heard of the topic; None if there is no topic.
         self._partition_count: int | None = None
 
-    # --- coming and going --------------------------------------------------------------------------------------------
+    # --- starting and ending shards
+    # --------------------------------------------------------------------------------------
 
     async def ensure_topic(self) -> Topic:
-        """Returns the topic; creates it if it does not exist. Raises CoordinatorNotAvailableError if that fails."""
+        """Returns the topic, and creates it if it does not exist. Raises CoordinatorNotAvailableError if that
+        fails."""
         name = self.topic_name
         topic = self._core.view.topics.get(name)
         if topic is None:
@@ -74,8 +75,8 @@ class CoordinatedTopic(Generic[S]):
         return topic
 
     async def count_partitions(self) -> None:
-        """Reads the number of the topic's partitions from the tree, if it is not known. Raises TreeError if the tree
-        cannot be reached."""
+        """Reads the topic's number of partitions from the metadata tree, if it is not known yet. Raises TreeError if
+        the tree cannot be reached."""
         if self._partition_count is not None:
             return
         try:
@@ -85,7 +86,8 @@ class CoordinatedTopic(Generic[S]):
         self._partition_count = len(TopicNode.decode(data).replicas)
 
     def take_over(self, topic: Topic | None = None) -> None:
-        """Runs a shard for every partition of the topic that this broker leads, and ends all others."""
+        """Runs a shard for every partition of the topic that this broker leads, and ends the shards of all other
+        partitions."""
         topic = topic or self._core.view.topics.get(self.topic_name)
         events = list(self._events_for_new())
         if topic is None:
@@ -100,7 +102,7 @@ class CoordinatedTopic(Generic[S]):
                 self._resign(number)
 
     def give_up(self) -> None:
-        """Ends all shards, because the topic is gone. Waiting requests are answered NOT_COORDINATOR."""
+        """Ends all shards, because the topic is deleted. Waiting requests are answered NOT_COORDINATOR."""
         count, self._partition_count = self._partition_count, None
         for number in range(count or 0):
             self._resign(number)
@@ -109,21 +111,22 @@ class CoordinatedTopic(Generic[S]):
         self._runtime.resign(number)
 
     def _events_for_new(self) -> Iterable[Any]:
-        """Returns the events that new shards get first. Subclasses override this."""
+        """Returns the events that new shards get first; none by default. Subclasses may override this."""
         return ()
 
     def topic_deleted(self, topic: str) -> None:
-        """Called when another topic is gone. Does nothing; subclasses override this."""
+        """Called when another topic has been deleted. Does nothing by default; subclasses may override this."""
 
-    # --- what is asked -----------------------------------------------------------------------------------------------
+    # --- looking up and using shards
+    # --------------------------------------------------------------------------------------
 
     def shard_of(self, key: str) -> S:
-        """Returns the shard that keeps a key, for reading. Raises NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE or
+        """Returns the shard of a key, for reading. Raises NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE or
         COORDINATOR_LOAD_IN_PROGRESS if the shard is not ready."""
         return self._runtime.shard(self.partition_for(key))
 
     def leader_for(self, key: str) -> int:
-        """Returns the broker id of the leader of the partition that keeps a key; -1 if there is no leader."""
+        """Returns the broker id of the leader of a key's partition; -1 if it has no leader."""
         topic = self._core.view.topics.get(self.topic_name)
         if topic is None or self._partition_count is None:
             return -1
@@ -131,22 +134,23 @@ class CoordinatedTopic(Generic[S]):
         return topic.partitions[number].leader if number < len(topic.partitions) else -1
 
     def shards(self) -> list[S]:
-        """Returns every shard that is ready. Raises COORDINATOR_LOAD_IN_PROGRESS while a shard is being loaded. A
+        """Returns all shards that are ready. Raises COORDINATOR_LOAD_IN_PROGRESS while a shard is being loaded. A
         shard whose log cannot be read is left out."""
         return self._runtime.shards()
 
     def submit(self, key: str, make: Callable[[Token], Any], reply: Callable[[Any], None]) -> None:
-        """Passes the shard of a key the event that `make` creates for a token; `reply` is called with the answer.
-        Raises KafkaError if there is no such shard."""
+        """Passes an event to the shard of a key: the event that `make` returns for a token. `reply` is called with the
+        answer. Raises KafkaError if this broker has no shard for the key."""
         self._runtime.submit(self.partition_for(key), make, reply)
 
     def partition_for(self, key: str) -> int:
-        """Returns the number of the partition that keeps a key. Raises CoordinatorNotAvailableError while there is no
-        topic."""
+        """Returns the number of a key's partition. Raises CoordinatorNotAvailableError if the coordinator's topic does
+        not exist yet."""
         if self._partition_count is None:
             raise CoordinatorNotAvailableError
         return partition_for(key, self._partition_count)
 
     async def close(self) -> None:
-        """Ends loading and timers. Waiting requests get no answer; their connections are closed."""
+        """Stops loading shards, and their timers. Waiting requests get no answer, because their connections are
+        closed."""
         await self._runtime.close()

@@ -1,8 +1,7 @@
-"""The consumer groups that this broker coordinates: a shard of the group coordinator (`groups.coordinator`) for each
-partition of `__consumer_offsets` that it leads.
+"""The consumer groups that this broker coordinates. The group coordinator (`groups.coordinator`) has a shard for each
+partition of `__consumer_offsets` that this broker leads.
 
-When a topic is deleted, the groups forget its offsets; groups that are being loaded do so once they are loaded.
-"""
+When a topic is deleted, the groups delete its offsets. Groups that are being loaded do so when they are loaded."""
 
 from __future__ import annotations
 
@@ -37,7 +36,7 @@ def group_settings_of(config: BrokerConfig) -> GroupSettings:
 
 
 class Groups(CoordinatedTopic[GroupCoordinator]):
-    """All groups that this broker coordinates."""
+    """The group coordinator of this broker, with all its shards."""
 
     def __init__(self, core: SharedParts, store: Store, create_topic: Callable[[str], Awaitable[None]]) -> None:
         settings, acks = group_settings_of(core.config), core.config.integer("offsets.commit.required.acks")
@@ -48,38 +47,38 @@ class Groups(CoordinatedTopic[GroupCoordinator]):
             encode=encode_record,
             read=read_record,
             timeout_ms=settings.offsets_commit_timeout_ms,
-            # Any number but 0 and 1 means the whole ISR: only Kafka 0.8 counted replicas.
+            # Any number except 0 and 1 means the whole ISR: only Kafka 0.8 counted replicas.
             acks=acks if acks in (0, 1) else -1,
         )
         super().__init__(OFFSETS_TOPIC, tenant, core, store, create_topic)
-        #: Topics whose deletion ended before the first take-over; None after it.
+        #: Topics that were deleted before this broker had its first shards; None afterwards.
         self._deleted_early: list[str] | None = []
 
     def coordinator_of(self, group_id: str) -> GroupCoordinator:
-        """Returns the coordinator of a group. Raises errors as `shard_of`."""
+        """Returns the shard that coordinates a group. Raises the same errors as `shard_of`."""
         return self.shard_of(group_id)
 
     def coordinators(self) -> list[GroupCoordinator]:
-        """Returns all group coordinators of this broker that are ready. Raises errors as `shards`."""
+        """Returns all shards of the group coordinator that are ready. Raises the same errors as `shards`."""
         return self.shards()
 
     @property
     def record_max_bytes(self) -> int:
-        """The size limit of a group's record: `max.message.bytes` of the offsets topic."""
+        """Returns the size limit in bytes of a group's record: `max.message.bytes` of the offsets topic."""
         topic = self._core.view.topics.get(OFFSETS_TOPIC)
         return (
             topic.log_config.max_message_bytes if topic is not None else self._core.config.integer("message.max.bytes")
         )
 
     def keeps(self, number: int) -> bool:
-        """Returns True if a partition of the offsets topic keeps groups. Partitions that were added later keep
-        none."""
+        """Returns True if groups are assigned to this partition of the offsets topic. None are assigned to partitions
+        that were added later."""
         return self._partition_count is not None and number < self._partition_count
 
     def end(self, number: int, marker: Marker, done: Callable[[ErrorCode], None]) -> None:
-        """Writes the end marker of a transaction to a partition of the offsets topic. Once the marker is committed the
-        groups of this partition apply it, and `done` is called. Raises KafkaError if this broker does not coordinate
-        them."""
+        """Writes the end marker of a transaction to a partition of the offsets topic. When the marker is committed,
+        the offsets of the transaction become valid or are dropped, and `done` is called. Raises KafkaError if this
+        broker does not coordinate the partition's groups."""
 
         def reply(response: Response) -> None:
             assert isinstance(response, ErrorAnswer)
@@ -92,7 +91,7 @@ class Groups(CoordinatedTopic[GroupCoordinator]):
         return [TopicDeleted(name) for name in deleted or ()]
 
     def topic_deleted(self, topic: str) -> None:
-        """Lets groups forget the offsets of a deleted topic; groups that are being loaded do so once they are
+        """Deletes the offsets of a deleted topic from all groups. Groups that are being loaded do so when they are
         loaded."""
         if self._deleted_early is not None:
             self._deleted_early.append(topic)

@@ -1,16 +1,15 @@
-"""Writes the end marker of a transaction (commit or abort) to every partition of the transaction. On this broker the
-marker is written at once. To another broker it is sent over a connection, and repeated until it is written.
+"""Writes the end marker (commit or abort) of a transaction to every partition of the transaction. If this broker leads
+the partition, the marker is written at once. Otherwise it is sent to the leader, and sent again until it is written.
+Special cases:
 
-    the partition's topic is gone            no marker is needed
-    no leader, or the leader refuses         sent again after a pause, to the leader at that time
-    INVALID_PRODUCER_EPOCH                   the producer has a newer epoch: the marker is written, or not needed
-    this broker's shard is given up          nothing more is sent: the new coordinator sends all markers again
+  the partition's topic is deleted         no marker is needed
+  no leader, or the leader refuses         sent again after a pause, to the leader at that time
+  INVALID_PRODUCER_EPOCH                   the producer has a newer epoch: the marker is written already or not needed
+  this broker no longer coordinates        nothing more is sent; the new coordinator sends all markers again
+    the transaction
 
-A marker that arrives twice is written twice, which does no harm. `MarkerWriter` is the side of the partition's leader,
-for markers of this broker's own coordinator and of other brokers (WriteTxnMarkers).
-
-A mover.
-"""
+A marker that is sent twice is written twice, which does no harm. `MarkerWriter` writes markers to the partitions that
+this broker leads, for its own coordinator and for other brokers (WriteTxnMarkers)."""
 
 from __future__ import annotations
 
@@ -43,14 +42,14 @@ logger = logging.getLogger(__name__)
 
 _PAUSE_SECONDS: Final = 0.1
 _TIMEOUT_SECONDS: Final = 30.0
-#: Markers in one request: both sides are busy while it is made and read.
+#: Most markers in one request, because sender and receiver are busy while it is encoded and decoded.
 _MARKERS_AT_ONCE: Final = 500
-#: A transaction version that no coordinator sends; Apache Kafka 4.3.1 fails to write such a marker.
+#: A transaction version that no coordinator sends. Apache Kafka 4.3.1 also fails to write a marker with it.
 _UNKNOWN_VERSION: Final = -1
 
 
 class MarkerWriter:
-    """Writes markers into the partitions that this broker leads."""
+    """Writes transactions' end markers to the partitions that this broker leads."""
 
     def __init__(self, core: SharedParts, groups: Groups) -> None:
         self._core = core
@@ -64,8 +63,8 @@ class MarkerWriter:
         done: Callable[[ErrorCode], None],
     ) -> None:
         """Writes a marker. Calls `done`, perhaps at once, when the marker is committed, or with the error. With
-        transaction version 2 a marker has a newer epoch than the transaction that it ends; a marker with the epoch of
-        the open transaction is late, and is refused."""
+        transaction version 2, a marker must have a newer epoch than the transaction that it ends. A marker with the
+        epoch of the open transaction belongs to an earlier transaction, and is refused."""
         topic = self._core.view.topics.get(topic_partition.topic)
         if topic is None or not 0 <= topic_partition.partition < len(topic.partitions):
             done(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -102,7 +101,7 @@ class MarkerWriter:
 
 
 class _End:
-    """The end of one transaction. `lacking` holds the partitions in which the marker is not written yet."""
+    """The end of one transaction. `lacking` has the partitions to which the marker has not been written yet."""
 
     __slots__ = ("lacking", "number", "order")
 
@@ -113,7 +112,8 @@ class _End:
 
 
 class TransactionMarkers:
-    """Sends the markers of transactions that this broker coordinates. `connect` opens a connection to a broker."""
+    """Sends the end markers of the transactions that this broker coordinates. `connect` opens a connection to a
+    broker."""
 
     def __init__(self, core: SharedParts, writer: MarkerWriter, connect: Callable[[int], Awaitable[Channel]]) -> None:
         self._core = core
@@ -122,33 +122,34 @@ class TransactionMarkers:
         self._loop = asyncio.get_running_loop()
         self._ends: dict[tuple[int, str], _End] = {}
         self._peers: dict[int, _Peer] = {}
-        #: The markers that are sent again after a pause.
+        #: The markers that must be sent again after a pause, by transaction.
         self._later: dict[_End, set[TopicPartition]] = {}
         self._timer: asyncio.TimerHandle | None = None
-        #: Two functions that the coordinator sets. The first returns the epoch of a shard, None if the shard is given
-        #: up. The second is called when markers are written.
+        #: Two functions that the transaction coordinator sets. The first returns the coordinator epoch of a shard, or
+        #: None if this broker has ended the shard. The second is called when markers are written.
         self.coordinator_epoch_of: Callable[[int], int | None] = lambda number: None
         self.written: Callable[[int, MarkersWritten], None] = lambda number, event: None
 
     def send(self, number: int, order: SendMarkers) -> None:
-        """Writes the markers that the shard with this number has ordered."""
+        """Writes the markers of one transaction, for the coordinator's shard with this number."""
         end = self._ends[number, order.transactional_id] = _End(number, order)
-        # Called later, not while the shard handles its event: the result is another event for the shard.
+        # Called in the next iteration of the event loop: the result is an event for the shard, which is still handling
+        # the present event.
         self._loop.call_soon(self._route, end, frozenset(end.lacking))
 
     def forget(self, number: int) -> None:
-        """Sends no more markers for the shard with this number, because this broker gives it up."""
+        """Sends no more markers for the coordinator's shard with this number, because this broker ends the shard."""
         for key in [key for key in self._ends if key[0] == number]:
             del self._ends[key]
 
     async def close(self) -> None:
-        """Sends nothing more."""
+        """Stops sending markers."""
         if self._timer is not None:
             self._timer.cancel()
         await asyncio.gather(*(peer.close() for peer in self._peers.values()))
 
     def marker_of(self, end: _End) -> Marker | None:
-        """Returns the marker to write; None if this broker does not coordinate the transaction any more."""
+        """Returns the marker to write, or None if this broker no longer coordinates the transaction."""
         order = end.order
         epoch = self.coordinator_epoch_of(end.number)
         if epoch is None or self._ends.get((end.number, order.transactional_id)) is not end:
@@ -179,7 +180,7 @@ class TransactionMarkers:
             self._done(end, frozenset(gone))
 
     def answered(self, end: _End, key: TopicPartition, error: int) -> None:
-        """Handles the result of a marker: notes the partition as done, or sends the marker again later."""
+        """Handles the answer to a marker: the partition is done, or the marker is sent again later."""
         if error in (ErrorCode.NONE, ErrorCode.INVALID_PRODUCER_EPOCH):
             if error:
                 logger.info(
@@ -213,7 +214,8 @@ class TransactionMarkers:
 
 
 class _Peer(PeerTask):
-    """Sends markers to one other broker: one request is in flight, later markers go in the next request."""
+    """Sends markers to one other broker. One request is in flight at a time; later markers are sent in the next
+    request."""
 
     def __init__(self, markers: TransactionMarkers, connect: Callable[[], Awaitable[Channel]]) -> None:
         super().__init__(connect)
@@ -243,7 +245,7 @@ class _Peer(PeerTask):
                     self._markers.send_later(end, key)
 
     async def _send(self, taken: dict[_End, set[TopicPartition]]) -> None:
-        """Sends the markers in `taken`; removes the partitions that are answered from it."""
+        """Sends the markers in `taken`. Partitions that the broker has answered are removed from `taken`."""
         channel = await self._connected()
         request, ends = WriteTxnMarkersRequest(), []
         for end, keys in list(taken.items()):

@@ -1,20 +1,17 @@
-"""Verifies transactions (KIP-890): before a leader takes the first batch of a transaction, it asks the transaction
+"""Verifies transactions (KIP-890). Before a leader appends the first batch of a transaction, it asks the transaction
 coordinator if the partition is in the transaction. For newer clients it asks the coordinator to add the partition.
 
-    the coordinator is this broker    asked at once
-    it is another broker              asked over a connection; later questions go in the next request
-    it is not known                   COORDINATOR_NOT_AVAILABLE
-    the connection breaks             NETWORK_EXCEPTION
+  the coordinator is this broker    asked at once
+  it is another broker              asked over a connection; later questions go in the next request
+  it is not known                   COORDINATOR_NOT_AVAILABLE
+  the connection breaks             NETWORK_EXCEPTION
 
-While the previous transaction is being ended, the coordinator answers CONCURRENT_TRANSACTIONS. If a partition is to be
-added, the leader asks again after add.partitions.to.txn.retry.backoff.ms, for at most
-add.partitions.to.txn.retry.backoff.max.ms. Each question begins a new verification, because the marker of the previous
-transaction may arrive at any moment, and voids earlier verifications (`Guards`). If the marker arrived during the last
-question, the leader asks once more, too. That is safe: the coordinator adds a partition once, and answers with an
-error if the new transaction has ended.
-
-A mover.
-"""
+While the previous transaction is being ended, the coordinator answers CONCURRENT_TRANSACTIONS. If the partition must
+be added, the leader then asks again after add.partitions.to.txn.retry.backoff.ms, for at most
+add.partitions.to.txn.retry.backoff.max.ms. Each question begins a new verification and makes earlier ones invalid
+(`Guards`), because the marker of the previous transaction may arrive at any moment. If the marker arrives during the
+last question, the leader asks once more. That is safe: the coordinator adds a partition only once, and answers with an
+error if the new transaction has ended."""
 
 from __future__ import annotations
 
@@ -52,9 +49,9 @@ Done = Callable[[Results], None]
 
 
 class Guards:
-    """Notes, in the logs of some partitions, that the next transaction of a producer is being verified
-    (`ProducerState.begin_verification`). The constructor writes the notes. The marker of a transaction's end voids
-    them."""
+    """Marks, in the logs of some partitions, that a producer's next transaction is being verified
+    (`ProducerState.begin_verification`). The constructor sets the marks. The end marker of a transaction removes them,
+    so that a late batch of the ended transaction is refused."""
 
     __slots__ = ("_noted", "_now_ms", "_sequences", "adds", "knows_abortable", "producer")
 
@@ -67,8 +64,9 @@ class Guards:
         adds: bool,
         knows_abortable: bool,
     ) -> None:
-        """`sequences`: the first sequence to be written to each partition, -1 for none. `adds`: the coordinator is to
-        add the partitions. `knows_abortable`: the producer knows TRANSACTION_ABORTABLE."""
+        """`sequences`: the first sequence number to be written to each partition, -1 if there is none. `adds`: the
+        coordinator is asked to add the partitions. `knows_abortable`: the producer knows the error
+        TRANSACTION_ABORTABLE."""
         self.producer = producer
         self.adds = adds
         self.knows_abortable = knows_abortable
@@ -82,9 +80,10 @@ class Guards:
         return frozenset(partition.topic_partition for partition in self._sequences)
 
     def take(self) -> None:
-        """Writes the notes again, because a marker may have voided them."""
+        """Marks the verification in the logs again, because the end marker of the previous transaction may have
+        removed the marks."""
         for partition, sequence in self._sequences.items():
-            # If this broker no longer leads a partition, the append reports it.
+            # If this broker no longer leads a partition, the append raises the error.
             with suppress(KafkaError):
                 producers = partition.leader_log().producers
                 self._noted[partition] = producers.begin_verification(
@@ -92,7 +91,7 @@ class Guards:
                 )
 
     def hold(self) -> bool:
-        """Returns False if `holds_for` is false for a partition that this broker still leads."""
+        """Returns False if `holds_for` returns False for a partition that this broker still leads."""
         for partition in self._sequences:
             with suppress(KafkaError):
                 if not self.holds_for(partition):
@@ -100,8 +99,8 @@ class Guards:
         return True
 
     def holds_for(self, partition: Partition) -> bool:
-        """Returns False if a marker has voided the note of a partition, and no transaction of the producer is open in
-        it. Raises KafkaError if this broker no longer leads the partition."""
+        """Returns True if the mark in this partition is still set, or if a transaction of the producer is open in the
+        partition. Raises KafkaError if this broker no longer leads the partition."""
         return partition.leader_log().producers.is_verified(*self.producer, self._noted.get(partition))
 
 
@@ -117,7 +116,8 @@ class _Question(NamedTuple):
 
 
 class TransactionVerification:
-    """Asks coordinators for one broker. `connect` opens a connection to a broker."""
+    """Asks transaction coordinators, for the partitions that this broker leads. `connect` opens a connection to a
+    broker."""
 
     def __init__(
         self, core: SharedParts, transactions: Transactions, connect: Callable[[int], Awaitable[Channel]]
@@ -133,12 +133,13 @@ class TransactionVerification:
         return self._core.config.boolean("transaction.partition.verification.enable")
 
     async def close(self) -> None:
-        """Sends no more questions."""
+        """Stops asking coordinators."""
         await asyncio.gather(*(peer.close() for peer in self._peers.values()))
 
     def ask(self, transactional_id: str, guards: Guards, done: Done) -> None:
-        """Asks about the partitions of `guards`. Calls `done`, perhaps at once, with the error for the producer of
-        each partition. If partitions are to be added, `guards` are renewed with each further question."""
+        """Asks the coordinator about the partitions of `guards`. Calls `done`, perhaps at once, with an error for each
+        partition, as the producer must get it. If partitions must be added, the verification is marked in their logs
+        again (`Guards.take`) before each further question."""
         pause_seconds = ends = 0.0
         if guards.adds:
             config = self._core.config
@@ -147,7 +148,7 @@ class TransactionVerification:
         _Verified(self.put, self._loop, transactional_id, guards, done, pause_seconds, ends).ask()
 
     def put(self, question: _Question) -> None:
-        """Asks one question."""
+        """Sends one question to the coordinator of its transactional id."""
         leader = self._transactions.leader_for(question.transactional_id)
         if leader == self._core.broker_id:
             self._ask_here(question)
@@ -179,8 +180,8 @@ class TransactionVerification:
 
 
 class _Verified:
-    """The verification of one producer's transaction: asks the coordinator, and asks again if partitions are to be
-    added and that is not possible yet."""
+    """The verification of one producer's transaction. If partitions must be added and the coordinator cannot do that
+    yet, it asks again after a pause."""
 
     __slots__ = ("_done", "_ends", "_guards", "_loop", "_pause_seconds", "_put", "_question")
 
@@ -222,7 +223,8 @@ class _Verified:
 
 
 class _Peer(PeerTask):
-    """Sends questions to one other broker: one request is in flight, later questions go in the next request."""
+    """Sends questions to one other broker. One request is in flight at a time; later questions go in the next
+    request."""
 
     def __init__(self, connect: Callable[[], Awaitable[Channel]]) -> None:
         super().__init__(connect)
@@ -254,7 +256,8 @@ class _Peer(PeerTask):
                     question.done({key: found.get(key, ErrorCode.UNKNOWN_SERVER_ERROR) for key in question.partitions})
 
     def _take(self) -> dict[str, _Question]:
-        """Takes one waiting question for each transactional id: an answer is found by its transactional id."""
+        """Takes at most one waiting question for each transactional id from the queue, because an answer is matched to
+        its question by the transactional id."""
         taken: dict[str, _Question] = {}
         left = []
         for question in self._waiting:
@@ -270,7 +273,7 @@ class _Peer(PeerTask):
     async def _send(self, taken: dict[str, _Question]) -> dict[str, Results]:
         channel = await self._connected()
         if channel.version_for(AddPartitionsToTxnRequest) < _FIRST_BETWEEN_BROKERS:
-            # The broker is of a release without verification: its coordinator cannot be asked.
+            # The other broker's release has no verification, so all partitions count as verified.
             return {name: dict.fromkeys(question.partitions, ErrorCode.NONE) for name, question in taken.items()}
         request = AddPartitionsToTxnRequest()
         for name, question in taken.items():
@@ -289,7 +292,7 @@ class _Peer(PeerTask):
             )
         answer = await channel.request(request, AddPartitionsToTxnResponse, timeout_seconds=_TIMEOUT_SECONDS)
         if answer.error_code != ErrorCode.NONE:
-            # This broker is not authorized: nothing can be verified.
+            # The other broker does not authorize this one, so nothing can be verified.
             return {
                 name: dict.fromkeys(question.partitions, ErrorCode.INVALID_TXN_STATE)
                 for name, question in taken.items()
@@ -305,8 +308,8 @@ class _Peer(PeerTask):
 
 
 def must_be_verified(partition: Partition, producer: Producer) -> bool:
-    """Returns True if no transaction of the producer is open in the partition: then the coordinator must be asked
-    before the batch is written. Raises KafkaError if the producer's epoch is old, or this broker does not lead the
+    """Returns True if no transaction of the producer is open in the partition. The coordinator must then be asked
+    before a batch is appended. Raises KafkaError if the producer's epoch is old, or if this broker does not lead the
     partition."""
     producers = partition.leader_log().producers
     producers.check_epoch(*producer)
@@ -314,7 +317,7 @@ def must_be_verified(partition: Partition, producer: Producer) -> bool:
 
 
 def _for_producer(error: ErrorCode, knows_abortable: bool) -> ErrorCode:
-    """Converts an error of the coordinator to the error that a producer gets in the answer to its write."""
+    """Returns the error that a producer gets in the answer to its write, from the coordinator's error."""
     if error is ErrorCode.PRODUCER_FENCED:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     if error is ErrorCode.TRANSACTION_ABORTABLE and not knows_abortable:

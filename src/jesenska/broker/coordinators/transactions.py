@@ -1,5 +1,5 @@
-"""The transactions that this broker coordinates: a shard of the coordinator (`transactions.coordinator`) for each
-partition of `__transaction_state` that it leads. `transaction_markers` sends the markers that a shard orders."""
+"""The transactions that this broker coordinates. The transaction coordinator (`transactions.coordinator`) has a shard
+for each partition of `__transaction_state` that this broker leads. `transaction_markers` sends the end markers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from jesenska.transactions.events import MarkersWritten, Producer
 from jesenska.transactions.records import TRANSACTIONS_TOPIC, TransactionRecord, encode_record, read_record
 from jesenska.transactions.settings import TransactionSettings
 
-#: How long a request waits until every in-sync replica has its record.
+#: How long a request waits, in milliseconds, until every in-sync replica has its record.
 _WRITE_TIMEOUT_MS = 10_000
 
 
@@ -35,7 +35,7 @@ def transaction_settings_of(config: BrokerConfig) -> TransactionSettings:
 
 
 class Transactions(CoordinatedTopic[TransactionCoordinator]):
-    """All transactional ids that this broker coordinates."""
+    """The transaction coordinator of this broker, with all its shards."""
 
     def __init__(
         self,
@@ -64,8 +64,8 @@ class Transactions(CoordinatedTopic[TransactionCoordinator]):
         markers.written = self._written
 
     def partition_for(self, key: str) -> int:
-        """Returns the number of the partition that keeps a transactional id. Raises NotCoordinatorError while there is
-        no topic, as in Kafka."""
+        """Returns the number of a transactional id's partition. Raises NotCoordinatorError if there is no topic, as in
+        Kafka."""
         try:
             return super().partition_for(key)
         except CoordinatorNotAvailableError as error:
@@ -74,13 +74,13 @@ class Transactions(CoordinatedTopic[TransactionCoordinator]):
     def verify(
         self, transactional_id: str, producer: Producer, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, ErrorCode]:
-        """Returns for each partition NONE if it is in the producer's open transaction, else the error. Raises
+        """Returns an error for each partition: NONE if the partition is in the producer's open transaction. Raises
         KafkaError if this broker is not the coordinator."""
         return self.shard_of(transactional_id).verify(transactional_id, producer, partitions)
 
     def _encode(self, record: TransactionRecord) -> KeyValue:
-        # As in Kafka: while a broker without the feature may be in the cluster, the version that it can read is
-        # written.
+        # As in Kafka: while the cluster may contain a broker without the feature, the record version that it can read
+        # is written.
         return encode_record(record, 1 if self._features.transaction_version else 0)
 
     def _written(self, number: int, event: MarkersWritten) -> None:

@@ -1,5 +1,5 @@
-"""Commits and fetches offsets in the tree, as consumers of Kafka 0.8 keep them:
-/consumers/GROUP/offsets/TOPIC/PARTITION holds the offset as text."""
+"""Commits and fetches offsets in the metadata tree (ZooKeeper's nodes), as consumers of Kafka 0.8 do: the node
+/consumers/GROUP/offsets/TOPIC/PARTITION contains the offset as text."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def is_legal_group(group_id: str) -> bool:
 
 
 async def commit_to_tree(store: Store, group_id: str, key: TopicPartition, offset: int) -> ErrorCode:
-    """Writes an offset; creates the nodes above it if they are missing. Returns NONE or the error."""
+    """Writes an offset, and creates its parent nodes if they are missing. Returns NONE or the error."""
     if not is_legal_group(group_id):
         return ErrorCode.INVALID_GROUP_ID
     path, data = _path(group_id, key), str(offset).encode()
@@ -43,8 +43,8 @@ async def commit_to_tree(store: Store, group_id: str, key: TopicPartition, offse
 
 
 async def fetch_from_tree(store: Store, group_id: str, key: TopicPartition) -> tuple[int, ErrorCode]:
-    """Returns the offset and NONE, or -1 and the error: UNKNOWN_TOPIC_OR_PARTITION if no offset was written, as Kafka
-    answers OffsetFetch 0."""
+    """Returns the offset and NONE, or -1 and an error. The error is UNKNOWN_TOPIC_OR_PARTITION if no offset was
+    committed, as in Kafka's answer to OffsetFetch version 0."""
     if not is_legal_group(group_id):
         return -1, ErrorCode.INVALID_GROUP_ID
     try:

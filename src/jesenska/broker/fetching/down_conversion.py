@@ -1,13 +1,12 @@
 """Converts record batches to message sets, for consumers older than Kafka 0.11 and for topics with a
-`message.format.version` below 0.11. Fetch 0 and 1 get format v0, Fetch 2 and 3 get v1.
+`message.format.version` below 0.11. Fetch versions 0 and 1 get message format v0, versions 2 and 3 get v1.
 
-For a newer consumer the broker sends a piece of the log's file without reading it. For an old consumer the thread pool
-reads the whole piece and converts it. If the records do not fit the old format the partition gets an error: zstd gives
-UNSUPPORTED_COMPRESSION_TYPE, as in Apache Kafka 3.9.1.
+For a newer consumer the broker sends a region of the log's file without reading it. For an old consumer the thread
+pool reads the whole region and converts it. If records cannot be expressed in the old format, the partition gets an
+error. For example, zstd is answered UNSUPPORTED_COMPRESSION_TYPE, as in Apache Kafka 3.9.1.
 
-To allocate a megabyte costs more than to convert a megabyte, because the kernel clears each new page. So each thread
-keeps the buffer into which it reads. The memory of an answer is used again once the answer has been sent.
-"""
+Allocating a megabyte takes longer than converting a megabyte, because the kernel clears each new page. So each thread
+reuses the buffer into which it reads, and the memory of an answer is reused after the answer has been sent."""
 
 from __future__ import annotations
 
@@ -28,21 +27,22 @@ _FIRST_WITH_V1 = 2
 
 
 def magic_for(fetch_version: int) -> int | None:
-    """Returns the magic of the format that a Fetch of this version reads; None if no conversion is needed."""
+    """Returns the number of the message format that clients of this Fetch version read, or None if they read batches,
+    so that no conversion is needed."""
     if fetch_version >= FIRST_WITH_BATCHES:
         return None
     return 1 if fetch_version >= _FIRST_WITH_V1 else 0
 
 
 def refuse(answer: FetchResponsePartition, code: ErrorCode) -> None:
-    """Turns the answer into an error: the partition's records cannot be given in the consumer's format."""
+    """Turns a partition's answer into an error, because its records cannot be converted to the consumer's format."""
     answer.error_code = code
     answer.records = b""
     answer.high_watermark = answer.log_start_offset = -1
 
 
 class DownConversion:
-    """The conversion of one partition's records in an answer. Call `run` once, in any thread."""
+    """The conversion of one partition's records in an answer to Fetch. `run` must be called once, in any thread."""
 
     __slots__ = ("_answer", "_first_offset", "_magic", "region")
 
@@ -54,17 +54,18 @@ class DownConversion:
 
     @property
     def size_bytes(self) -> int:
-        """The size of the answer's records in bytes, after the conversion."""
+        """Returns the size of the answer's records in bytes, after the conversion."""
         records = self._answer.records
         return 0 if records is None else len(records)
 
     def run(self) -> None:
-        """Puts the converted records into the answer, or an error instead. The caller must still release the
+        """Puts the converted records into the answer, or an error if that fails. The caller must still release the
         region."""
         answer = self._answer
         answer.records = b""
         try:
-            # Only large answers use kept memory: a small one would give back a buffer too small for a large one.
+            # Only large answers use memory of earlier answers. A small answer would give back a buffer that is too
+            # small for a large one.
             memory = _answers.take() if self.region.size_bytes >= CONVERTED_KEPT_MIN_BYTES else bytearray()
             with _read(self.region) as batches:
                 memory = from_batches(batches, self._magic, self._first_offset, memory)
@@ -80,15 +81,15 @@ class DownConversion:
 
 
 class _Answers:
-    """Memory of earlier answers, kept to be used again. Memory is in use while a view of it exists: a bytearray
-    refuses to change its size then, which is how `take` finds out."""
+    """Memory of answers that have been sent, to be reused. Memory is still in use while a memoryview of it exists: a
+    bytearray then refuses to change its size, which `take` uses as a test."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._memory: list[bytearray] = []
 
     def take(self) -> bytearray:
-        """Returns the memory of an answer that has been sent; an empty bytearray if there is none."""
+        """Returns the memory of an answer that has been sent, or an empty bytearray if there is none."""
         with self._lock:
             for index, memory in enumerate(self._memory):
                 try:
@@ -99,7 +100,7 @@ class _Answers:
         return bytearray()
 
     def keep(self, memory: bytearray) -> None:
-        """Keeps memory, to be used again once no view of it exists."""
+        """Stores an answer's memory, to be reused when no memoryview of it exists."""
         if CONVERTED_KEPT_MIN_BYTES <= len(memory) <= CONVERSION_BUFFER_MAX_BYTES:
             with self._lock:
                 if len(self._memory) < CONVERTED_KEPT_MAX:
@@ -110,7 +111,7 @@ _answers = _Answers()
 
 
 class _Kept(threading.local):
-    """The read buffer of a thread: as large as the largest region that it has read, up to a limit."""
+    """The read buffer of a thread. It is as large as the largest region that the thread has read, up to a limit."""
 
     def __init__(self) -> None:
         self.buffer = bytearray()
@@ -120,7 +121,8 @@ _kept = _Kept()
 
 
 def _read(region: FileRegion) -> memoryview:
-    """Reads the bytes of the region that the file still has. The view is valid until the thread's next read."""
+    """Reads the bytes of the region from its file; fewer if the file is shorter. The result is valid until the
+    thread's next read."""
     size = region.size_bytes
     buffer = _kept.buffer
     if size > len(buffer):

@@ -1,42 +1,43 @@
-"""Fetch sessions (KIP-227): the broker remembers the partitions and offsets of a client that fetches repeatedly. So
-each request names only what has changed, and each answer holds only what has changed. A decider: this module reads no
-log and sends nothing.
+"""Fetch sessions (KIP-227). The broker remembers the partitions and offsets of a client that fetches repeatedly. So
+each request names only what has changed, and each answer contains only what has changed. This module only decides: it
+reads no log and sends nothing. The session id and epoch in a request:
 
-    session id   epoch      a request that
-    any          -1         wants no session; the session that it names ends
-    any          0          wants a new session; the session that it names ends. The request names all its partitions,
-                            and the answer holds all of them
-    s            n          goes on in session s. It names what changed, and is answered with what changed
-                            unknown s: FETCH_SESSION_ID_NOT_FOUND; n not the next epoch: INVALID_FETCH_SESSION_EPOCH;
-                            topic ids in a session that began with names, or the reverse: FETCH_SESSION_TOPIC_ID_ERROR
+  session id   epoch      the request
+  any          -1         wants no session. The session that it names ends
+  any          0          wants a new session. The session that it names ends. The request names all its partitions,
+                          and the answer contains all of them
+  s            n          continues session s. It names what has changed, and the answer contains what has changed.
+                          Unknown s: FETCH_SESSION_ID_NOT_FOUND; n not the next epoch: INVALID_FETCH_SESSION_EPOCH;
+                          topic ids in a session that began with names, or the reverse: FETCH_SESSION_TOPIC_ID_ERROR
 
-After epoch 2^31-1 comes 1. An answer in a session holds a partition if there are records, an error or a nearer replica
-to read from, or if its high watermark or log start offset differs from the last answer.
+After epoch 2^31-1 comes epoch 1. An answer in a session contains a partition if there are records, an error, or a
+nearer replica to read from. It also contains a partition whose high watermark or log start offset differs from the
+last answer.
 
 A partition of a session is in one of two states:
 
-    ready   to be looked at in the next fetch: it is new, the client moved it, it was answered with records, an error
-            or a nearer replica, or it has changed
-    idle    there is nothing more at its offset, and the client knows its offsets; it is a watcher of its `Partition`,
-            which makes it ready with the next append or move of an offset
+  ready   the next fetch reads it. It is new, or the client changed its offset, or it was answered with records, an
+          error or a nearer replica, or its log has changed
+  idle    there are no records after its offset, and the client knows its high watermark and log start offset. It is
+          registered at its `Partition`, which makes it ready after the next append or change of an offset
 
-So the cost of a fetch depends only on its ready partitions, not on idle ones. Ready partitions are read in the
-session's order: the order in which they were first named, but a partition that was answered with records goes to the
-end. So a small limit of bytes starves no partition.
+So the cost of a fetch depends only on its ready partitions. They are read in the session's order: the order in which
+they were first named, except that a partition that was answered with records moves to the end. So no partition is
+starved by a small limit of bytes.
 
-While a Java consumer still holds records of a partition, it removes the partition from the session (forgets it) and
-fetches the others, one request at a time. If the others have nothing new, this request waits for `max_wait_ms`, and
-delays the consumer once it has used up its records: with Apache Kafka it pauses for half a second. Here such a request
-waits at most as long as the time since the client forgot a partition that has more records, and at least a
-millisecond. That gives ten such answers within the default of 500 ms; none if no forgotten partition has more records.
+While a Java consumer still has unread records of a partition, it removes ("forgets") the partition from the session
+and fetches the others. If the others have no new records, this request waits for `max_wait_ms`. With Apache Kafka the
+consumer then pauses for half a second after it has used up its records. Here, such a request waits at most as long as
+the time since the client forgot a partition that has more records, and at least a millisecond. So within the default
+`max_wait_ms` of 500 ms there are ten such answers, or none if no forgotten partition has more records.
 
-The cache holds a limited number of sessions. When it is full a new session replaces one that was not used for two
-minutes; else the smallest session that is older than two minutes, if the new one is larger. A follower's session may
-replace any consumer's session. If the new session can replace none, the client gets session id 0: no session.
+The cache contains a limited number of sessions. If it is full, a new session replaces a session that was not used for
+two minutes. If there is none, it replaces the smallest session that is older than two minutes, provided that the new
+one is larger. A follower's session may replace any consumer's session. If the new session can replace none, the client
+gets session id 0, which means no session.
 
-Sessions are kept in memory only: after a restart clients get FETCH_SESSION_ID_NOT_FOUND and begin again. There are
-limits for the number of sessions, the partitions of one session and the partitions of all (base/limits.py).
-"""
+Sessions are in memory only: after a restart clients get FETCH_SESSION_ID_NOT_FOUND and begin a new session. There are
+limits for the number of sessions, the partitions of a session, and the partitions of all sessions (base/limits.py)."""
 
 from __future__ import annotations
 
@@ -52,13 +53,13 @@ from jesenska.base.topic_names import TOPIC_NAME_MAX_CHARS
 from jesenska.replication.partition import Partition
 from jesenska.wire.messages.k01_fetch import FetchRequestForgottenTopicsData, FetchRequestTopic, FetchResponsePartition
 
-#: Session id of requests and answers without a session.
+#: The session id in requests and answers that have no session.
 NO_SESSION: Final = 0
-#: The epoch of a request that wants a new session, and of one that wants no session.
+#: The epoch of a request for a new session, and the epoch of a request without a session.
 INITIAL_EPOCH: Final = 0
 FINAL_EPOCH: Final = -1
-#: A larger session may replace a session that is older than this, and any session may replace one that was not used
-#: for this time. The same figure as in Kafka.
+#: A session that is older than this may be replaced by a larger one. A session that was not used for this time may be
+#: replaced by any other. Kafka has the same number.
 EVICTION_MS: Final = 120_000
 
 _EPOCH_MAX = 2**31 - 1
@@ -72,7 +73,7 @@ def next_epoch(epoch: int) -> int:
 
 
 class WantedPartition:
-    """One partition of a fetch."""
+    """One partition of a fetch, as the client requests it."""
 
     __slots__ = ("current_leader_epoch", "error", "fetch_offset", "has_more", "index", "max_bytes", "partition")
 
@@ -81,23 +82,23 @@ class WantedPartition:
         self.fetch_offset = fetch_offset
         self.current_leader_epoch = current_leader_epoch
         self.max_bytes = max_bytes
-        #: True if the partition had more records than the last answer held.
+        #: True if the partition had more records than the last answer contained.
         self.has_more = False
         self.partition: Partition | None = None
-        #: The error to answer if `partition` is None. It is the class of an error, because a raised instance would
-        #: keep the frames of its fetch alive.
+        #: The error to answer if `partition` is None. It is an exception class, because a raised instance would keep
+        #: the stack frames of its fetch alive.
         self.error: type[KafkaError] | None = None
 
 
 class SessionPartition(WantedPartition):
-    """One partition of a session: the client's request and the offsets in the last answer."""
+    """One partition of a session: the client's request, and the offsets in the last answer to the client."""
 
     __slots__ = ("high_watermark", "log_start_offset", "order", "session", "topic", "topic_id")
 
     topic: str
     topic_id: uuid.UUID
     session: FetchSession
-    #: Sorts the session's partitions: lower numbers are read first.
+    #: The position in the session's order: lower numbers are read first.
     order: int
 
     def __init__(self, index: int, fetch_offset: int, current_leader_epoch: int, max_bytes: int) -> None:
@@ -106,8 +107,8 @@ class SessionPartition(WantedPartition):
         self.log_start_offset = _UNKNOWN
 
     def changed(self) -> None:
-        """Marks the partition as ready. Its `Partition` calls this after an append or a move of an offset (this is a
-        `replication.partition.Watcher`)."""
+        """Marks the partition as ready. Its `Partition` calls this after an append or a change of an offset, because
+        this class is a `replication.partition.Watcher`."""
         self.session.mark(self)
 
     def unwatch(self) -> None:
@@ -116,7 +117,7 @@ class SessionPartition(WantedPartition):
 
 
 class _Worth(NamedTuple):
-    """The sort key of sessions in the cache: the session with the least key is replaced first."""
+    """The sort key of sessions in the cache: the session with the smallest key is replaced first."""
 
     is_privileged: bool
     size: int
@@ -159,11 +160,12 @@ class FetchSession:
         self.epoch = next_epoch(INITIAL_EPOCH)
         self.closed = False
         self.size = 0
-        #: The version of the access rules under which all partitions were last checked.
+        #: The version of the ACLs with which all partitions were last checked.
         self.rules_version = -1
         #: Called when a partition becomes ready.
         self.wake = wake
-        #: Kept by the cache: the session's sort key, and which of its two lists (`_by_privileged`, `_by_all`) hold it.
+        #: Set by the cache: the session's sort key, and which of the cache's lists (`_by_privileged`, `_by_all`)
+        #: contain it.
         self.worth: _Worth | None = None
         self.replaceable = (False, False)
         self._topics: dict[str | uuid.UUID, dict[int, SessionPartition]] = {}
@@ -175,8 +177,8 @@ class FetchSession:
     # --- partitions --------------------------------------------------------------------------------------------------
 
     def add(self, topic: str, topic_id: uuid.UUID, part: SessionPartition) -> None:
-        """Adds a partition at the end of the order, ready. If the session has it already, only its offset, epoch and
-        `max_bytes` are replaced."""
+        """Adds a partition at the end of the session's order, as ready. If the session has the partition already, only
+        its offset, epoch and `max_bytes` are replaced."""
         parts = self._topics.setdefault(topic_id if self.uses_topic_ids else topic, {})
         known = parts.get(part.index)
         if known is not None:
@@ -197,8 +199,8 @@ class FetchSession:
     def update(
         self, topics: Sequence[FetchRequestTopic], forgotten: Sequence[FetchRequestForgottenTopicsData], now_ms: int
     ) -> bool:
-        """Applies a request's new and changed partitions, then its forgotten ones. Returns False if the session would
-        exceed its limits."""
+        """Adds a request's new partitions, applies its changed ones, and then removes its forgotten ones. Returns
+        False if the session would exceed its limits."""
         by_id = self.uses_topic_ids
         for asked in topics:
             if (
@@ -239,12 +241,12 @@ class FetchSession:
         return True
 
     def held(self, topic: str, topic_id: uuid.UUID, index: int) -> SessionPartition:
-        """Returns the session's entry of a partition, which must exist. If a request names a partition twice, the
-        session keeps one entry."""
+        """Returns the session's entry for a partition, which must exist. If a request names a partition twice, there
+        is only one entry."""
         return self._topics[topic_id if self.uses_topic_ids else topic][index]
 
     def find(self, topic: str, topic_id: uuid.UUID, index: int) -> SessionPartition | None:
-        """Returns the session's entry of a partition; None if there is no entry."""
+        """Returns the session's entry for a partition, or None if there is none."""
         return self._topics.get(topic_id if self.uses_topic_ids else topic, {}).get(index)
 
     def partitions(self) -> list[SessionPartition]:
@@ -256,26 +258,26 @@ class FetchSession:
         return sorted(self._ready, key=_order) if len(self._ready) > 1 else list(self._ready)
 
     def look_again(self, rules_version: int) -> None:
-        """Makes all partitions ready if the access rules have changed."""
+        """Makes all partitions ready if the ACLs have changed since they were last checked."""
         if rules_version != self.rules_version:
             self.rules_version = rules_version
             for parts in self._topics.values():
                 self._ready.update(parts.values())
 
     def patience_ms(self, max_wait_ms: int, now_ms: int) -> int:
-        """Returns how many ms a request of this session with this `max_wait_ms` may wait."""
+        """Returns the time in milliseconds that a request of this session with this `max_wait_ms` may wait."""
         return max_wait_ms if self._left_ms is None else min(max_wait_ms, max(now_ms - self._left_ms, _WAIT_MIN_MS))
 
     def mark(self, part: SessionPartition) -> None:
-        """Marks a partition as ready, and wakes a request that waits in the session."""
+        """Marks a partition as ready, and wakes a request of the session that waits."""
         self._ready.add(part)
         self.wake(self)
 
     # --- answers -----------------------------------------------------------------------------------------------------
 
     def note_answer(self, part: SessionPartition, answer: FetchResponsePartition) -> None:
-        """Notes the offsets that the client knows after this answer. Makes the partition idle if nothing more is at
-        its offset."""
+        """Stores the offsets that the client knows after this answer. Makes the partition idle if there are no records
+        after its offset."""
         if answer.error_code:
             part.high_watermark = _UNKNOWN  # so that the partition is in the answer again when the error has gone
             part.log_start_offset = answer.log_start_offset
@@ -294,7 +296,8 @@ class FetchSession:
             part.partition.watch(part)
 
     def must_tell(self, part: SessionPartition, answer: FetchResponsePartition) -> bool:
-        """Notes a partition's answer, as `note_answer`. Returns True if the answer must be sent: it holds news."""
+        """Stores the offsets of a partition's answer, as `note_answer`. Returns True if the answer must be sent
+        because the client does not know its content yet."""
         news = (
             bool(answer.records)
             or answer.error_code != 0
@@ -309,7 +312,8 @@ class FetchSession:
         return news
 
     def close(self) -> None:
-        """Ends the session: removes its watchers from the partitions, and wakes a request that waits in it."""
+        """Ends the session. Its partitions no longer report changes, and a request of the session that waits is
+        woken."""
         self.closed = True
         for parts in self._topics.values():
             for part in parts.values():
@@ -318,22 +322,22 @@ class FetchSession:
 
 
 class FetchSessions:
-    """The cache of sessions. `new_id` returns a random number from 1 to 2^31-1. `wake` is called with a session of
-    which a partition became ready, or that was closed. `now_ms` never goes back."""
+    """The cache of fetch sessions. `new_id` returns a random number from 1 to 2^31-1. `wake` is called with a session
+    that was closed, or has a partition that became ready. Times (`now_ms`) never decrease."""
 
     def __init__(
         self, slots: int, new_id: Callable[[], int], wake: Callable[[FetchSession], None] = lambda session: None
     ) -> None:
         self.slots = slots
-        #: Partitions of all sessions together.
+        #: The number of partitions of all sessions together.
         self.partitions = 0
         self.evictions = 0
         self._new_id = new_id
         self._wake = wake
-        #: Least recently used first.
+        #: The sessions by id, the least recently used first.
         self._sessions: dict[int, FetchSession] = {}
-        #: The sessions that a follower's session may replace, and the sessions that a consumer's session may replace;
-        #: the least sort key first.
+        #: The sort keys of the sessions that a follower's session may replace, and of those that a consumer's session
+        #: may replace, smallest first.
         self._by_privileged: list[_Worth] = []
         self._by_all: list[_Worth] = []
 
@@ -352,8 +356,8 @@ class FetchSessions:
         forgotten: Sequence[FetchRequestForgottenTopicsData],
         now_ms: int,
     ) -> FetchSession | ErrorCode:
-        """Applies a request to its session, and returns the session, or the error. The request is neither the first
-        nor the last of its session. A session that has no partitions any more is ended, and is returned closed."""
+        """Applies a request to its session, and returns the session or an error. The request must be neither the first
+        nor the last of its session. If the session has no partitions afterwards, it is ended and returned closed."""
         session = self._sessions.get(session_id)
         if session is None:
             return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
@@ -363,7 +367,7 @@ class FetchSessions:
             return ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
         within = session.update(topics, forgotten, now_ms)
         if not within or self.partitions - self._counted(session) + session.size > FETCH_SESSIONS_PARTITIONS_MAX:
-            # The client begins again and gets no session this time.
+            # The client then begins a new session; it gets session id 0, no session, if the limits do not permit one.
             self.end(session_id)
             return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
         if session.size == 0:
@@ -380,7 +384,7 @@ class FetchSessions:
         uses_topic_ids: bool,
         now_ms: int,
     ) -> FetchSession | None:
-        """Creates a session with these partitions; returns None if there is no room for it."""
+        """Creates a session with these partitions. Returns None if there is no room for it."""
         size = len(parts)
         if size > FETCH_SESSION_PARTITIONS_MAX or any(len(topic) > TOPIC_NAME_MAX_CHARS for topic, _, _ in parts):
             return None
@@ -399,7 +403,7 @@ class FetchSessions:
         return session
 
     def end(self, session_id: int) -> None:
-        """Ends a session, if the id exists."""
+        """Ends a session. Does nothing if there is no session with this id."""
         session = self._sessions.pop(session_id, None)
         if session is not None:
             self._unlist(session)
@@ -410,7 +414,8 @@ class FetchSessions:
         for session_id in list(self._sessions):
             self.end(session_id)
 
-    # --- who is replaced ---------------------------------------------------------------------------------------------
+    # --- replacing sessions
+    # ----------------------------------------------------------------------------------------------
 
     def _touch(self, session: FetchSession, now_ms: int) -> None:
         session.used_ms = now_ms
@@ -442,7 +447,7 @@ class FetchSessions:
         return session.worth.size if session.worth is not None else 0
 
     def _evict(self, is_privileged: bool, size: int, now_ms: int) -> bool:
-        """Ends one session that a new session of this size may replace. Returns False if there is none."""
+        """Ends one session that a new session of this size may replace. Returns False if there is no such session."""
         oldest = next(iter(self._sessions.values()), None)
         if oldest is None:
             return False

@@ -1,25 +1,25 @@
-"""The states of a fetch, and the transitions between them: one table.
+"""The states of a fetch, and the transitions between them, in one table.
 
-    state           what a fetch does when it comes into it
-    READING         reads the records that there are
-    WARMING         releases what it has read; the pool loads what finding the offsets needs
+    state           what the fetch does in the state
+    READING         reads the available records
+    WARMING         releases what it has read; the thread pool loads the data that is needed to look up offsets
     WAITING         releases what it has read; waits in the waiting room (`broker.waiting`)
     ANSWERING       makes the answer
-    READING_AHEAD   the pool reads pages of records that are not in memory
-    CONVERTING      the pool converts batches to message sets (`down_conversion`), and reads the other records ahead
-    DONE            is answered
+    READING_AHEAD   the thread pool reads pages of records that are not in memory
+    CONVERTING      the thread pool converts batches to message sets (`down_conversion`), and reads the rest ahead
+    DONE            the answer is sent
     GONE            releases what it has read; it is not answered
 
     state           what happens                             goes to
-    READING         an offset could not be found             WARMING
+    READING         an offset could not be looked up         WARMING
                       without the disk
-                    there are `min_bytes`, or it must be     ANSWERING
-                      answered (a partition has an error,
-                      or its segment ends: the records
-                      after it are in another segment),
-                      or its time is up
-                    there is less                            WAITING; a fetch that has waited before only gets the time
-                                                             that is left
+                    there are `min_bytes`, or the fetch      ANSWERING
+                      must be answered (a partition has an
+                      error, or its segment ends, so that
+                      the next records are in another
+                      file), or its time is up
+                    there are fewer bytes                    WAITING; a fetch that has waited before only waits for the
+                                                             time that is left
     WARMING         POOL_DONE                                READING, which waits for the disk after WARM_UPS_MAX
                                                              warm-ups
                     POOL_FULL                                READING, which waits for the disk
@@ -38,19 +38,18 @@
                     POOL_FULL                                GONE, and the connection is closed
                     CLIENT_GONE                              GONE
 
-A fetch begins with READING. It never waits in READING or ANSWERING: `after_read` and `after_answer` return their next
-state, by the first row that applies. `HAPPENS` holds the rows of events. DONE and GONE are final. When the broker
-stops, a fetch that the pool works for gets no event: its connection is closed, and then the client is gone.
+A fetch begins with READING. It never waits in READING or ANSWERING: `after_read` and `after_answer` return the next
+state, by the first row that applies. `HAPPENS` contains the rows of events. DONE and GONE are final. When the broker
+stops, a fetch whose work is in the thread pool gets no event; its connection is closed, which ends the fetch.
 
-A decider: `fetches` carries out the states.
-"""
+This module only decides: `fetches` carries out the states."""
 
 from __future__ import annotations
 
 from enum import IntEnum, auto
 from typing import Final
 
-#: How often the pool may load data for one fetch before the fetch waits for the disk.
+#: How often the thread pool loads data for one fetch. After that the fetch waits for the disk itself.
 WARM_UPS_MAX: Final = 3
 
 
@@ -71,11 +70,11 @@ class FetchState(IntEnum):
 class FetchEvent(IntEnum):
     """The events that a fetch waits for."""
 
-    #: The pool has done the work of this fetch.
+    #: The thread pool has done the work of this fetch.
     POOL_DONE = auto()
-    #: The pool takes no work: its queue is full.
+    #: The thread pool accepts no work, because its queue is full.
     POOL_FULL = auto()
-    #: A partition or the session has changed.
+    #: A watched partition or the session has changed.
     NEWS = auto()
     #: The fetch has waited as long as it may.
     TIME_UP = auto()
@@ -101,7 +100,7 @@ TIME_UP: Final = FetchEvent.TIME_UP
 STOP: Final = FetchEvent.STOP
 CLIENT_GONE: Final = FetchEvent.CLIENT_GONE
 
-#: The next state for each event, in the states in which a fetch waits.
+#: The next state after each event, for the states in which a fetch waits.
 HAPPENS: Final[dict[FetchState, dict[FetchEvent, FetchState]]] = {
     WARMING: {POOL_DONE: READING, POOL_FULL: READING, CLIENT_GONE: GONE},
     WAITING: {NEWS: READING, TIME_UP: READING, STOP: READING, CLIENT_GONE: GONE},
@@ -111,8 +110,8 @@ HAPPENS: Final[dict[FetchState, dict[FetchEvent, FetchState]]] = {
 
 
 def after_read(is_cold: bool, found_bytes: int, min_bytes: int, must_end: bool, is_time_up: bool) -> FetchState:
-    """Returns the state after a read. `is_cold`: finding an offset could have waited for the disk. `must_end`: the
-    fetch must be answered now."""
+    """Returns the state after a read. `is_cold`: an offset was not looked up, because that could have waited for the
+    disk. `must_end`: the fetch must be answered now."""
     if is_cold:
         return WARMING
     if found_bytes >= min_bytes or must_end or is_time_up:
@@ -121,7 +120,8 @@ def after_read(is_cold: bool, found_bytes: int, min_bytes: int, must_end: bool, 
 
 
 def after_answer(converts: bool, is_cold: bool) -> FetchState:
-    """Returns the state after the answer is made. `is_cold`: some records of the answer are not in memory."""
+    """Returns the state after the answer is made. `converts`: records must be converted. `is_cold`: some records of
+    the answer are not in memory."""
     if converts:
         return CONVERTING
     if is_cold:
@@ -130,6 +130,6 @@ def after_answer(converts: bool, is_cold: bool) -> FetchState:
 
 
 def waits_for_disk(warm_ups: int, event: FetchEvent) -> bool:
-    """Returns True if the next read may wait for the disk. `warm_ups` is the number of warm-ups so far, and `event` is
-    the event that ended the last one."""
+    """Returns True if the next read may wait for the disk. `warm_ups` is how often the thread pool has loaded data for
+    this fetch, and `event` ended the last attempt."""
     return event is POOL_FULL or warm_ups >= WARM_UPS_MAX

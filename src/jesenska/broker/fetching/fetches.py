@@ -1,21 +1,21 @@
-"""Carries out fetches, with a session and without one, from state to state as `fetch_states` says: reads the logs,
-waits, gives work to the thread pool and makes the answer.
+"""Carries out fetches, with and without a session. Each fetch goes through the states of `fetch_states`: it reads the
+logs, waits, gives work to the thread pool, and makes the answer.
 
-The records of an answer are pieces of the log's files (regions). They are not read here: the transport sends them from
-the page cache. A fetch holds its regions until they are in the answer. It releases them before it waits, unless it
-waits for the pool's work on these regions.
+The records of an answer are regions of the log's files. They are not read here: the transport sends them from the page
+cache. A fetch holds its regions until they are in the answer. It releases them before it waits, except when it waits
+for the thread pool's work on these regions.
 
-The event loop does not wait for the disk. If finding an offset could wait (the index is not loaded, or pages are not
-in memory), the pool loads the data, and the fetch reads again. The pages of the records themselves are loaded when the
-answer is made. The loop waits for the disk only if the pool is overloaded, or several warm-ups have not helped.
+The event loop does not wait for the disk. If looking up an offset could wait (the index is not loaded, or pages are
+not in memory), the thread pool loads the data, and the fetch reads again. The pages of the records themselves are
+loaded when the answer is made. The event loop waits for the disk only if the thread pool is overloaded, or if loading
+the data several times has not helped.
 
-In a session a fetch reads only the partitions that are ready, in the session's order. Without a session it reads all
+In a session a fetch reads only the ready partitions, in the session's order. Without a session it reads all
 partitions, in the order of the request.
 
-A consumer may also read where this broker is a follower: it gets the records up to the high watermark that the
-follower knows. If this broker leads the partition and `replica.selector.class` chooses by rack, a consumer with a
-nearer replica gets the id of that replica and no records.
-"""
+A consumer may also read from this broker if it is a follower: it gets the records up to the high watermark that the
+follower knows. If this broker is the leader and `replica.selector.class` selects by rack, a consumer with a nearer
+replica gets the id of that replica and no records."""
 
 from __future__ import annotations
 
@@ -88,15 +88,16 @@ _READ_COMMITTED = 1
 _FIRST_AT_FOLLOWERS = 11
 _FIRST_WITH_LEADERS = 16
 
-#: About how many bytes an answer takes beside its records.
+#: The approximate size in bytes of an answer without its records.
 _ANSWER_BYTES = 60
 
-#: The partitions that a request names, topic by topic.
+#: The partitions that a request names, by topic.
 Plan = list[tuple[FetchRequestTopic, list[WantedPartition]]]
 
 
 class Fetch:
-    """A fetch in work (a `waiting.Waiter`). Subclasses know the partitions and the form of the answer."""
+    """A fetch that is being carried out. It implements `waiting.Waiter`. Subclasses add the partitions and the form of
+    the answer."""
 
     __slots__ = (
         "_access",
@@ -132,7 +133,7 @@ class Fetch:
         if limits is not None and limits.fetch_max_bytes is not None:
             self.max_bytes = min(self.max_bytes, limits.fetch_max_bytes)
         self.min_bytes = min(request.min_bytes, self.max_bytes)
-        #: The leaders that the answer names; None if there are none.
+        #: The ids of the new leaders that the answer gives addresses for; None if there are none.
         self._moved: set[int] | None = None
         self._leader_only = context.version < _FIRST_AT_FOLLOWERS
         #: The consumer's rack; empty if consumers are not sent to followers.
@@ -141,43 +142,45 @@ class Fetch:
         self._state = READING
         self._response: FetchResponse | None = None
         self._regions: list[FileRegion] = []
-        #: The magic of the message sets that the client wants (None: batches), and the conversions of the last read.
+        #: The number of the message format that the client reads (None: batches), and the conversions for the last
+        #: read.
         self._magic = magic_for(context.version)
         self._conversions: list[DownConversion] = []
-        #: The logs and offsets that the last read skipped, because finding the offset could have waited for the disk.
+        #: The logs and offsets that the last read skipped, because looking up the offset could have waited for the
+        #: disk.
         self._cold: list[tuple[PartitionLog, int]] = []
         self._warm_ups = 0
         self._waits_for_disk = False
         self._max_wait_ms = min(request.max_wait_ms, FETCH_WAIT_MAX_MS)
         self._time_is_up = self._max_wait_ms <= 0
-        #: True if the fetch waited for a first record and has been woken: the records were appended a moment ago, so
-        #: they are in memory.
+        #: True if the fetch waited for its first record and was woken. The records were appended a moment ago, so they
+        #: are in memory.
         self._is_woken = False
         #: The time at which the wait ends, in seconds of the monotonic clock; None before the wait has begun.
         self._until: float | None = None
-        #: Bytes that may still be converted for this answer; None before the first region is converted.
+        #: The number of bytes that may still be converted for this answer; None before the first region is converted.
         self._room_bytes: int | None = None
 
     def read(self) -> FetchState:
-        """Reads the records that there are now; returns the next state."""
+        """Reads the available records, and returns the next state."""
         raise NotImplementedError
 
     def watch(self) -> None:
-        """Watches the partitions, so that changes reach the waiting room."""
+        """Registers the fetch at its partitions, so that their changes wake it. Does nothing by default."""
 
     def wait(self) -> None:
-        """Puts the fetch into the waiting room, where it waits for more records."""
+        """Starts to wait for more records, in the waiting room (`broker.waiting`)."""
         raise NotImplementedError
 
     def response(self) -> FetchResponse:
-        """Returns the answer with the records that were read. Called once; the answer is then sent."""
+        """Returns the answer with the records that were read. Called once, when the answer is about to be sent."""
         raise NotImplementedError
 
     # --- from state to state -----------------------------------------------------------------------------------------
 
     def go_on(self, state: FetchState) -> FetchResponse | None:
-        """Goes from state to state until it must wait; returns the answer if it is ready. A fetch begins with
-        READING."""
+        """Goes from state to state, beginning with `state`. Returns the answer when it is ready, or None if the fetch
+        must wait. A new fetch begins with READING."""
         cold: list[FileRegion] | None = None
         while True:
             self._state = state
@@ -218,7 +221,7 @@ class Fetch:
                 return None
 
     def _is_throttled(self, limits: ClientLimits) -> bool:
-        """Counts the answer for the client's quotas. Returns True if the client is above a quota: then it gets an
+        """Counts the answer for the client's quotas. Returns True if the client is above a quota; it then gets an
         answer without records."""
         size_bytes = sum([region.size_bytes for region in self._regions]) + _ANSWER_BYTES
         context, now_ms = self._context, int(self._uses.clock.monotonic() * 1000)
@@ -227,15 +230,15 @@ class Fetch:
         return context.throttle_ms > 0
 
     def throttled_response(self) -> FetchResponse:
-        """The answer to a client above its quota: no records. A session stays as it was."""
+        """Returns the answer to a client that is above its quota. It has no records, and does not change a session."""
         return FetchResponse()
 
     def _after(self, event: FetchEvent) -> FetchState:
-        """Returns the state after an event. If the client is gone, that counts in place of the event."""
+        """Returns the state after an event. If the connection is closed, the event CLIENT_GONE is used instead."""
         return HAPPENS[self._state][CLIENT_GONE if self._context.gone else event]
 
     def _enter(self, state: FetchState) -> None:
-        """Continues from this state after a wait, and sends the answer if it is ready."""
+        """Continues in this state after a wait, and sends the answer if it is ready."""
         response = self.go_on(state)
         if response is not None:
             self._context.answer(response)
@@ -261,15 +264,16 @@ class Fetch:
         self._enter(self._after(STOP))
 
     def seconds_left(self) -> float:
-        """Returns how many seconds the fetch may still wait."""
+        """Returns the time in seconds that the fetch may still wait."""
         if self._until is None:
             return self._max_wait_ms / 1000
         return self._until - self._uses.clock.monotonic()
 
-    # --- what the pool does ------------------------------------------------------------------------------------------
+    # --- work for the thread pool
+    # ----------------------------------------------------------------------------------------
 
     def _warm_up(self) -> bool:
-        """Lets the pool load the data that the last read lacked. Returns False if the pool is full."""
+        """Lets the thread pool load the data that the last read needed. Returns False if the pool is full."""
         self.release()
         cold, self._cold = self._cold, []
         self._warm_ups += 1
@@ -295,8 +299,8 @@ class Fetch:
         return True
 
     def _read_ahead(self, cold: list[FileRegion]) -> bool:
-        """Lets the pool load these records, so that the loop does not wait for the disk. Returns False if the pool is
-        full."""
+        """Lets the thread pool read these regions, so that the event loop does not wait for the disk. Returns False if
+        the pool is full."""
 
         def read_all() -> None:
             for region in cold:
@@ -312,8 +316,8 @@ class Fetch:
         return True
 
     def _convert(self) -> bool:
-        """Lets the pool convert batches to the format of the client, or of the topic. Returns False if the pool is
-        full: then the connection is closed."""
+        """Lets the thread pool convert batches to the message format of the client or the topic. Returns False if the
+        pool is full; the connection is then closed."""
         conversions = self._conversions
         converted = {id(conversion.region) for conversion in conversions}
         others = [region for region in self._regions if id(region) not in converted]
@@ -344,7 +348,8 @@ class Fetch:
     # --- the answer of a partition -----------------------------------------------------------------------------------
 
     def refused(self, wanted: WantedPartition, answer: FetchResponsePartition, error: KafkaError) -> bool:
-        """Puts an error into a partition's answer. Returns True if the error ends the wait."""
+        """Puts an error into a partition's answer. Returns True if the fetch must be answered without waiting because
+        of the error."""
         answer.error_code = error.code
         if error.code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
             answer.aborted_transactions = []
@@ -364,8 +369,8 @@ class Fetch:
         return True
 
     def sends_elsewhere(self, wanted: WantedPartition, partition: Partition, answer: FetchResponsePartition) -> bool:
-        """Returns True if the consumer is to read a partition from a nearer follower: then the answer names this
-        follower, and the wait must end. Raises the errors of a read with a wrong leader epoch."""
+        """Returns True if the consumer must read a partition from a nearer follower. The answer then names this
+        follower, and is sent without waiting. Raises the same errors as a read with a wrong leader epoch."""
         if not partition.leads:
             return False
         log = partition.leader_log(max(wanted.current_leader_epoch, -1))
@@ -388,7 +393,7 @@ class Fetch:
     def read_from(
         self, wanted: WantedPartition, partition: Partition, max_bytes: int, minimum_one_batch: bool
     ) -> ReadResult:
-        """Reads at most `max_bytes` of a partition for this fetch. Raises the errors of `Partition.read`."""
+        """Reads at most `max_bytes` of a partition for this fetch. Raises the same errors as `Partition.read`."""
         return partition.read(
             wanted.fetch_offset,
             min(wanted.max_bytes, max_bytes),
@@ -402,7 +407,7 @@ class Fetch:
     def found(
         self, wanted: WantedPartition, partition: Partition, result: ReadResult, answer: FetchResponsePartition
     ) -> int:
-        """Puts the result of a read into a partition's answer; returns the bytes of its records."""
+        """Puts the result of a read into a partition's answer. Returns the size of the records in bytes."""
         answer.high_watermark = partition.high_watermark
         answer.last_stable_offset = partition.last_stable_offset
         answer.log_start_offset = result.log_start_offset
@@ -434,9 +439,8 @@ class Fetch:
         return region.size_bytes
 
     def _within_room(self, wanted: WantedPartition, partition: Partition, region: FileRegion) -> FileRegion | None:
-        """Returns the part of a region that may be converted; None if nothing of it may. The size is limited because a
-        converted answer stays in memory until the client has taken it. The first batch of the answer is always
-        allowed."""
+        """Returns the part of a region that may be converted, or None if nothing may. The size is limited because a
+        converted answer is in memory until the client has read it. The first batch of the answer is always allowed."""
         room = self._room_bytes
         if room is None:
             room = self._context.connection.answer_room_bytes()
@@ -454,12 +458,12 @@ class Fetch:
         return region
 
     def cold(self, wanted: WantedPartition) -> None:
-        """Notes that the read of a partition could wait for the disk: the pool must load its data."""
+        """Records that reading a partition could wait for the disk, so that the thread pool loads its data."""
         assert wanted.partition is not None
         self._cold.append((wanted.partition.replica_log(), wanted.fetch_offset))
 
     def release(self) -> None:
-        """Releases the regions that were read and will not be sent."""
+        """Releases the regions that were read, because they will not be sent."""
         for region in self._regions:
             region.release()
         self._regions = []
@@ -467,7 +471,7 @@ class Fetch:
         self._room_bytes = None
 
     def tell_endpoints(self, response: FetchResponse) -> None:
-        """Adds the endpoints of the leaders that an answer names to the answer."""
+        """Adds to an answer the addresses of the new leaders that it names."""
         response.node_endpoints = [
             FetchResponseNodeEndpoint(node_id=node.broker_id, host=host, port=port, rack=node.rack)
             for node, host, port in self._uses.view.endpoints_for(self._context.connection.listener_name)
@@ -492,10 +496,10 @@ class FullFetch(Fetch):
     ) -> None:
         super().__init__(uses, request, context)
         self._plan = plan
-        #: True if there is no partition for which the fetch could wait.
+        #: True if the request names no known partition, so that there is nothing to wait for.
         self._knows_none = knows_none
         self._by_id = by_id
-        #: True if a session begins with this fetch. It is created when the answer is made.
+        #: True if a session begins with this fetch. The session is created when the answer is made.
         self._begins_session = begins_session
         self._responses: list[FetchResponseTopic] = []
 
@@ -560,7 +564,7 @@ class FullFetch(Fetch):
         self._context.on_abandoned = self._uses.waiting.add(self, self._watched(), self.seconds_left())
 
     def _begin_session(self) -> int:
-        """Creates a session from the request and the answer; returns the session id, 0 if there is no room."""
+        """Creates a session from the request and the answer. Returns its session id, or 0 if there is no room."""
         by_id, view = self._by_id, self._uses.view
         parts: list[tuple[str, uuid.UUID, SessionPartition]] = []
         for asked, items in self._plan:
@@ -578,7 +582,7 @@ class FullFetch(Fetch):
 
 
 class SessionFetch(Fetch):
-    """A fetch in a session that exists: it reads only the session's ready partitions."""
+    """A fetch that continues a session: it reads only the session's ready partitions."""
 
     __slots__ = ("_epoch", "_found", "_session")
 
@@ -629,7 +633,7 @@ class SessionFetch(Fetch):
             size_bytes = self.found(wanted, partition, result, answer)
             total += size_bytes
             left -= size_bytes
-        # As in Kafka, unknown partitions come last, and end the wait only if there is no other partition to wait for.
+        # As in Kafka, unknown partitions come last. They end the wait only if all partitions are unknown.
         self._found += unknown
         must_end = ends or len(unknown) == session.size
         return after_read(bool(self._cold), total, self.min_bytes, must_end, self._time_is_up)
@@ -637,7 +641,8 @@ class SessionFetch(Fetch):
     def response(self) -> FetchResponse:
         session = self._session
         if session.epoch != self._epoch:
-            # Another request of this session came meanwhile: an answer now would contradict the answer to that one.
+            # Another request of this session came meanwhile. An answer to this request would contradict the answer to
+            # the other request.
             self.release()
             return FetchResponse(error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH, session_id=session.session_id)
         responses: list[FetchResponseTopic] = []
@@ -667,22 +672,23 @@ class SessionFetch(Fetch):
         self._context.on_abandoned = self._uses.waiting.add(self, (self._session,), self.seconds_left())
 
     def watch(self) -> None:
-        """Watches the ready partitions, so that this fetch wakes when one of them gets more records."""
+        """Registers the session's ready partitions at their `Partition` objects, so that this fetch is woken when one
+        gets more records."""
         for wanted in self._session.ready():
             if wanted.partition is not None:
                 wanted.partition.watch(wanted)
 
 
 def require_read(access: Access, topic: str) -> None:
-    """Raises TopicAuthorizationFailedError if the user may not read the topic. An empty name is allowed: it stands for
-    a topic with an unknown id."""
+    """Raises TopicAuthorizationFailedError if the user may not read the topic. An empty name is allowed: it means a
+    topic whose id is unknown."""
     if topic and not access.may_read(topic):
         raise TopicAuthorizationFailedError(f"{access.principal} may not read the topic")
 
 
 def resolve(view: MetadataCache, wanted: SessionPartition, by_id: bool) -> None:
-    """Finds the `Partition` of a session's entry that has none, or whose partition has no log any more. Sets the error
-    if there is none."""
+    """Finds the `Partition` of a session's entry that has none, or whose partition no longer has a log. Sets the
+    entry's error if there is no such partition."""
     wanted.unwatch()
     wanted.partition = None
     if by_id and not wanted.topic:

@@ -1,20 +1,20 @@
-"""Fetches of followers: of brokers that replicate partitions that this broker leads.
+"""Fetches of followers: brokers that replicate the partitions that this broker leads.
 
-A follower gets all records up to the log end, committed or not, as they are in the log. Its fetch offset is its log
-end offset. Each request notes this offset once for each partition that it names, which may raise the high watermark or
-bring the follower into the ISR. The offset of a partition that the request leaves out is unchanged.
+A follower gets all records up to the log end offset, committed or not, as they are in the log. Its fetch offset is its
+own log end offset. Each request reports this offset for the partitions that it names, which may raise the high
+watermark or bring the follower into the ISR. The offset of a partition that the request does not name is unchanged.
 
-If the leader epoch of the follower's last batch ended at a smaller offset in this log, the two logs diverge from that
-offset on. The follower then gets this epoch and offset (the diverging epoch) and no records, and its fetch offset does
-not count. A diverging epoch ends the wait, as an error does.
+If the leader epoch of the follower's last batch ended at a smaller offset in this log, the two logs diverge after that
+offset. The follower then gets this epoch and offset (the diverging epoch) and no records, and its fetch offset is
+ignored. A diverging epoch is answered without waiting, like an error.
 
 A follower learns the high watermark from the answers to its fetches, and so knows it one answer late. If consumers may
-read from followers (`replica.selector.class`), a fetch is answered as soon as there is a high watermark that the
-follower does not know. With Apache Kafka such consumers wait for up to `replica.fetch.wait.max.ms`.
+read from followers (`replica.selector.class`), a fetch is answered as soon as the high watermark is newer than the
+follower's. With Apache Kafka such consumers wait for up to `replica.fetch.wait.max.ms`.
 
-A broker that has no replica of a partition gets NOT_LEADER_OR_FOLLOWER, or UNKNOWN_LEADER_EPOCH if it sends the
-current epoch: then that broker knows an assignment that this one does not know yet. Sources: KIP-101, KIP-227,
-KIP-279, KIP-595."""
+A broker that has no replica of a partition gets NOT_LEADER_OR_FOLLOWER. If it sends the current leader epoch, it gets
+UNKNOWN_LEADER_EPOCH, because it then knows an assignment that this broker does not know yet. Sources: KIP-101,
+KIP-227, KIP-279, KIP-595."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ from jesenska.wire.messages.k01_fetch import (
 
 _FIRST_WITH_IDS = 13
 _NO_EPOCH = -1
-#: The high watermark of a partition that must be in the next answer of its session.
+#: A stored high watermark with this value makes sure that the partition is in the next answer of its session.
 _NOT_SENT = -1
 
 
 def replica_of(request: FetchRequest) -> int:
-    """Returns the broker id of the follower that sent the request; below 0 for a consumer."""
+    """Returns the broker id of the follower that sent the request; a negative number for a consumer."""
     return max(request.replica_id, request.replica_state.replica_id)
 
 
@@ -74,8 +74,8 @@ def handle_follower(uses: FetchFamily, request: FetchRequest, context: Context) 
 
 
 def _begun(uses: FetchFamily, request: FetchRequest, by_id: bool, now_ms: int) -> FetchSession:
-    """Begins a session with the partitions of a request. If no session is wanted or there is no room, the session
-    lasts for this request only."""
+    """Begins a session with the partitions of a request. If the request wants no session, or there is no room for one,
+    the returned session is used for this request only."""
     parts = [
         (
             asked.topic,
@@ -94,7 +94,7 @@ def _begun(uses: FetchFamily, request: FetchRequest, by_id: bool, now_ms: int) -
 
 
 class FollowerFetch(SessionFetch):
-    """A fetch of a follower. It always has a session, which may last for this request only."""
+    """A fetch of a follower. It always has a session, which may exist for this request only."""
 
     __slots__ = ("_diverging", "_hurries", "_replica_id", "_unnoted")
 
@@ -102,19 +102,21 @@ class FollowerFetch(SessionFetch):
         super().__init__(uses, request, context, session)
         self._replica_id = replica_of(request)
         self._hurries = uses.rules.by_rack
-        #: The epoch and end offset at which the follower's log diverges, by partition; None if they are not known.
+        #: The epoch and end offset after which the follower's log diverges, by partition. The value is None if this
+        #: log does not know the follower's last epoch.
         self._diverging: dict[SessionPartition, tuple[int, int] | None] = {}
-        #: The last epoch and the log start offset of the follower, for each partition that this broker does not lead
-        #: yet. They are noted as soon as it leads the partition, so that the follower need not repeat them.
+        #: The follower's last epoch and log start offset for each partition that this broker does not lead yet. They
+        #: are used as soon as this broker leads the partition, so that the follower need not send them again.
         self._unnoted: dict[SessionPartition, tuple[int, int]] = {}
         self._note(request)
         if uses.joining:
             self._join(uses.joining)
 
-    # --- what the follower has ---------------------------------------------------------------------------------------
+    # --- the state of the follower's logs
+    # --------------------------------------------------------------------------------
 
     def _note(self, request: FetchRequest) -> None:
-        """Notes the state of the follower's logs in the request."""
+        """Processes the state of the follower's logs that the request reports."""
         session = self._session
         for asked in request.topics:
             for part in asked.partitions:
@@ -123,8 +125,8 @@ class FollowerFetch(SessionFetch):
                     self._note_partition(wanted, part.last_fetched_epoch, part.log_start_offset)
 
     def _join(self, joining: set[Partition]) -> None:
-        """Proposes for the ISR the partitions in `joining` that this follower may now join. A partition that the
-        request leaves out counts as fetched at the offset that its session holds."""
+        """Asks for an ISR change for each partition in `joining` that this follower may now join. For a partition that
+        the request does not name, the fetch offset of the session is used."""
         if self._replica_id not in self._uses.view.brokers:
             return
         for partition in list(joining):
@@ -162,7 +164,7 @@ class FollowerFetch(SessionFetch):
             ):
                 self._uses.isr_changes.propose(partition)
         except KafkaError:
-            # The read of this partition meets the same error, unless this broker leads the partition by then.
+            # The read of this partition raises the same error, unless this broker leads the partition by then.
             self._unnoted[wanted] = last_epoch, log_start_offset
 
     def _found_partition(self, wanted: SessionPartition) -> Partition | None:
@@ -235,7 +237,8 @@ class FollowerFetch(SessionFetch):
     def _tell(
         self, wanted: SessionPartition, partition: Partition, result: ReadResult, answer: FetchResponsePartition
     ) -> int:
-        """Puts the result of a read into a partition's answer, unconverted; returns the bytes of its records."""
+        """Puts the result of a read into a partition's answer, without conversion. Returns the size of the records in
+        bytes."""
         answer.high_watermark = partition.high_watermark
         answer.last_stable_offset = partition.last_stable_offset
         answer.log_start_offset = result.log_start_offset

@@ -1,5 +1,6 @@
-"""One file per API key, `kNN_….py`: a handler, which registers itself at the gate. `broker.requests.served` has the
-versions."""
+"""The handlers of requests: one file `kNN_….py` for each API key. Importing a file registers its handler in
+`broker.requests.gate`, which calls the handler for each request. `broker.requests.served` has the supported versions.
+In the table at the top of a file, each line is a version and what that version adds."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from jesenska.wire.registry import modules_by_key
 
 logger = logging.getLogger(__name__)
 
-#: The pause between the imports of two handlers, so that requests are served meanwhile.
+#: The pause between the imports of two handlers, so that requests are served in between.
 _PAUSE_SECONDS = 0.02
 
 _MODULES = modules_by_key(__name__, __path__)
@@ -29,8 +30,8 @@ def all_keys() -> list[int]:
 
 
 async def load_all() -> None:
-    """Imports every handler, one at a time between other work: the files of a package may be replaced while a broker
-    runs, and a broker must not mix two releases."""
+    """Imports every handler, with pauses in which requests are served. All are imported soon after the start: the
+    package's files may be replaced while a broker runs, and a broker must not mix two releases."""
     for key in all_keys():
         if _MODULES[key] in sys.modules:
             continue

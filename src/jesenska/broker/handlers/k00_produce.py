@@ -1,4 +1,4 @@
-"""Produce (key 0), versions 0-13.
+"""Produce (key 0), versions 0-13. Each line is what a version adds:
 
     0-2    message sets of formats v0 and v1, made into one batch for each partition (`records.message_set`)
     3      record batches v2, transactional id
@@ -10,47 +10,48 @@
     13     topic ids instead of names
 
 Each partition's records are checked (header, CRC, the records inside) and appended from the request's buffer, without
-a copy. Batches up to 64 KB are checked in the event loop. Compressed batches, too, as long as the batches of one
-request decompress to no more than INLINE_DECOMPRESSED_MAX_BYTES: to check 16 KB of lz4 takes 8 us, and to hand it to a
-thread takes ten times as long. Larger batches are checked in the thread pool, all those of a request together, before
-any batch of the request is appended. Meanwhile the connection takes no further request, which keeps the order of
-batches.
+a copy. Batches up to 64 KB are checked in the event loop. So are compressed batches, as long as the batches of one
+request decompress to at most INLINE_DECOMPRESSED_MAX_BYTES. The reason: checking 16 KB of lz4 takes 8 us, and passing
+it to a thread takes ten times as long. Larger batches are checked in the thread pool, all batches of a request
+together, before any of them is appended. Meanwhile no further request of this connection is handled, which preserves
+the order of batches.
 
-acks 0 has no answer; an error closes the connection, as in Kafka, so that the producer learns of the error. acks all
-checks min.insync.replicas first, and waits until every in-sync replica has the records. After the request's
-`timeout_ms` the answer is REQUEST_TIMED_OUT, though the records may be committed later. A lone broker waits for no
-replica. A write that must wait for a flush of its directory delays the answer, not the event loop.
+A request with acks=0 has no answer. An error closes the connection, as in Kafka, so that the producer learns of the
+error. With acks=all, min.insync.replicas is checked first, and the answer is sent when every in-sync replica has the
+records. After the request's `timeout_ms` the answer is REQUEST_TIMED_OUT, though the records may be committed later.
+Without other replicas there is no waiting. A write that must wait for a flush of its log directory delays the answer,
+not the event loop.
 
-Message sets are converted in the event loop if they are small and uncompressed, snappy or lz4, else in the pool. A
-message set without a whole message is not an error: nothing is appended, and the base offset in the answer is -1.
+Message sets are converted in the event loop if they are small and either uncompressed or compressed with snappy or
+lz4, otherwise in the thread pool. A message set without a complete message is not an error: nothing is appended, and
+the base offset in the answer is -1.
 
-The first batch of a transaction in a partition would hold back read_committed consumers for ever if the coordinator
-did not know that the transaction must end there. So the transaction coordinator is asked first (KIP-890), unless
-`transaction.partition.verification.enable` is off:
+Before the first batch of a transaction is appended to a partition, the transaction coordinator is asked about it
+(KIP-890). Otherwise a batch whose transaction has ended could block read_committed consumers forever. The question
+depends on the version; `transaction.partition.verification.enable=false` disables it for versions up to 11:
 
     up to 10   is the partition in the transaction? INVALID_TXN_STATE if it is not
     11         the same, with TRANSACTION_ABORTABLE
     12         the coordinator adds the partition
 
-A batch whose epoch is older than the one that the partition knows is INVALID_PRODUCER_EPOCH before the coordinator is
-asked, as in Apache Kafka 4.3.1: a transaction without records here does not begin with it.
+A batch with an older producer epoch than the partition knows is answered INVALID_PRODUCER_EPOCH before the coordinator
+is asked, as in Apache Kafka 4.3.1. So no transaction begins with such a batch.
 
-If the coordinator cannot be asked the answer is NOT_ENOUGH_REPLICAS, which every client retries; from 12 on
-CONCURRENT_TRANSACTIONS, too. Meanwhile the connection takes no further request. A request with a transactional batch
-and no transactional id is refused as a whole, whatever acks are (TRANSACTIONAL_ID_AUTHORIZATION_FAILED). A
-transactional id without such batches and such a batch without a producer id have no meaning; both are taken, as in
-Apache Kafka.
+If the coordinator cannot be asked, the answer is NOT_ENOUGH_REPLICAS, which every client retries. Versions below 12
+get this error also in place of CONCURRENT_TRANSACTIONS. While the coordinator is asked, no further request of this
+connection is handled. A request with a transactional batch but no transactional id is refused as a whole, for all acks
+(TRANSACTIONAL_ID_AUTHORIZATION_FAILED). As in Apache Kafka, two unusual requests are accepted: one with a
+transactional id but without a transactional batch, and a transactional batch without a producer id.
 
-As in Apache Kafka, a partition that is named twice is written once, with its last records, and a topic without
-partitions is not answered. If the records of one of the two are ill-formed, the partition's answer is this error, and,
-unlike in Kafka, nothing is written. If a batch has an unknown magic the whole request is refused (CORRUPT_MESSAGE),
-because the batch cannot be read. But if a transactional batch comes before this batch and there is no transactional
-id, the answer is TRANSACTIONAL_ID_AUTHORIZATION_FAILED. If acks is not 0, 1 or -1, a partition that is unknown or has
-a malformed batch is answered with that error instead. An error answer holds the log start offset if the error was
-found in the log or in the records; it holds -1 if the request failed before that.
+As in Apache Kafka, if a request names a partition twice, the last records are written, and a topic without partitions
+is not answered. If either of the two is malformed, the partition is answered with this error and, unlike in Kafka,
+nothing is written. A batch with an unknown magic number cannot be read, so the whole request is refused
+(CORRUPT_MESSAGE). If a transactional batch comes before it and there is no transactional id, the answer is
+TRANSACTIONAL_ID_AUTHORIZATION_FAILED. If acks is not 0, 1 or -1, the answer for each partition is
+INVALID_REQUIRED_ACKS; an unknown partition and a malformed batch are answered with their own errors. An error answer
+contains the log start offset if the error was found in the log or in the records. Otherwise it contains -1.
 
-The quota for produced bytes is not applied here: the connection does that (`broker.requests.connection`).
-"""
+The quota for produced bytes is applied by the connection (`broker.requests.connection`), not here."""
 
 from __future__ import annotations
 
@@ -131,16 +132,16 @@ _FIRST_WITH_IDS = 13
 _FIRST_WITH_ABORTABLE = 11
 _FIRST_THAT_ADDS = 12
 _ADMIN_CLIENT = "__admin_client"
-#: The kinds of a request's first batches: plain, a transaction's records, an unknown format.
+#: The kinds of a partition's first batch: plain, transactional, or of an unknown format.
 _PLAIN, _OF_TRANSACTION, _UNREADABLE = 0, 1, 2
-#: Errors that Kafka answers without a message.
+#: Errors that are answered without a message, as in Kafka.
 _WITHOUT_WORDS = (
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.UNKNOWN_TOPIC_ID,
     ErrorCode.INVALID_REQUIRED_ACKS,
     ErrorCode.REQUEST_TIMED_OUT,
 )
-#: Errors that are found before the log is read. Their answers hold no log start offset.
+#: Errors that are found before the log is read. Their answers do not contain the log start offset.
 _BEFORE_THE_LOG = (
     ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
     ErrorCode.CORRUPT_MESSAGE,
@@ -148,8 +149,8 @@ _BEFORE_THE_LOG = (
     ErrorCode.INVALID_REQUIRED_ACKS,
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
 )
-#: The answers of a transaction coordinator that cannot be asked now. Old clients do not expect these errors of a
-#: produce request, so they get another error in their place.
+#: Errors which mean that the transaction coordinator cannot be asked at the moment. Old clients do not expect them in
+#: the answer to a Produce request, so they are answered as NOT_ENOUGH_REPLICAS.
 _ASK_AGAIN = (
     ErrorCode.NETWORK_EXCEPTION,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -160,7 +161,7 @@ _MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
 class _Item:
-    """One partition of a request on its way into the log."""
+    """The records of one partition in a Produce request, with the partition's part of the answer."""
 
     __slots__ = ("answer", "checked", "error", "guards", "is_unverified", "partition", "produce", "records", "rules")
 
@@ -171,21 +172,22 @@ class _Item:
         self.rules: CheckRules | None = None
         self.checked: list[BatchHeader] | None = None
         self.error: KafkaError | None = None
-        #: Guards of the batch's transaction while that is verified; None if it is not.
+        #: Guards that notice if the transaction ends while the coordinator is asked about it. None if it is not asked.
         self.guards: Guards | None = None
-        #: True if the verification of the transaction refused the batch, before the log was read.
+        #: True if the transaction coordinator or an older producer epoch refused the batch, before the log was read.
         self.is_unverified = False
         self.produce: _Produce | None = None
 
     def written(self, outcome: AppendResult | KafkaError) -> None:
-        """Notes the outcome of a write that had to wait: the records are in the log, or the write failed."""
+        """Called when an append that had to wait is done: `outcome` is its result, or its error."""
         produce, self.produce = self.produce, None
         if produce is not None:  # None after the request's time-out
             produce.written(self, outcome)
 
 
 class _Kinds:
-    """The kinds of the first batches of a request's partitions."""
+    """Notes the kinds of the first batches of a request's partitions, to refuse a request that has an invalid mix of
+    them."""
 
     __slots__ = ("_has_unreadable", "_unreadable_is_first", "has_transactional")
 
@@ -213,7 +215,7 @@ class _Kinds:
                 self._unreadable_is_first = True
 
     def refusal(self, request: ProduceRequest) -> KafkaError | None:
-        """Returns the error of the whole request; None if there is none."""
+        """Returns the error for the whole request, or None if the request is not refused as a whole."""
         if self.has_transactional and not self._unreadable_is_first and request.transactional_id is None:
             return TransactionalIdAuthorizationFailedError("a transactional batch came without a transactional id")
         if self._has_unreadable:
@@ -224,7 +226,7 @@ class _Kinds:
 
 
 class _Produce:
-    """A request in work: its partitions, and how many of them wait for their write."""
+    """A Produce request that is being handled: its partitions, and the number of appends that have not finished."""
 
     __slots__ = (
         "_context",
@@ -249,7 +251,7 @@ class _Produce:
         self._items: list[_Item] = []
         self._pending = 0
         self._failed: KafkaError | None = None
-        #: The leaders that the answer names; None if there are none.
+        #: The ids of the new leaders that the answer gives addresses for; None if there are none.
         self._moved: set[int] | None = None
         self._returned = False
         self._stop_waiting: Callable[[], None] | None = None
@@ -257,8 +259,9 @@ class _Produce:
     def read(
         self, topics: list[ProduceRequestTopic], refusal: KafkaError | None, kinds: _Kinds, now_ms: int
     ) -> list[_Item]:
-        """Finds each partition and checks its records here if that is cheap enough. Returns the partitions whose
-        records the thread pool must check. `refusal` is the error of a request with invalid acks, else None."""
+        """Finds each partition of the request, and checks its records here if that is fast enough. Returns the
+        partitions whose records must be checked in the thread pool. `refusal` is the error of a request with invalid
+        acks, else None."""
         pooled: list[_Item] = []
         items, context, view = self._items, self._context, self._uses.view
         version = context.version
@@ -290,13 +293,14 @@ class _Produce:
         return pooled
 
     def refuse(self, error: KafkaError) -> None:
-        """Refuses the whole request with this error. The answer says nothing about the partitions' logs."""
+        """Refuses the whole request with this error. The answer then contains no log start offset."""
         for item in self._items:
             item.error = error
             item.partition = None
 
     def check_in_pool(self, pooled: list[_Item], transactional_id: str | None) -> None:
-        """Checks the records of these partitions in the pool, then verifies transactions and appends all records."""
+        """Checks the records of these partitions in the thread pool, then verifies transactions and appends all
+        records."""
         for item in self._items:
             if item.records is not None:
                 item.records = self._context.keep(item.records)
@@ -313,15 +317,16 @@ class _Produce:
         )
 
     def finish(self, outcome: Outcome) -> None:
-        """Sends an outcome that came after the handler's return. LATER sends nothing yet."""
+        """Sends the answer of a request whose handler has returned already. Does nothing for LATER: the answer comes
+        later."""
         if isinstance(outcome, ProduceResponse):
             self._context.answer(outcome)
         elif outcome is NO_ANSWER:
             self._context.no_answer()
 
     def append(self, now_ms: int) -> Outcome:
-        """Appends the records of every partition without an error. Returns the answer, or LATER if a write waits for a
-        flush or for replicas."""
+        """Appends the records of every partition that has no error. Returns the answer, or LATER if an append waits
+        for a flush or for replicas."""
         for item in self._items:
             if item.error is None:
                 partition = item.partition
@@ -337,7 +342,8 @@ class _Produce:
                         item.error = unverified
                         self._refused(item)
                         continue
-                # Bytes may follow that are too few for another batch: `check_batches` lets them through.
+                # The records may be followed by too few bytes for another batch, which `check_batches` accepts. They
+                # are cut off.
                 size = first.batch_length + LENGTH_OVERHEAD
                 records = item.records if len(item.records) == size else item.records[:size]
                 item.produce = self
@@ -350,8 +356,8 @@ class _Produce:
                         self._pending += 1
                         continue
                     self._appended(item, result)
-                # Nothing waits: without this reference the request's memory is freed with its answer, and not by the
-                # garbage collector.
+                # The append does not wait. Without this reference cycle the request's memory is freed with its answer,
+                # and not later by the garbage collector.
                 item.produce = None
                 if item.error is None:
                     continue
@@ -367,8 +373,8 @@ class _Produce:
         return LATER
 
     def verify(self, transactional_id: str, now_ms: int, *, is_kept: bool) -> Outcome:
-        """Asks the transaction coordinator about transactions that begin here, then appends as `append` does. Returns
-        LATER if there is such a transaction."""
+        """Asks the transaction coordinator about the transactions that begin with this request, then appends as
+        `append` does. Returns LATER if the coordinator must be asked."""
         asked: dict[Producer, list[_Item]] = {}
         verification = self._uses.verification
         adds = self._context.version >= _FIRST_THAT_ADDS
@@ -396,14 +402,16 @@ class _Produce:
         return LATER
 
     def try_complete(self) -> bool:
-        """Returns False: the request is complete only when the writes of its partitions are done."""
+        """Returns False always: the request is completed by the appends of its partitions (`written`)."""
         return False
 
     def end(self) -> None:
-        """Sends nothing when the broker stops: without a time-out error the producer turns to the next leader."""
+        """Does nothing when the broker stops. Without an error about a timeout the producer sends the request to the
+        next leader."""
 
     def expire(self) -> None:
-        """Answers REQUEST_TIMED_OUT for the writes that still wait. Their records may be committed later."""
+        """Answers REQUEST_TIMED_OUT for the appends that have not finished. Their records may still be committed
+        later."""
         self._stop_waiting = None
         for item in self._items:
             if item.produce is not None:
@@ -475,7 +483,7 @@ class _Produce:
 
 
 class _Verified:
-    """A request whose transactions are being verified; counts the missing answers of the coordinators."""
+    """A Produce request that waits for answers of transaction coordinators."""
 
     __slots__ = ("_asked", "_context", "_lacking", "_produce", "_uses")
 
@@ -522,7 +530,7 @@ class _Verified:
                 item.error = KafkaError.of(error, "the partition is not in a transaction of the producer")
         self._lacking -= 1
         if not self._lacking:
-            # Called later, because the handler must return LATER first.
+            # Called in the next iteration of the event loop, because the handler must return LATER first.
             self._uses.loop.call_soon(self._append)
 
     def _append(self) -> None:
@@ -532,7 +540,7 @@ class _Verified:
 
 
 def _unverified(item: _Item, guards: Guards) -> KafkaError | None:
-    """Returns the error if the transaction has ended since its coordinator was asked; None if it has not."""
+    """Returns an error if the transaction has ended since its coordinator was asked, else None."""
     assert item.partition is not None
     item.guards = None
     try:
@@ -579,8 +587,9 @@ def _prepare(
     budget_bytes: int,
     now_ms: int,
 ) -> int:
-    """Finds the partition, and checks its records here if that is cheap enough. Returns how many bytes of the budget
-    for decompression this took. Raises KafkaError if the partition is unknown or the records are invalid."""
+    """Finds the partition, and checks its records here if that is fast enough. Returns the number of bytes that the
+    check used of the budget for decompression. Raises KafkaError if the partition is unknown or the records are
+    invalid."""
     if topic is None:
         if version >= _FIRST_WITH_IDS:
             raise UnknownTopicIdError("this broker knows no topic of that id")
@@ -612,8 +621,8 @@ def _prepare(
 
 
 def _once_each(topics: list[ProduceRequestTopic], version: int) -> list[ProduceRequestTopic]:
-    """Returns the topics that have partitions, each partition once. If a partition is named twice, its last ill-formed
-    records are kept, else its last records."""
+    """Returns the request's topics without empty topics and with each partition once. If a partition is named twice,
+    its last malformed records are kept; if both records are well-formed, the last records are kept."""
     for topic in topics:
         partitions = topic.partition_data
         if not partitions or (len(partitions) > 1 and len({data.index for data in partitions}) < len(partitions)):
@@ -636,7 +645,8 @@ def _once_each(topics: list[ProduceRequestTopic], version: int) -> list[ProduceR
 
 
 def _without_acks(refusal: KafkaError, topic: Topic | None, data: ProduceRequestPartition, version: int) -> KafkaError:
-    """Returns the error of a partition in a request with invalid acks."""
+    """Returns the error of one partition in a request whose acks are invalid: an error of the partition itself, else
+    `refusal`."""
     if topic is None:
         return UnknownTopicIdError() if version >= _FIRST_WITH_IDS else UnknownTopicOrPartitionError()
     if not 0 <= data.index < len(topic.partitions):
@@ -647,8 +657,8 @@ def _without_acks(refusal: KafkaError, topic: Topic | None, data: ProduceRequest
 
 
 def _ill_formed(data: ProduceRequestPartition, version: int) -> KafkaError | None:
-    """Returns the error if a partition's records are ill-formed, which needs no look-up; None if they are not. Always
-    None for versions below 3 and for a partition without records."""
+    """Returns the error of records that are malformed, without a look at the partition, else None. Always None for
+    versions below 3 and for a partition without records."""
     records = data.records
     if version < _FIRST_WITH_BATCHES or not isinstance(records, memoryview):
         return None
@@ -660,7 +670,7 @@ def _ill_formed(data: ProduceRequestPartition, version: int) -> KafkaError | Non
 
 
 def _was_in_the_log(error: KafkaError, records: memoryview | None) -> bool:
-    """Returns False for errors that Kafka finds before it reads the partition's log."""
+    """Returns False for an error that Kafka finds before it reads the partition's log."""
     if error.code == ErrorCode.INVALID_RECORD:
         return records is not None and _is_one_batch(records)
     return isinstance(error, RecordErrors) or error.code not in _BEFORE_THE_LOG
@@ -673,14 +683,14 @@ def _is_one_batch(records: memoryview) -> bool:
 
 
 def _size_of(records: memoryview) -> int:
-    """Returns the size of the first batch by its length field. The length is read as unsigned: a negative length is
-    larger than any batch."""
+    """Returns the size of the first batch in bytes, from its length field. The length is read as unsigned, so that a
+    negative length is larger than any batch."""
     return int.from_bytes(records[BATCH_LENGTH_OFFSET:LEADER_EPOCH_OFFSET], "big") + LENGTH_OVERHEAD
 
 
 def _kind_of(records: memoryview) -> int:
-    """Returns the kind of the first batch. An incomplete batch counts as plain, even if its attributes say that it is
-    transactional."""
+    """Returns the kind of the first batch: _PLAIN, _OF_TRANSACTION or _UNREADABLE. An incomplete batch counts as
+    plain, even if its attributes say that it is transactional."""
     size = len(records)
     if size <= MAGIC_OFFSET:
         return _PLAIN
@@ -693,19 +703,20 @@ def _kind_of(records: memoryview) -> int:
 
 
 def _version_of_checks(version: int) -> int:
-    """Returns the request version by which batches are checked. Below version 3, which should hold message sets,
-    batches are checked as in the newest version."""
+    """Returns the Produce version whose rules apply to a batch. A version below 3 should contain message sets; if it
+    contains a batch, the newest version's rules apply."""
     return version if version >= _FIRST_WITH_BATCHES else NEWEST_PRODUCE_VERSION
 
 
 def _is_message_set(records: memoryview, version: int) -> bool:
-    """Returns True if the records are a message set. A batch in an old request is taken as a batch, as in Kafka."""
+    """Returns True if the records are a message set. A batch in a request below version 3 is accepted as a batch, as
+    in Kafka."""
     return version < _FIRST_WITH_BATCHES and not (len(records) > MAGIC_OFFSET and records[MAGIC_OFFSET] == MAGIC_V2)
 
 
 def _convert_at_once(item: _Item, log: PartitionLog, records: memoryview, budget_bytes: int) -> int:
-    """Converts a message set to a batch, or leaves it to the pool if the conversion takes too long. Returns how many
-    bytes of the budget this took."""
+    """Converts a message set to a batch, or leaves this to the thread pool if it would take too long. Returns the
+    number of bytes that it used of the budget for decompression."""
     cost = len(records) * COST_OF_CONVERTING
     if cost > budget_bytes:
         return 0
@@ -725,7 +736,8 @@ def _convert_at_once(item: _Item, log: PartitionLog, records: memoryview, budget
 
 
 def _require_format(log: PartitionLog, header: BatchHeader) -> None:
-    """Raises the error of a batch that cannot be given to consumers of a topic with an old message format."""
+    """Raises an error for a batch that consumers of a topic with an old message format could not read after
+    conversion."""
     if log.config.message_magic < MAGIC_V2:
         if header.producer_id >= 0:
             raise UnsupportedForMessageFormatError(
@@ -736,7 +748,7 @@ def _require_format(log: PartitionLog, header: BatchHeader) -> None:
 
 
 def _recompress(item: _Item, rules: CheckRules) -> None:
-    """Recompresses a good batch with the codec of its topic."""
+    """Compresses a valid batch again, with the codec of its topic's compression.type."""
     assert item.records is not None
     batch, header = recompress(item.records, Codec(rules.codec), rules.level, rules.decompressed_max_bytes)
     if len(batch) > rules.max_message_bytes:
@@ -747,7 +759,8 @@ def _recompress(item: _Item, rules: CheckRules) -> None:
 
 
 def _check_all(items: list[_Item], version: int) -> None:
-    """Checks the records of these items, and converts or recompresses them if needed. Runs in the pool."""
+    """Checks the records of these partitions, and converts or recompresses them if necessary. Runs in the thread
+    pool."""
     for item in items:
         assert item.records is not None
         assert item.rules is not None

@@ -1,4 +1,4 @@
-"""Fetch (key 1), versions 0-18.
+"""Fetch (key 1), versions 0-18. Each line is what a version adds:
 
     0      message sets: format v0, from 2 on v1 (`broker.fetching.down_conversion`)
     4      record batches v2, isolation level
@@ -11,33 +11,35 @@
     13     topic ids instead of names
     16     hints of a new leader
 
-This file finds the session and the partitions of a request. `broker.fetching.fetches` reads them, waits and answers,
-by the table of `broker.fetching.fetch_states`.
+This file finds the fetch session and the partitions of a request. `broker.fetching.fetches` then reads the partitions,
+waits, and answers. Its states are in the table of `broker.fetching.fetch_states`.
 
-Batches are answered whole, from the batch that holds the fetch offset. The first batch of an answer is answered even
-if it exceeds the limits of bytes; any later batch that exceeds them is left for the next answer. The request waits
-until there are `min_bytes`, at most `max_wait_ms`. It does not wait if a partition of this broker has an error, or if
-it knows none of the partitions.
+Complete batches are answered, beginning with the batch that contains the fetch offset. The first batch of an answer is
+sent even if it exceeds the limits of bytes; a later batch that exceeds them is not. The request waits until there are
+`min_bytes`, for at most `max_wait_ms`. It does not wait if one of its partitions has an error, or if this broker knows
+none of them.
 
-Without a session, and in the first request of one, partitions are read in the order of the request, which clients
-rotate themselves. In a session only partitions with something new are read, in the session's order.
+Without a session, and in the first request of a session, partitions are read in the order of the request; clients
+rotate this order themselves. Later requests of a session read only partitions with something new, in the session's
+order.
 
 With an authorizer, a consumer that may not read a topic gets TOPIC_AUTHORIZATION_FAILED. This is checked at each read
-of a partition, also in a session and after a wait. By name, a topic that does not exist is refused in the same manner.
+of a partition, also in a session and after a wait. A name of a topic that does not exist is answered in the same way.
 
-An unknown topic is UNKNOWN_TOPIC_OR_PARTITION by name, UNKNOWN_TOPIC_ID by id. A session remembers the name of each
-id: if the name belongs to another topic now, the error is INCONSISTENT_TOPIC_ID.
+An unknown topic is answered UNKNOWN_TOPIC_OR_PARTITION if the request has names, and UNKNOWN_TOPIC_ID if it has ids. A
+session remembers the name of each id: if another topic has this name now, the error is INCONSISTENT_TOPIC_ID.
 
-A topic whose `message.format.version` is older gives every consumer that format. With
-`message.downconversion.enable=false` a consumer that would need converted records gets UNSUPPORTED_VERSION.
+If a topic's `message.format.version` is an old format, every consumer gets records in this format. With
+`message.downconversion.enable=false`, a consumer that needs converted records gets UNSUPPORTED_VERSION.
 
-A partition that is named twice is read once, from the last offset. A request with a replica id from 0 on comes from a
-follower (`broker.fetching.follower_fetches`); -2 is a consumer that compares replicas (kafka-replica-verification).
+A partition that is named twice is read once, from the last of its offsets. A request with a replica id of 0 or more
+comes from a follower (`broker.fetching.follower_fetches`). A replica id of -2 means a consumer that compares replicas
+(kafka-replica-verification).
 
-From version 11 on a consumer may read from a follower, up to the follower's high watermark, whatever the settings are.
-If `replica.selector.class` chooses by rack, the leader sends the consumer to a follower
-(`replication.leader.read_replicas`): the answer names the follower, holds no records and ends the wait.
-"""
+From version 11 on a consumer may read from a follower, up to the follower's high watermark. If
+`replica.selector.class` selects by rack, the leader sends the consumer to a follower
+(`replication.leader.read_replicas`): the answer names the follower, contains no records, and is sent without
+waiting."""
 
 from __future__ import annotations
 
@@ -92,7 +94,7 @@ def handle(uses: FetchFamily, request: FetchRequest, context: Context) -> Outcom
 
 
 def _named(view: MetadataCache, request: FetchRequest, by_id: bool, begins_session: bool) -> tuple[Plan, bool]:
-    """Returns the partitions that a request names, each once; and True if this broker can read none of them."""
+    """Returns the partitions that a request names, each once, and True if this broker knows none of them."""
     make = SessionPartition if begins_session else WantedPartition
     named: dict[tuple[str | uuid.UUID, int], WantedPartition] | None = {} if _names_twice(request, by_id) else None
     plan: Plan = []

@@ -1,25 +1,28 @@
-"""ListOffsets (key 2), versions 0-11.
+"""ListOffsets (key 2), versions 0-11. Each line is what a version adds; a negative number is a special time:
 
-    0      old style: at most `max_num_offsets` segment starts before a time, newest first
-    1      one offset with its timestamp
-    2      isolation level
-    4      leader epochs
-    6      compact
-    7      -3: the offset of the greatest timestamp (KIP-734)
-    8      -4: earliest local offset; the same as the earliest, nothing is tiered
-    9      -5: last tiered offset: none
-    11     -6: earliest offset that waits for tiering: none
+  0      old style: at most `max_num_offsets` first offsets of segments before a time, newest first
+  1      one offset with its timestamp
+  2      isolation level
+  4      leader epochs
+  6      compact
+  7      -3: the offset of the greatest timestamp (KIP-734)
+  8      -4: the earliest local offset, which is the log start offset, because there is no tiered storage
+  9      -5: the last tiered offset: none
+  11     -6: the earliest offset that waits for tiering: none
 
-Time -1 asks for the end offset: the high watermark or the last stable offset, by isolation level; for a follower the
-log end. Time -2 asks for the log start offset. Only leaders answer. The exception is replica id -2, a consumer that
-compares replicas (kafka-replica-verification): it gets the offsets of this broker's replica, up to its log end. A new
-leader that does not know the high watermark yet answers no offset that it may have to take back (KIP-207), but
-OFFSET_NOT_AVAILABLE (LEADER_NOT_AVAILABLE below version 5). For any other time the answer is the first record at or
-after it. The time index leads to the batch, which the pool reads and decompresses. A topic in format v0 has no
-timestamps: UNSUPPORTED_FOR_MESSAGE_FORMAT. From version 1 on a partition that is named twice is INVALID_REQUEST, and
-is answered once. A topic that is named twice is answered once, a topic without partitions not at all. A special time
-that the version does not have is UNSUPPORTED_VERSION, for any partition.
-"""
+Time -1 asks for the end offset: the high watermark or the last stable offset, by isolation level; a follower gets the
+log end offset. Time -2 asks for the log start offset. Only leaders answer. The exception is replica id -2, a consumer
+that compares replicas (kafka-replica-verification): it gets the offsets of this broker's replica, up to the log end
+offset. A new leader that does not know the high watermark yet must not answer an offset that may be truncated
+(KIP-207). It answers OFFSET_NOT_AVAILABLE, or LEADER_NOT_AVAILABLE below version 5.
+
+For any other time the answer is the first record whose timestamp is not before that time. The time index leads to the
+batch, which the thread pool reads and decompresses. A topic in message format v0 has no timestamps:
+UNSUPPORTED_FOR_MESSAGE_FORMAT.
+
+From version 1 on, a partition that is named twice is answered once, with INVALID_REQUEST. A topic that is named twice
+is answered once, and a topic without partitions is not answered. A special time that the version does not support is
+answered UNSUPPORTED_VERSION, even for a partition that does not exist."""
 
 from __future__ import annotations
 
@@ -59,7 +62,7 @@ from jesenska.wire.messages.k02_list_offsets import (
 
 logger = logging.getLogger(__name__)
 
-#: How often a search is repeated because segments were deleted meanwhile, before the client gets an error.
+#: Most rounds of a search whose segments are deleted while it runs. After the last round the client gets an error.
 _ROUNDS_MAX = 5
 
 _CONSUMER, _COMPARES = -1, -2
@@ -68,7 +71,7 @@ _FIRST_WITH_NOT_AVAILABLE = 5
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
 _NEVER = 2**15
 _READ_COMMITTED = 1
-#: The first version that knows each special time.
+#: The first version that supports each special time.
 _FIRST_VERSION = {EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 
 
@@ -120,7 +123,8 @@ def _answered_or_searched(
     request: ListOffsetsRequest,
     version: int,
 ) -> _Search | None:
-    """Fills the answer for a partition if that needs no file. Else returns the search that will fill it."""
+    """Fills in the answer for a partition if this needs no file. Otherwise returns a search, which fills it in
+    later."""
     if asked.timestamp < LATEST and version < _FIRST_VERSION.get(asked.timestamp, _NEVER):
         raise UnsupportedVersionError
     if topic is None or not 0 <= asked.partition_index < len(topic.partitions):
@@ -147,8 +151,8 @@ class _Search(NamedTuple):
 
 
 class _Searches:
-    """The searches of one request. They run in rounds, in the pool. If segments that a search needs were deleted
-    meanwhile, it is repeated in the next round."""
+    """The searches of one ListOffsets request. They run in rounds, in the thread pool. If segments that a search needs
+    are deleted while it runs, the search is repeated in the next round."""
 
     __slots__ = ("_context", "_now_ms", "_request", "_response", "_rounds", "_searches", "_uses")
 
@@ -172,7 +176,7 @@ class _Searches:
         self._uses.pool.submit(self._look_up, self._finish)
 
     def _look_up(self) -> None:
-        """Runs in the pool."""
+        """Does the searches of one round. Runs in the thread pool."""
         for partition, log, lookup, asked, answer in self._searches:
             try:
                 answer.error_code = ErrorCode.NONE
@@ -219,7 +223,7 @@ def _answer_at_once(
     request: ListOffsetsRequest,
     version: int,
 ) -> bool:
-    """Fills the answer from memory. Returns False if the log's files must be read."""
+    """Fills in the answer from memory. Returns False if the log's files must be read."""
     time = asked.timestamp
     if time == LATEST:
         if request.replica_id != _CONSUMER:
@@ -252,7 +256,7 @@ def _answer_at_once(
 
 
 def _end_for(request: ListOffsetsRequest, partition: Partition) -> int:
-    """Returns the offset up to which a consumer reads at its isolation level."""
+    """Returns the end offset for a consumer: the last stable offset with read_committed, else the high watermark."""
     return partition.last_stable_offset if request.isolation_level == _READ_COMMITTED else partition.high_watermark
 
 
@@ -271,8 +275,8 @@ def _look_up(
     now_ms: int,
     end_offset: int,
 ) -> None:
-    """Searches the log's files and fills the answer. Runs in the pool. Offsets from `end_offset` on are not
-    answered."""
+    """Searches the log's files and fills in the answer. Runs in the thread pool. An offset at or after `end_offset` is
+    not answered."""
     if version == 0:
         answer.old_style_offsets = lookup.starts_before(asked.timestamp, asked.max_num_offsets, end_offset, now_ms)
         return

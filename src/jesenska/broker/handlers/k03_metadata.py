@@ -1,24 +1,24 @@
-"""Metadata (key 3), versions 0-13.
+"""Metadata (key 3), versions 0-13. Each line is what a version adds:
 
-    0      an empty list asks for all topics; replicas that are not up are left out, and REPLICA_NOT_AVAILABLE says so
-    1      null asks for all, an empty list for none; controller, racks, internal topics
-    2      cluster id
-    4      the client may forbid automatic creation
-    5      offline replicas
-    6      LISTENER_NOT_FOUND for a leader without a listener of the name that the client uses
-    7      leader epochs
-    8      authorised operations
-    9      compact
-    10     topic ids in answers; a request that asks by id is refused until 12
-    12     look-up by id, with a null name; one id in a request makes it a request by id, and names are ignored
-    13     an error code for the whole answer
+  0      an empty list asks for all topics; offline replicas are left out, with the error REPLICA_NOT_AVAILABLE
+  1      null asks for all topics, an empty list for none; controller, racks, internal topics
+  2      cluster id
+  4      the client may forbid automatic creation of topics
+  5      offline replicas
+  6      LISTENER_NOT_FOUND if the leader has no listener of the name that the client uses
+  7      leader epochs
+  8      authorized operations
+  9      compact
+  10     topic ids in answers; a request that asks by id is refused below version 12
+  12     look-up by id, with a null name; if a request contains an id, its names are ignored
+  13     an error code for the whole answer
 
-A topic that is asked for by name and does not exist is created if both the client and auto.create.topics.enable allow
-that. The answer is LEADER_NOT_AVAILABLE for this topic, without partitions, as in Kafka 3.9; clients ask again. So a
-client that has just deleted a topic does not take the new one for the old. The answer is sent when the topic can be
-written to, so the second request finds it. If the topic cannot be created, the answer says why; for a name that may
-not be created at all the error is UNKNOWN_TOPIC_OR_PARTITION.
-"""
+If a client asks by name for a topic that does not exist, the topic is created, provided that both the client and
+auto.create.topics.enable permit this. As in Kafka 3.9, the answer for this topic is LEADER_NOT_AVAILABLE, without
+partitions, and clients ask again. So a client that has just deleted a topic does not mistake the new topic for the old
+one. The answer is sent when the topic can be written to, so that the client's second request finds it. If the topic
+cannot be created, the answer has the error of the creation. For a name of a topic that must not be created
+automatically, the error is UNKNOWN_TOPIC_OR_PARTITION."""
 
 from __future__ import annotations
 
@@ -47,9 +47,10 @@ _FIRST_WITH_NULL = 1
 _FIRST_WITH_REPLICAS_THAT_ARE_DOWN = 1
 _FIRST_WITH_CREATION_FLAG = 4
 _FIRST_WITH_LISTENER_NOT_FOUND = 6
-#: If the cluster has more partitions than this, an answer about all topics is made in slices.
+#: If the cluster has more partitions than this, an answer about all topics is made in slices, between which other
+#: requests are served.
 _PARTITIONS_AT_ONCE = 1000
-#: Versions whose requests can carry topic ids, but in which Kafka does not look topics up by id.
+#: Versions whose requests can contain topic ids, but in which Kafka does not find topics by id.
 _IDS_NOT_YET_LOOKED_UP = (10, 11)
 
 
@@ -86,8 +87,9 @@ def _all(uses: ClusterFamily, request: MetadataRequest, context: Context) -> lis
 
 
 async def _answer_in_slices(uses: ClusterFamily, request: MetadataRequest, context: Context) -> MetadataResponse:
-    """Makes the answer about all topics of a large cluster; other requests are served in between. If brokers or topics
-    come or go meanwhile the answer is made again, without a pause, so that it is consistent."""
+    """Makes the answer about all topics of a large cluster in slices, between which other requests are served. If a
+    broker or topic is added or removed meanwhile, the answer is made again without a pause, so that it is
+    consistent."""
     view, between = uses.view, Slices(uses.clock)
     names, brokers = list(view.topics), view.brokers
     topics = []
@@ -101,7 +103,8 @@ async def _answer_in_slices(uses: ClusterFamily, request: MetadataRequest, conte
 
 
 def _refuse(asked: Iterable[MetadataRequestTopic]) -> MetadataResponse:
-    """Returns Kafka's answer to a request of version 10 or 11 that asks by id: only INVALID_REQUEST for each topic."""
+    """Returns the answer to a request of version 10 or 11 that asks by id: INVALID_REQUEST for each topic, as in
+    Kafka."""
     return MetadataResponse(
         topics=[
             MetadataResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name=item.name or "", topic_id=item.topic_id)
@@ -129,11 +132,12 @@ async def _create_and_answer(
 def _topics(
     uses: ClusterFamily, request: MetadataRequest, context: Context, codes: dict[str, int]
 ) -> list[MetadataResponseTopic]:
-    """Returns the answers for the topics of the request, each once. A topic in `codes` is answered with that error."""
+    """Returns the answers for the topics of the request, each once. A topic in `codes` is answered with the error
+    there."""
     answers = []
     asked = request.topics or ()
     if any(item.topic_id != NO_UUID for item in asked):
-        # One id makes it a request by id: names beside ids, and topics without an id, are ignored.
+        # If the request contains an id, all topics without an id are ignored.
         asked = list({item.topic_id: item for item in asked if item.topic_id != NO_UUID}.values())
     for item in {(item.name, item.topic_id): item for item in asked}.values():
         if item.topic_id != NO_UUID:

@@ -1,13 +1,18 @@
-"""LeaderAndIsr (key 4), versions 0-7: a controller orders which replicas this broker has, and names their leaders.
+"""LeaderAndIsr (key 4), versions 0-7: the controller tells this broker which partitions it has replicas of, and which
+brokers lead them. Each line is what a version adds:
 
     2      the epoch of this broker's registration (KIP-380)
     5      topic ids
     7      an answer by topic id
 
-Refused as a whole: STALE_CONTROLLER_EPOCH, STALE_BROKER_EPOCH; CLUSTER_AUTHORIZATION_FAILED by a broker whose tree is
-not shared. By partition: STALE_CONTROLLER_EPOCH for a leader epoch that is not newer, INCONSISTENT_TOPIC_ID if this
-broker has data of another topic of that name, UNKNOWN_TOPIC_OR_PARTITION if it is not a replica, KAFKA_STORAGE_ERROR
-if the log cannot be made."""
+The whole request is refused with STALE_CONTROLLER_EPOCH, STALE_BROKER_EPOCH, or, by a broker that can have no other
+brokers in its cluster, CLUSTER_AUTHORIZATION_FAILED. Errors of a single partition:
+
+  STALE_CONTROLLER_EPOCH        the leader epoch is not newer than the known one
+  INCONSISTENT_TOPIC_ID         this broker has data of another topic with this name
+  UNKNOWN_TOPIC_OR_PARTITION    this broker is not among the replicas
+  KAFKA_STORAGE_ERROR           the log cannot be created
+"""
 
 from __future__ import annotations
 

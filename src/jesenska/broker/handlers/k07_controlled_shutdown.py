@@ -1,10 +1,11 @@
-"""ControlledShutdown (key 7), versions 0-3: a broker that is about to stop asks the controller to move its
-leaderships. The answer names the partitions that it still leads, since no other replica is in sync.
+"""ControlledShutdown (key 7), versions 0-3: a broker that is about to stop asks the controller to elect other leaders
+for its partitions. The answer names the partitions that the broker still leads, because no other replica is in sync.
+Each line is what a version adds:
 
     2      the epoch of the broker's registration (KIP-380)
 
-STALE_CONTROLLER_EPOCH if another broker is controller, STALE_BROKER_EPOCH for an earlier registration,
-BROKER_NOT_AVAILABLE for a broker that is not up."""
+Errors: STALE_CONTROLLER_EPOCH if another broker is controller, STALE_BROKER_EPOCH for an earlier registration of the
+broker, BROKER_NOT_AVAILABLE for a broker that is not registered."""
 
 from __future__ import annotations
 

@@ -1,21 +1,23 @@
-"""OffsetCommit (key 8), versions 0-10.
+"""OffsetCommit (key 8), versions 0-10. Each line is what a version adds:
 
-    0      offsets in the tree, /consumers/GROUP/offsets/TOPIC/PARTITION, as consumers of 0.8 keep them
-    1      the group's log; a timestamp for each partition
-    2-4    a retention time for the whole commit, from 5 on the broker's setting
-    6      leader epochs
-    7      static members
-    8      compact
-    9      STALE_MEMBER_EPOCH for the new group protocol; GROUP_ID_NOT_FOUND if a member commits for an unknown group
-    10     topic ids
+  0      offsets are stored as consumers of Kafka 0.8 did: in the metadata tree (ZooKeeper's nodes), at
+         /consumers/GROUP/offsets/TOPIC/PARTITION
+  1      offsets are stored in the offsets topic; a timestamp for each partition
+  2-4    a retention time for the whole commit; from 5 on the broker's setting applies
+  6      leader epochs
+  7      static members
+  8      compact
+  9      STALE_MEMBER_EPOCH for the new group protocol; GROUP_ID_NOT_FOUND if a member commits for an unknown group
+  10     topic ids
 
-The answer is sent when the offsets are committed in the group's partition of the offsets topic. If a topic does not
-exist its partitions are UNKNOWN_TOPIC_OR_PARTITION; the others are committed. If a partition is named twice, the size
-of each offset's metadata is checked, and the last good offset stays; in version 1 only the last counts and is answered
-once, if the partition exists. A known topic without partitions is not answered. A topic that is named twice is
-answered once if anything in the request is unknown. A group with members accepts a commit without a member id if all
-its partitions are of branches (groups.offsets).
-"""
+The answer is sent when the offsets are committed in the group's partition of the offsets topic. Partitions of a topic
+that does not exist are answered UNKNOWN_TOPIC_OR_PARTITION; the offsets of other partitions are committed. If a
+partition is named twice, the last offset with valid metadata is committed. In version 1 only the last mention counts,
+and a known partition is answered once. A known topic without partitions is not answered. A topic that is named twice
+is answered once if anything in the request is unknown.
+
+A group with members accepts a commit without a member id if all partitions belong to branches (topics that began as a
+copy of another topic; see `groups.offsets`)."""
 
 from __future__ import annotations
 
@@ -39,7 +41,8 @@ from jesenska.wire.messages.k08_offset_commit import (
 )
 
 _INT64_MAX = 2**63 - 1
-#: Kafka 3.9, the last that serves this version, keeps the offsets to commit in a map.
+#: The version in which only the last mention of a partition counts: Kafka 3.9, the last release with this version,
+#: puts the offsets into a map.
 _WITH_MAP = 1
 _FIRST_WITH_NOT_FOUND = 9
 _FIRST_WITH_IDS = 10
@@ -82,8 +85,8 @@ async def _to_tree(uses: GroupFamily, commit: _Commit, group_id: str, offsets: _
 
 
 class _Commit:
-    """One request, and the errors that are found before its offsets are committed. A partition is identified by its
-    position in the request: (index of the topic, index of the partition)."""
+    """One OffsetCommit request, with the errors that are found before its offsets are committed. A partition is
+    identified by its position in the request: (index of the topic, index of the partition)."""
 
     __slots__ = (
         "_context",
@@ -102,9 +105,9 @@ class _Commit:
         self._request = request
         self._context = context
         self.metadata_max_bytes = uses.in_force.config.integer("offset.metadata.max.bytes")
-        #: The known partitions by position.
+        #: The known partitions, by position.
         self._places: dict[_Place, TopicPartition] = {}
-        #: The errors of the other partitions by position.
+        #: The errors of unknown partitions, by position.
         self._errors: dict[_Place, ErrorCode] = {}
         #: The positions of unknown topics.
         self._unknown: set[int] = set()
@@ -112,7 +115,8 @@ class _Commit:
         self._unanswered: set[_Place] = set()
 
     def read(self) -> _Offsets:
-        """Returns the offsets to commit, those of known partitions. Notes the errors of the other partitions."""
+        """Returns the offsets of the known partitions, which must be committed. Stores the errors of unknown
+        partitions."""
         request, version, view = self._request, self._context.version, self._uses.view
         now_ms, limit = self._uses.clock.now_ms(), self.metadata_max_bytes
         offsets: _Offsets = []
@@ -127,9 +131,9 @@ class _Commit:
                     errors[at, number] = ErrorCode.UNKNOWN_TOPIC_ID if is_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                     continue
                 key = places[at, number] = TopicPartition(known.name, item.partition_index)
-                # Version 1 may have its own time; -1 means now.
+                # Version 1 may have its own timestamp; -1 means now.
                 stamp = item.commit_timestamp if version == 1 and item.commit_timestamp >= 0 else now_ms
-                # A retention that overflows is for ever.
+                # A retention time that overflows means forever.
                 expires = min(now_ms + request.retention_time_ms, _INT64_MAX) if request.retention_time_ms >= 0 else -1
                 value = CommittedOffset(
                     item.committed_offset, item.committed_leader_epoch, item.committed_metadata or "", stamp, expires
@@ -143,12 +147,13 @@ class _Commit:
         return offsets
 
     def replied(self, response: Response) -> None:
-        """Sends the answer, from the answer of the group's coordinator."""
+        """Sends the answer when the group coordinator has answered."""
         assert isinstance(response, PartitionsAnswer)
         self._context.answer(self.response(response.partitions, response.error))
 
     def response(self, partitions: dict[TopicPartition, ErrorCode], otherwise: ErrorCode) -> OffsetCommitResponse:
-        """Returns the answer, with the errors in `partitions`, and `otherwise` for all other known partitions."""
+        """Returns the answer. `partitions` has the errors of known partitions; for known partitions that it lacks, the
+        error is `otherwise`."""
         unanswered = self._unanswered
         answers = [
             OffsetCommitResponseTopic(

@@ -1,12 +1,11 @@
-"""OffsetFetch (key 9), versions 0-10.
+"""OffsetFetch (key 9), versions 0-10: answers the committed offsets of a group. Each line is what a version adds:
 
-0      from the tree (see OffsetCommit); a partition without an offset is UNKNOWN_TOPIC_OR_PARTITION
-1      from the group's log; without an offset -1 and no error
+0      from the metadata tree (see OffsetCommit); a partition without an offset is answered UNKNOWN_TOPIC_OR_PARTITION
+1      from the offsets topic; a partition without an offset is answered with -1 and no error
 2      null asks for every partition; an error for the whole answer
 5      leader epochs
 6      compact
-7      only stable offsets, if that is asked for: UNSTABLE_OFFSET_COMMIT for a partition that an open transaction has
-       committed an offset for
+7      `require_stable`: UNSTABLE_OFFSET_COMMIT if an open transaction has committed an offset for the partition
 8      several groups at once
 9      member id and epoch, for groups of the new protocol: ignored here
 10     topic ids
@@ -108,7 +107,8 @@ def _as_asked(
     error: ErrorCode,
     unstable: Container[TopicPartition] = (),
 ) -> list[OffsetFetchResponseTopic]:
-    """Returns topics and partitions as in the request: a partition that is named twice is answered twice."""
+    """Returns the answer with topics and partitions as in the request: a partition that is named twice is answered
+    twice."""
     return [
         OffsetFetchResponseTopic(
             name=topic.name,

@@ -1,17 +1,16 @@
-"""FindCoordinator (key 10), versions 0-6.
+"""FindCoordinator (key 10), versions 0-6. Each line is what a version adds:
 
     0      groups only
     1      key types: 0 group, 1 transactional id
     4      several keys at once
     6      key type 2, share groups
 
-A group's coordinator is the leader of its partition of the offsets topic; a transactional id's coordinator is the
-leader of its partition of `__transaction_state`. While there is no leader the answer is COORDINATOR_NOT_AVAILABLE. The
-first look-up creates the topic. This request is served even for clients without groups, because librdkafka compresses
-with lz4 and closes quickly only if it finds a coordinator.
+A group's coordinator is the leader of the group's partition of the offsets topic. A transactional id's coordinator is
+the leader of its partition of `__transaction_state`. If that partition has no leader, the answer is
+COORDINATOR_NOT_AVAILABLE. The first request creates the topic. Clients without groups send this request, too:
+librdkafka compresses with lz4 and closes quickly only if it finds a coordinator.
 
-Left out: share groups, until their coordinator is built (INVALID_REQUEST).
-"""
+Share groups are not supported yet: INVALID_REQUEST."""
 
 from __future__ import annotations
 
@@ -64,7 +63,7 @@ def _keys(request: FindCoordinatorRequest, context: Context) -> list[str]:
 def _coordinator(
     uses: GroupFamily, kept: CoordinatedTopic[Any], key: str, context: Context
 ) -> tuple[ErrorCode, str | None, tuple[int, str, int]]:
-    """Returns the coordinator of a key, with its address: the leader of the partition that keeps the key."""
+    """Returns the coordinator of a group or transactional id, with its address: the leader of the key's partition."""
     leader = kept.leader_for(key)
     node = uses.view.brokers.get(leader)
     endpoint = None if node is None else node.endpoints.get(context.connection.listener_name)
@@ -76,7 +75,7 @@ def _coordinator(
 def _answer(
     request: FindCoordinatorRequest, context: Context, error: ErrorCode, message: str | None, node: tuple[int, str, int]
 ) -> FindCoordinatorResponse:
-    """Returns a response with the same answer for every key."""
+    """Returns a response with the same result for every key of the request."""
     return _response(request, context, [(key, error, message, node) for key in _keys(request, context)])
 
 
@@ -87,7 +86,7 @@ def _response(
 ) -> FindCoordinatorResponse:
     if context.version < _FIRST_WITH_SEVERAL:
         _, error, message, (node_id, host, port) = found[0]
-        # Kafka's message if there is no error: the name of the code, and from version 4 on the empty text.
+        # If there is no error, Kafka's message is the name of the code, and from version 4 on the empty text.
         text = (message or error.name) if context.version else None
         return FindCoordinatorResponse(error_code=error, error_message=text, node_id=node_id, host=host, port=port)
     return FindCoordinatorResponse(

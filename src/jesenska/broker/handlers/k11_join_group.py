@@ -1,18 +1,18 @@
-"""JoinGroup (key 11), versions 0-9.
+"""JoinGroup (key 11), versions 0-9. Each line is what a version adds:
 
-    0      no rebalance time-out: the session time-out is used
-    1      rebalance time-out
-    4      a member without an id gets one first (MEMBER_ID_REQUIRED, KIP-394)
-    5      static members
-    6      compact
-    7      protocol type in the answer
-    9      a static leader that comes back may skip the assignment
+  0      no rebalance timeout: the session timeout is used
+  1      rebalance timeout
+  4      a new member first gets a member id with MEMBER_ID_REQUIRED, and sends the request again (KIP-394)
+  5      static members
+  6      compact
+  7      protocol type in the answer
+  9      a static leader that rejoins may skip the assignment
 
-The answer is sent when every member has joined the rebalance, or the time for it is up.
+The answer is sent when every member has joined the rebalance, or when its timeout has passed.
 
 A member whose metadata is too large for a record of the group is refused (MESSAGE_TOO_LARGE). Apache Kafka lets it
-join, keeps the metadata as long as the member lives, and fails each assignment (UNKNOWN_SERVER_ERROR to SyncGroup).
-"""
+join, stores the metadata as long as the member exists, and fails each assignment (UNKNOWN_SERVER_ERROR to
+SyncGroup)."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def handle(uses: GroupFamily, request: JoinGroupRequest, context: Context) -> Ou
         client_id=context.client_id or "",
         client_host=f"/{context.connection.client_host}",
         session_timeout_ms=request.session_timeout_ms,
-        # Some clients send 0 to have it chosen for them.
+        # Some clients send 0, which means that the session timeout is used.
         rebalance_timeout_ms=request.rebalance_timeout_ms
         if version >= _FIRST_WITH_REBALANCE_TIMEOUT and request.rebalance_timeout_ms > 0
         else request.session_timeout_ms,

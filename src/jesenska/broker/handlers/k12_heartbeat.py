@@ -1,5 +1,5 @@
-"""Heartbeat (key 12), versions 0-4: keeps a member's session alive and tells it of a rebalance. 3 static members, 4
-compact."""
+"""Heartbeat (key 12), versions 0-4: keeps a member's session alive, and tells the member of a rebalance by an error
+code. Version 3 adds static members, version 4 the compact format."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""LeaveGroup (key 13), versions 0-5.
+"""LeaveGroup (key 13), versions 0-5. Each line is what a version adds:
 
-0-2    one member; its error is the answer's
-3      several members, static ones by instance id, an error for each; an empty list would break librdkafka, so it
-       never stands in an answer
+0-2    one member; its error is the error of the whole answer
+3      several members (static ones by instance id), with an error for each; the answer never contains an empty list
+       of members, because librdkafka cannot handle that
 4      compact
-5      a reason, which is not kept
+5      a reason, which is not stored
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
-"""SyncGroup (key 14), versions 0-5.
+"""SyncGroup (key 14), versions 0-5. Each line is what a version adds:
 
-    3      static members
-    4      compact
-    5      protocol type and name, checked against the group's; without one INCONSISTENT_GROUP_PROTOCOL before anything
-           else
+  3      static members
+  4      compact
+  5      protocol type and name, which must be those of the group; a request without them is answered
+         INCONSISTENT_GROUP_PROTOCOL before any other check
 
-The group's leader sends the assignment of all members. All answers are sent when the assignment is committed in the
-offsets topic.
-"""
+The group's leader sends the assignment of all members. All members are answered when the assignment is committed in
+the offsets topic."""
 
 from __future__ import annotations
 

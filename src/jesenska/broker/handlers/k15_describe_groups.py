@@ -1,12 +1,11 @@
-"""DescribeGroups (key 15), versions 0-6.
+"""DescribeGroups (key 15), versions 0-6. Each line is what a version adds:
 
-    3      authorised operations
-    4      static members
-    5      compact
-    6      a group that does not exist is GROUP_ID_NOT_FOUND; before, it is in the state Dead
+  3      authorized operations
+  4      static members
+  5      compact
+  6      a group that does not exist is answered GROUP_ID_NOT_FOUND; before, it is answered with the state Dead
 
-Metadata and assignments of members are answered while the group is stable, as in Kafka.
-"""
+Metadata and assignments of members are answered only if the group is stable, as in Kafka."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""ListGroups (key 16), versions 0-5: the groups coordinated here. 3 compact, 4 filter by state, 5 filter by type (all
-are classic)."""
+"""ListGroups (key 16), versions 0-5: lists the groups that this broker coordinates. Version 3 adds the compact format,
+4 a filter by state, 5 a filter by type (all groups are classic)."""
 
 from __future__ import annotations
 

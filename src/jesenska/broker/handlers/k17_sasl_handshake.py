@@ -1,10 +1,10 @@
-"""SaslHandshake (key 17), versions 0-1: begins the exchange of a SASL mechanism (`broker.requests.authentication`).
+"""SaslHandshake (key 17), versions 0-1: selects the SASL mechanism of a connection (`broker.requests.authentication`).
 
-    0    messages follow as frames without a header
-    1    messages follow in SaslAuthenticate (key 36)
+  0    the mechanism's messages follow as frames without a header
+  1    the mechanism's messages follow in SaslAuthenticate requests (key 36)
 
-A mechanism that the listener does not have is answered with those that it has, then the connection is closed. A
-listener without SASL answers ILLEGAL_SASL_STATE, and the connection stays open."""
+If the listener does not have the mechanism, the answer lists the listener's mechanisms, and the connection is closed.
+A listener without SASL answers ILLEGAL_SASL_STATE, and the connection stays open."""
 
 from __future__ import annotations
 

@@ -1,14 +1,13 @@
-"""ApiVersions (key 18), versions 0-4.
+"""ApiVersions (key 18), versions 0-4. Each line is what a version adds:
 
     0-2    keys with their versions
     3      the client's name and version, which must match a pattern (KIP-511); features
     4      features may start at version 0
 
-The answer names the APIs that are served and no others, since clients use every API that it names. A request in a
-newer version than 4 is answered with UNSUPPORTED_VERSION in version 0 (`connection`), and with the range of versions
-of this key, so that the client can ask again. Features: the levels of this software, and of this cluster
-(`uses.features`).
-"""
+The answer names only the APIs that this broker serves, because clients use every API that is named. A request in a
+version above 4 is answered with UNSUPPORTED_VERSION in the format of version 0 (`connection`), and with the range of
+versions of this key, so that the client can ask again. The features in the answer are the levels that this software
+supports, and the levels of this cluster (`uses.features`)."""
 
 from __future__ import annotations
 
@@ -30,7 +29,8 @@ from jesenska.wire.messages.k18_api_versions import (
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?\Z")
 _FIRST_WITH_SOFTWARE = 3
-#: The first version in which the levels of a feature can begin at 0. In older versions they begin at 1, as in Kafka.
+#: The first version in which the lowest level of a feature can be 0. Older versions leave such features out, as in
+#: Kafka.
 _FIRST_WITH_ZERO = 4
 
 

@@ -1,16 +1,15 @@
-"""CreateTopics (key 19), versions 0-7.
+"""CreateTopics (key 19), versions 0-7. Each line is what a version adds:
 
-    1      validate_only, error messages
-    4      partitions and replication factor may be -1, the broker's defaults
-    5      answers partitions, replication factor and settings
-    6      a client above its quota of changes is refused (KIP-599)
-    7      answers topic ids
+  1      validate_only, error messages
+  4      partitions and replication factor may be -1, which means the broker's defaults
+  5      answers partitions, replication factor and settings
+  6      a client above its controller mutation quota is refused (KIP-599)
+  7      answers topic ids
 
-When a topic is answered as created, it can be written and read on every broker. A name that is twice in a request is
-INVALID_REQUEST. A time-out of 0 or less is REQUEST_TIMED_OUT, and no topic is created; up to version 1 the topic is
-created, with the same answer. If a topic has several mistakes, versions 0 and 1 answer the one that Kafka in ZooKeeper
-mode finds first.
-"""
+When a topic is answered as created, every broker accepts writes and reads of the topic. A name that is twice in a
+request is answered INVALID_REQUEST. If the request's timeout is 0 or less, the answer is REQUEST_TIMED_OUT, and no
+topic is created; up to version 1 the topic is created in spite of this answer. If a topic has several mistakes,
+versions 0 and 1 answer the one that Kafka in ZooKeeper mode finds first."""
 
 from __future__ import annotations
 
@@ -32,7 +31,7 @@ from jesenska.wire.messages.k19_create_topics import (
     CreateTopicsResponseTopic,
 )
 
-#: In older versions topics are created even if the time-out is 0: it only says how long the client waits.
+#: In older versions a topic is created even if the timeout is 0: the timeout is only the time that the client waits.
 _FIRST_WITH_DEADLINE = 2
 _FIRST_WITH_DETAILS = 5
 _FIRST_STRICT = 6

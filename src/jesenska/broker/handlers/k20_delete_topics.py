@@ -1,16 +1,15 @@
-"""DeleteTopics (key 20), versions 0-6.
+"""DeleteTopics (key 20), versions 0-6. Each line is what a version adds:
 
-    5      error messages; a client above its quota of changes is refused (KIP-599)
-    6      by name or by id; an id that is not known answers UNKNOWN_TOPIC_ID
+  5      error messages; a client above its controller mutation quota is refused (KIP-599)
+  6      by name or by id; an unknown id is answered UNKNOWN_TOPIC_ID
 
-A topic that is named twice (by name, by id, or by both) is INVALID_REQUEST: it is answered once and not deleted, as in
-Kafka 4.
+A topic that is named twice (by name, by id, or by both) is answered once, with INVALID_REQUEST, and is not deleted, as
+in Kafka 4.
 
-A time-out of 0 or less is REQUEST_TIMED_OUT, and no topic is deleted; in version 0 the topic is deleted, with the same
-answer.
+If the request's timeout is 0 or less, the answer is REQUEST_TIMED_OUT, and no topic is deleted; in version 0 the topic
+is deleted in spite of this answer.
 
-No request finds the topic any more when the answer is sent; its files are deleted after file.delete.delay.ms.
-"""
+When a deletion is answered, no request finds the topic any more. Its files are deleted after file.delete.delay.ms."""
 
 from __future__ import annotations
 
@@ -99,8 +98,8 @@ def _require_name_or_id(item: DeleteTopicsRequestTopic) -> None:
 
 
 class _Names:
-    """The names and ids of a request. A topic that is named twice is answered once, and not deleted: Kafka's
-    controller does not guess which was meant."""
+    """The names and ids of a request. A topic that is named twice is answered once, and not deleted: as in Kafka's
+    controller, such a request is treated as a mistake."""
 
     __slots__ = ("_answered", "_by_id", "_by_name", "_by_name_and_id", "_duplicates")
 
@@ -108,21 +107,21 @@ class _Names:
         self._by_name = [item.name for item in wanted if item.name is not None and item.topic_id == NO_UUID]
         self._by_id = [item.topic_id for item in wanted if item.name is None and item.topic_id != NO_UUID]
         self._duplicates: set[str | uuid.UUID] = {*duplicates(self._by_name), *duplicates(self._by_id)}
-        #: Topics that the request names by id and by name.
+        #: The names of topics that the request names both by id and by name.
         self._by_name_and_id = {topic.name for topic in map(view.by_id.get, self._by_id) if topic is not None} & set(
             self._by_name
         )
         self._answered: set[str | uuid.UUID] = set()
 
     def all_are_duplicates(self) -> bool:
-        """Returns True if each name and each id is in the request more than once."""
+        """Returns True if every name and every id in the request is there more than once."""
         return self._duplicates.issuperset(self._by_name) and self._duplicates.issuperset(self._by_id)
 
     def is_answered(
         self, item: DeleteTopicsRequestTopic, known: Topic | None, answer: DeleteTopicsResponseTopic
     ) -> bool:
-        """Returns True if the topic is named twice and is answered already. Raises InvalidRequestError at the first
-        mention of a topic that is named twice."""
+        """Returns True if the topic is named twice and has been answered already, and False if it is named once.
+        Raises InvalidRequestError at the first mention of a topic that is named twice."""
         once = item.topic_id if item.name is None else item.name
         if once in self._duplicates:
             if once in self._answered:

@@ -1,12 +1,12 @@
-"""DeleteRecords (key 21), versions 0-2.
+"""DeleteRecords (key 21), versions 0-2. Each line is what a version adds:
 
     0      raises the log start offset; -1 means the high watermark
     2      compact
 
-Records before the offset are gone for readers at once; segments that lie wholly before it are deleted with the next
-retention check. A topic whose cleanup.policy has no `delete` answers POLICY_VIOLATION, as in Kafka. A partition that
-is named twice is answered once: the last offset counts. A topic without partitions is not answered.
-"""
+Readers no longer get records before the offset as soon as the request is answered. Segments that contain only such
+records are deleted at the next retention check. If a topic's cleanup.policy does not include `delete`, the answer is
+POLICY_VIOLATION, as in Kafka. A partition that is named twice is answered once, for its last offset. A topic without
+partitions is not answered."""
 
 from __future__ import annotations
 

@@ -1,19 +1,18 @@
-"""InitProducerId (key 22), versions 0-5.
+"""InitProducerId (key 22), versions 0-5. Each line is what a version adds:
 
-    3      a producer may name the id and epoch that it had (KIP-360); without transactions it gets a new id
-           nevertheless, as in Kafka
-    4      PRODUCER_FENCED; before it INVALID_PRODUCER_EPOCH
-    5      TRANSACTION_ABORTABLE may be answered; it never is
+  3      a producer may send its current id and epoch (KIP-360); a producer without a transactional id still gets a new
+         id, as in Kafka
+  4      PRODUCER_FENCED in place of INVALID_PRODUCER_EPOCH
+  5      TRANSACTION_ABORTABLE is permitted, but never answered
 
-Ids come in blocks of 1000 that are claimed in the tree, so no id is ever given twice, even after a crash. While the
-tree is out of reach and the last block is used up, producers have to try again (COORDINATOR_LOAD_IN_PROGRESS, as with
-Kafka's brokers whose controller does not answer).
+Producer ids come in blocks of 1000 that the broker claims in the metadata tree (ZooKeeper's nodes), so no id is given
+out twice, even after a crash. If the tree cannot be reached and the block is used up, producers get
+COORDINATOR_LOAD_IN_PROGRESS and must try again, as with Kafka's brokers whose controller does not answer.
 
-The coordinator (`transactions.coordinator`) handles a transactional id: it keeps the producer id, raises the epoch,
-and aborts the open transaction of the previous producer.
+For a transactional id, the coordinator (`transactions.coordinator`) keeps the producer id, raises the epoch, and
+aborts the open transaction of the previous producer.
 
-Left out: version 6, transactions in two phases (KIP-939), which Apache Kafka 4.3.1 does not announce either.
-"""
+Not supported: version 6 with two-phase commit (KIP-939), which Apache Kafka 4.3.1 does not announce either."""
 
 from __future__ import annotations
 

@@ -1,15 +1,14 @@
-"""AddPartitionsToTxn (key 24), versions 0-5.
+"""AddPartitionsToTxn (key 24), versions 0-5. Each line is what a version adds:
 
-    0-3    one producer adds partitions to its transaction before it writes there
-    2      PRODUCER_FENCED; before it INVALID_PRODUCER_EPOCH
-    4      several transactions at once, for brokers: they add partitions for clients, or have them verified (KIP-890)
-    5      TRANSACTION_ABORTABLE may be answered; it is in 4, too, as in Kafka
+  0-3    a producer adds partitions to its transaction before it writes to them
+  2      PRODUCER_FENCED in place of INVALID_PRODUCER_EPOCH
+  4      several transactions in a request of a broker, which adds partitions for clients or verifies them (KIP-890)
+  5      TRANSACTION_ABORTABLE is permitted; as in Kafka, it is answered in version 4, too
 
-If one of the partitions does not exist, none is added: that partition is UNKNOWN_TOPIC_OR_PARTITION, the others are
-OPERATION_NOT_ATTEMPTED. If a transaction is named twice, the partitions of its last mention are added. As in Apache
-Kafka, the answer to an addition repeats the partitions of the transaction's first mention, also partitions that are
-named twice. For a verification, or if partitions do not exist, each partition is answered once.
-"""
+If one of the partitions does not exist, none is added: a missing partition is answered UNKNOWN_TOPIC_OR_PARTITION, and
+the others OPERATION_NOT_ATTEMPTED. If a transaction is named twice, the partitions of its last mention are added. As
+in Apache Kafka, the answer to an addition repeats the partitions of the transaction's first mention, including
+partitions that are named twice. For a verification, or if partitions do not exist, each partition is answered once."""
 
 from __future__ import annotations
 
@@ -39,7 +38,7 @@ Results = dict[TopicPartition, ErrorCode]
 
 
 class _Request:
-    """One request in work: the transactions that have no results yet."""
+    """A request with several transactions, and the number of transactions that have no result yet."""
 
     def __init__(self, context: Context, count: int) -> None:
         self._context = context
@@ -161,7 +160,7 @@ def _keys(topics: Sequence[AddPartitionsToTxnRequestTopic]) -> list[TopicPartiti
 
 
 def _missing(uses: TransactionFamily, keys: Sequence[TopicPartition]) -> Results:
-    """Returns the results if a partition does not exist; an empty mapping if all exist."""
+    """Returns the error of each partition if at least one of them does not exist; an empty mapping if all exist."""
     missing = {key for key in keys if not uses.view.has(key)}
     if not missing:
         return {}

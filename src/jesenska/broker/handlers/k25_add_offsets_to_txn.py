@@ -1,7 +1,8 @@
-"""AddOffsetsToTxn (key 25), versions 0-4: adds the partition of the offsets topic that keeps a group to a transaction.
+"""AddOffsetsToTxn (key 25), versions 0-4: adds a group's partition of the offsets topic to a transaction, so that the
+producer can commit offsets in the transaction. Each line is what a version adds:
 
-2      PRODUCER_FENCED; before it INVALID_PRODUCER_EPOCH
-4      TRANSACTION_ABORTABLE may be answered; it never is
+  2      PRODUCER_FENCED in place of INVALID_PRODUCER_EPOCH
+  4      TRANSACTION_ABORTABLE is permitted, but never answered
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """EndTxn (key 26), versions 0-5: commits or aborts a transaction. The answer is sent when the decision is committed in
-the log of transactions; the markers are written after that.
+`__transaction_state`. The transaction's end markers are written after that. Each line is what a version adds:
 
-    2      PRODUCER_FENCED; before it INVALID_PRODUCER_EPOCH
-    4      TRANSACTION_ABORTABLE may be answered; it never is
-    5      the producer's epoch is raised with the transaction, and answered (KIP-890). An abort then needs no
-           transaction
+  2      PRODUCER_FENCED in place of INVALID_PRODUCER_EPOCH
+  4      TRANSACTION_ABORTABLE is permitted, but never answered
+  5      each transaction raises the producer's epoch, and the answer contains the new epoch (KIP-890); an abort is
+         accepted even if there is no transaction
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """WriteTxnMarkers (key 27), versions 0-2: writes the end markers of transactions to partitions that this broker leads.
-Transaction coordinators send this request, and tools that end a hanging transaction. The answer is sent when every
-marker is committed or refused.
+Transaction coordinators send this request, and so do tools that end a hanging transaction. The answer is sent when
+every marker is committed or refused.
 
-As in Apache Kafka, if a partition is named twice for one producer the result of the last marker is answered. A marker
-without a producer, or with transaction version -1 (unknown), is UNKNOWN_SERVER_ERROR.
+As in Apache Kafka, if a partition is named twice for one producer, the result of the last marker is answered. A marker
+without a producer, or with transaction version -1 (unknown), is answered UNKNOWN_SERVER_ERROR. Version 2 adds:
 
     2      with transaction version 2, a marker whose epoch is that of the open transaction is late and refused
            (KIP-1228)"""
@@ -28,7 +28,7 @@ from jesenska.wire.messages.k27_write_txn_markers import (
     WriteTxnMarkersResponseTopic,
 )
 
-#: For errors of this broker's coordinators, the error of a partition's leader that is answered in their place.
+#: Errors of this broker's group coordinators, and the error of a partition leader that is answered in place of each.
 _AS_LEADER = {
     ErrorCode.NOT_COORDINATOR: ErrorCode.NOT_LEADER_OR_FOLLOWER,
     ErrorCode.COORDINATOR_NOT_AVAILABLE: ErrorCode.NOT_ENOUGH_REPLICAS,
@@ -38,13 +38,14 @@ _AS_LEADER = {
 
 @dataclass(slots=True)
 class _Result:
-    """The result of one marker; NONE until it is written or refused."""
+    """The result of one marker. The error is NONE until the marker is refused."""
 
     error: ErrorCode = ErrorCode.NONE
 
 
 class _Request:
-    """One request in work: the results of its markers, by producer, and how many are neither written nor refused."""
+    """A WriteTxnMarkers request: the results of its markers by producer, and the number of markers without a
+    result."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -53,8 +54,8 @@ class _Request:
         self.is_later = False
 
     def add(self, producer_id: int, key: TopicPartition) -> Callable[[ErrorCode], None]:
-        """Adds a marker; returns the function that must be called with its result. If a partition is named twice the
-        result of the last marker is answered."""
+        """Adds a marker. Returns the function that must be called with its result. If a partition is named twice for a
+        producer, the result of the last marker is answered."""
         self._lacking += 1
         result = self._results.setdefault(producer_id, {})[key] = _Result()
         return partial(self._done, result)

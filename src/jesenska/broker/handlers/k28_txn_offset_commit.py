@@ -1,18 +1,17 @@
-"""TxnOffsetCommit (key 28), versions 0-5: writes offsets of a group that take effect when the transaction is
-committed.
+"""TxnOffsetCommit (key 28), versions 0-5: writes offsets of a group that become valid when the transaction is
+committed. Each line is what a version adds:
 
-    2      leader epochs
-    3      the group's generation and member, which fence earlier members (KIP-447)
-    4      TRANSACTION_ABORTABLE for a group that was not added to the transaction; before it INVALID_TXN_STATE
-    5      this broker adds the group to the transaction (KIP-890)
+  2      leader epochs
+  3      the group's generation and member, so that former members are fenced (KIP-447)
+  4      TRANSACTION_ABORTABLE in place of INVALID_TXN_STATE if the group was not added to the transaction
+  5      this broker adds the group to the transaction (KIP-890)
 
-As in Apache Kafka, a known topic without partitions is not answered, and a topic that is named twice is answered once
-if anything in the request is unknown.
+As in Apache Kafka, a known topic without partitions is not answered. A topic that is named twice is answered once if
+anything in the request is unknown.
 
-Before the first such commit of a transaction is written, the transaction coordinator is asked if the group is in the
-transaction. If the producer epoch is older than the epoch that the group's partition knows, the answer is
-INVALID_PRODUCER_EPOCH, and the coordinator is not asked.
-"""
+Before the first offsets of a transaction are written, the transaction coordinator is asked if the group is in the
+transaction. If the producer epoch is older than the epoch that the group's partition knows, the coordinator is not
+asked, and the answer is INVALID_PRODUCER_EPOCH."""
 
 from __future__ import annotations
 
@@ -75,7 +74,8 @@ def handle(uses: GroupFamily, request: TxnOffsetCommitRequest, context: Context)
 
 
 class _Commit:
-    """One request in work. `errors` holds the errors of unknown partitions, `offsets` the offsets of the others."""
+    """A TxnOffsetCommit request. `errors` contains the errors of unknown partitions, `offsets` the offsets of known
+    partitions."""
 
     __slots__ = ("_context", "_errors", "_offsets", "_producer", "_request", "_uses")
 
@@ -95,8 +95,8 @@ class _Commit:
         self._producer = Producer(request.producer_id, request.producer_epoch)
 
     def guards(self) -> Guards | None:
-        """Returns the guards for the partition that keeps the group's offsets; None if the transaction coordinator
-        need not be asked."""
+        """Returns guards, which notice if the transaction ends while the transaction coordinator is asked about it.
+        Returns None if the coordinator need not be asked."""
         uses, group_id = self._uses, self._request.group_id
         uses.groups.coordinator_of(group_id)
         partition = uses.view.topics[OFFSETS_TOPIC].partitions[uses.groups.partition_for(group_id)]
@@ -112,7 +112,7 @@ class _Commit:
         )
 
     def verified(self, guards: Guards, results: Results) -> None:
-        """Commits the offsets or answers the error, when the transaction coordinator has answered."""
+        """Called when the transaction coordinator has answered: commits the offsets, or answers the error."""
         (error,) = results.values()
         if error is ErrorCode.NONE and not guards.hold():
             error = ErrorCode.INVALID_TXN_STATE
@@ -127,7 +127,7 @@ class _Commit:
         self._context.answer(self.response(error))
 
     def submit(self) -> None:
-        """Commits the offsets. Raises KafkaError if they are refused at once."""
+        """Commits the offsets. Raises KafkaError if the group coordinator refuses them at once."""
         request = self._request
         make = partial(
             CommitOffsets,
@@ -146,7 +146,8 @@ class _Commit:
     def response(
         self, otherwise: ErrorCode, found: Mapping[TopicPartition, ErrorCode] = MappingProxyType({})
     ) -> TxnOffsetCommitResponse:
-        """Returns the answer, with the errors in `found`, and `otherwise` for all other known partitions."""
+        """Returns the answer. `found` has the errors of known partitions; for known partitions that it lacks, the
+        error is `otherwise`."""
         if otherwise is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and self._context.version < _FIRST_WITH_LOAD_IN_PROGRESS:
             otherwise = ErrorCode.COORDINATOR_NOT_AVAILABLE
         known, errors, topics = self._uses.view.topics, self._errors, self._request.topics

@@ -1,4 +1,5 @@
-"""DescribeAcls (key 29), versions 0-3: answers the access rules that match a filter, by resource (KIP-140).
+"""DescribeAcls (key 29), versions 0-3: answers the ACLs that match a filter, by resource (KIP-140). Each line is what
+a version adds:
 
     0      literal patterns only
     1      prefixed patterns (KIP-290)
@@ -6,8 +7,7 @@
     3      user resources
 
 A filter whose resource type, pattern type, operation or permission is UNKNOWN (0) closes the connection, as in Kafka.
-Without an authorizer: SECURITY_DISABLED.
-"""
+A broker without an authorizer answers SECURITY_DISABLED."""
 
 from __future__ import annotations
 

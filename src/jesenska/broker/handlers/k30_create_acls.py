@@ -1,15 +1,16 @@
-"""CreateAcls (key 30), versions 0-3: adds access rules (KIP-140). Every broker takes this request. The rules apply on
-this broker when the answer is sent; other brokers learn them from the tree.
+"""CreateAcls (key 30), versions 0-3: adds ACLs (KIP-140). Every broker accepts this request. When the answer is sent,
+the ACLs apply on this broker; other brokers learn of them from the metadata tree (ZooKeeper's nodes). Each line is
+what a version adds:
 
     0      literal patterns only
     1      prefixed patterns (KIP-290)
     2      compact
     3      user resources
 
-Each rule is checked by itself (INVALID_REQUEST): a cluster resource must have the cluster's fixed name, and no field
-may be ANY or empty. To add a rule that exists is no error. A rule whose resource type, pattern type, operation or
-permission is UNKNOWN (0) closes the connection, as in Kafka. Without an authorizer: SECURITY_DISABLED for each rule.
-"""
+Each ACL is checked separately, and an invalid one is answered INVALID_REQUEST: a cluster resource must have the
+cluster's fixed name, and no field may be ANY or empty. Adding an ACL that exists is not an error. An ACL whose
+resource type, pattern type, operation or permission is UNKNOWN (0) closes the connection, as in Kafka. A broker
+without an authorizer answers SECURITY_DISABLED for each ACL."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""DeleteAcls (key 31), versions 0-3: deletes the access rules that match filters, and answers these rules (KIP-140). A
-rule that matches several filters is answered for the first of them.
+"""DeleteAcls (key 31), versions 0-3: deletes the ACLs that match filters, and answers the deleted ACLs (KIP-140). An
+ACL that matches several filters is answered for the first of them. Each line is what a version adds:
 
     0      literal patterns only
     1      prefixed patterns (KIP-290)
@@ -7,8 +7,7 @@ rule that matches several filters is answered for the first of them.
     3      user resources
 
 A filter whose resource type, pattern type, operation or permission is UNKNOWN (0) closes the connection, as in Kafka.
-Without an authorizer: SECURITY_DISABLED for each filter.
-"""
+A broker without an authorizer answers SECURITY_DISABLED for each filter."""
 
 from __future__ import annotations
 

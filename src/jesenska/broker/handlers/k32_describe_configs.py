@@ -1,18 +1,17 @@
-"""DescribeConfigs (key 32), versions 0-4.
+"""DescribeConfigs (key 32), versions 0-4. Each line is what a version adds:
 
     0      is_default instead of a source
     1      sources, synonyms on request
     3      types, documentation on request
     4      compact
 
-Resources: topics (2), brokers (4; the empty name means the settings for every broker), the loggers of this broker (8)
-and subscriptions to clients' metrics (16, always the defaults). Sensitive values are never answered. A request with a
-resource of an unknown type is refused as a whole (INVALID_REQUEST), as in Apache Kafka.
+Resources: topics (2), brokers (4; the empty name means the settings for every broker), the loggers of this broker (8),
+and subscriptions to clients' metrics (16, always the defaults). Sensitive values are never answered. If a resource has
+an unknown type, the whole request is refused (INVALID_REQUEST), as in Apache Kafka.
 
-Many resources are handled in slices. A resource that is named again is answered again, as in Apache Kafka, until the
-repeated answers have DESCRIBED_AGAIN_MAX settings: INVALID_REQUEST from there on. Equal answers share their settings
-in memory.
-"""
+Many resources are handled in slices, between which other requests are served. As in Apache Kafka, a resource that is
+named again is answered again. When the repeated answers have DESCRIBED_AGAIN_MAX settings, further repeated resources
+are answered INVALID_REQUEST. Equal answers share their settings in memory."""
 
 from __future__ import annotations
 
@@ -82,7 +81,7 @@ async def _describe(uses: ClusterFamily, request: DescribeConfigsRequest, contex
         if is_again and room < 0:
             answer.error_code, answer.error_message = ErrorCode.INVALID_REQUEST, _NAMED_TOO_OFTEN
             continue
-        # An empty list of names means all, as null does.
+        # An empty list of names means all settings, as null does.
         names = tuple(dict.fromkeys(item.configuration_keys or ()))
         configs = kept.get((*resource, names))
         if configs is None:
@@ -104,7 +103,7 @@ async def _describe(uses: ClusterFamily, request: DescribeConfigsRequest, contex
 def _described(
     uses: ClusterFamily, item: DescribeConfigsRequestResource, names: tuple[str, ...] | None
 ) -> list[Described]:
-    """The settings of a resource with these names; None means all."""
+    """Returns the settings of a resource that have these names; None means all settings."""
     if item.resource_type == TOPIC_RESOURCE:
         problem = topic_name_problem(item.resource_name)
         if problem is not None:

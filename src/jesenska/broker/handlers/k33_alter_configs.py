@@ -1,6 +1,6 @@
-"""AlterConfigs (key 33), versions 0-2: replaces all dynamic settings of a topic (2) or a broker (4); settings that are
-not named go back to their defaults. Superseded by IncrementalAlterConfigs, still sent by old clients. A resource that
-is twice in a request is INVALID_REQUEST (Kafka gives no answer)."""
+"""AlterConfigs (key 33), versions 0-2: replaces all dynamic settings of a topic (2) or a broker (4). A setting that
+the request does not name gets its default value again. Old clients still send this request in place of
+IncrementalAlterConfigs. A resource that is twice in a request is answered INVALID_REQUEST (Kafka gives no answer)."""
 
 from __future__ import annotations
 

@@ -1,21 +1,24 @@
-"""AlterReplicaLogDirs (key 34), versions 0-2: moves replicas to other log directories of this broker (KIP-113).
+"""AlterReplicaLogDirs (key 34), versions 0-2: moves replicas to other log directories of this broker (KIP-113). Each
+line is what a version adds:
 
     0      partitions by directory, each by its absolute path
     2      compact
 
-The answer says if a move has begun; DescribeLogDirs shows its progress (`isFuture`). For each partition:
+The answer only says if a move has begun. DescribeLogDirs shows the progress of a move (`isFuture`). Results of a
+partition:
 
-    NONE                          the move begins, or is under way already, or the replica is there: then a move to
-                                  another directory is given up
-    INVALID_TOPIC_EXCEPTION       the name of the copy's directory would be too long
-    LOG_DIR_NOT_FOUND             no such directory is in log.dirs
-    KAFKA_STORAGE_ERROR           that directory or the replica's own is offline, or the copy cannot begin
-    INVALID_REPLICA_ASSIGNMENT    that directory is cordoned (KIP-1066)
-    REPLICA_NOT_AVAILABLE         this broker has no such replica. If it gets one, it is made in the directory
-    UNKNOWN_TOPIC_OR_PARTITION    nor has any broker; the same
+  NONE                          the move begins or has begun already. If the replica is in the directory already, a
+                                move to another directory is cancelled
+  INVALID_TOPIC_EXCEPTION       the name of the copy's directory would be too long
+  LOG_DIR_NOT_FOUND             the directory is not in log.dirs
+  KAFKA_STORAGE_ERROR           the directory, or the replica's current one, is offline, or the copy cannot begin
+  INVALID_REPLICA_ASSIGNMENT    the directory is cordoned (KIP-1066)
+  REPLICA_NOT_AVAILABLE         this broker has no replica of the partition; if it gets one later, the replica is
+                                created in the directory
+  UNKNOWN_TOPIC_OR_PARTITION    the partition does not exist; if it is created later on this broker, its replica is
+                                created in the directory
 
-A partition that is named twice is moved to the last directory.
-"""
+A partition that is named twice is moved to the last of its directories."""
 
 from __future__ import annotations
 

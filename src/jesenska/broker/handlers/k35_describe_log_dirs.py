@@ -1,14 +1,14 @@
-"""DescribeLogDirs (key 35), versions 0-5: each log directory with its partitions and their sizes (KIP-113).
+"""DescribeLogDirs (key 35), versions 0-5: each log directory with its partitions and their sizes (KIP-113). Each line
+is what a version adds:
 
-    0      partitions by directory: size in bytes, lag (0 for a replica in use); a copy that is being moved to the
-           directory is `isFuture`, with the copied bytes as its size, and the number of records that it lacks
-    2      compact
-    4      size of the volume and room that is left on it, bytes (KIP-827); -1 if the system does not say
-    5      a flag that the directory is cordoned (KIP-1066)
+  0      partitions by directory: size in bytes, lag (0 for a replica in use). The copy of a replica that is being
+         moved to the directory is marked `isFuture`; its size is the bytes copied, its lag the records not copied yet
+  2      compact
+  4      size and free space of the directory's volume in bytes (KIP-827); -1 if unknown
+  5      a flag that the directory is cordoned (KIP-1066)
 
-`topics` null asks for all, else for these partitions; partitions that are not here are left out. A directory that is
-offline, or whose volume cannot be looked at, answers KAFKA_STORAGE_ERROR.
-"""
+If `topics` is null, all partitions are answered, else the named ones. Partitions without a replica on this broker are
+left out. If a directory is offline, or its volume cannot be examined, the answer is KAFKA_STORAGE_ERROR."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def handle(uses: LogFamily, request: DescribeLogDirsRequest, context: Context) -
 
 
 def _asked(uses: LogFamily, topics: list[DescribeLogDirsRequestTopic]) -> dict[str, set[int]]:
-    """Returns the partitions that are asked for, by topic, without those of unknown topics."""
+    """Returns the partitions that the request names, by topic, without those of unknown topics."""
     asked: dict[str, set[int]] = {}
     for topic in topics:
         if topic.topic in uses.view.topics:
@@ -98,7 +98,8 @@ def _described(
 
 
 def _look_at_volume(path: Path, result: DescribeLogDirsResponseResult) -> None:
-    """Adds the size and the free bytes of the directory's volume to the answer. May wait for the disk."""
+    """Adds the size and the free bytes of the directory's volume to the answer. May wait for the disk, so it runs in
+    the thread pool."""
     try:
         volume = os.statvfs(path)
     except OSError:

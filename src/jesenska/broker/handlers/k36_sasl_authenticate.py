@@ -1,9 +1,11 @@
-"""SaslAuthenticate (key 36), versions 0-2: the next message of a SASL exchange (`broker.requests.authentication`).
+"""SaslAuthenticate (key 36), versions 0-2: carries the next message of a SASL mechanism
+(`broker.requests.authentication`). Version 1 adds:
 
-    1    the answer says how long the session lasts (KIP-368); 0 is no limit
+  1    the answer says how long the session lasts in milliseconds (KIP-368); 0 means no limit
 
-A failed exchange is answered with SASL_AUTHENTICATION_FAILED after connection.failed.authentication.delay.ms, with one
-sentence for all reasons. Then the connection is closed. A listener without SASL answers ILLEGAL_SASL_STATE."""
+A failed authentication is answered with SASL_AUTHENTICATION_FAILED after connection.failed.authentication.delay.ms,
+with the same message for all causes. Then the connection is closed. A listener without SASL answers
+ILLEGAL_SASL_STATE."""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ from jesenska.broker.requests.gate import handles
 from jesenska.security.sasl import SaslError
 from jesenska.wire.messages.k36_sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 
-#: Some clients take an answer for lost if the connection ends together with it.
+#: The connection is closed only after this time, because some clients do not read an answer if the connection ends at
+#: the same moment.
 _CLOSED_AFTER_SECONDS = 0.2
 _NOT_HERE = "SaslAuthenticate request received after successful authentication"
 

@@ -1,6 +1,6 @@
-"""CreatePartitions (key 37), versions 0-3: raises topics to more partitions. From version 3 on a
-client above its quota of changes is refused (KIP-599). A time-out of 0 or less has passed on arrival:
-REQUEST_TIMED_OUT, and nothing is done."""
+"""CreatePartitions (key 37), versions 0-3: adds partitions to topics. From version 3 on, a client above its controller
+mutation quota is refused (KIP-599). If the request's timeout is 0 or less, the answer is REQUEST_TIMED_OUT, and no
+partitions are added."""
 
 from __future__ import annotations
 

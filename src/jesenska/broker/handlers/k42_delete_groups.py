@@ -1,5 +1,5 @@
-"""DeleteGroups (key 42), versions 0-2: removes empty groups with their committed offsets. 2 compact. Many are removed
-in pieces, with other requests in between."""
+"""DeleteGroups (key 42), versions 0-2: deletes empty groups with their committed offsets. Version 2 adds the compact
+format. Many groups are deleted in slices, between which other requests are served."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def _delete(uses: GroupFamily, request: DeleteGroupsRequest, context: Cont
 
 
 class _Deletion:
-    """One request in work: the results of its groups, and the number of groups without a result."""
+    """A DeleteGroups request: the results of its groups, and the number of groups that have no result yet."""
 
     __slots__ = ("_context", "_unanswered", "all_answered", "results")
 
@@ -51,7 +51,7 @@ class _Deletion:
         self.all_answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def replied(self, name: str, response: Response) -> None:
-        """Notes the answer of a group's coordinator."""
+        """Stores the answer of a group's coordinator as the group's result."""
         assert isinstance(response, ErrorAnswer)
         if response.error is ErrorCode.NONE:
             log_change(self._context, f"group {name!a} was deleted")

@@ -1,16 +1,18 @@
-"""ElectLeaders (key 43), versions 0-2: elections by request (KIP-183, KIP-460).
+"""ElectLeaders (key 43), versions 0-2: elections that a client requests (KIP-183, KIP-460). Each line is what a
+version adds:
 
-    0      the preferred leader
-    1      also the unclean election (type 1); an error for the whole
-    2      compact
+  0      election of the preferred leader
+  1      unclean election (type 1); an error for the whole answer
+  2      compact
 
-The preferred election elects the first replica: ELECTION_NOT_NEEDED if it leads already,
-PREFERRED_LEADER_NOT_AVAILABLE if it is not in sync or not up. The unclean election answers ELECTION_NOT_NEEDED for a
-partition with a leader; else it elects a replica that is up, even if that lacks committed records, or answers
-ELIGIBLE_LEADERS_NOT_AVAILABLE if none is up. Only the controller elects; other brokers answer NOT_CONTROLLER. If
-`topic_partitions` is null all partitions are meant: the answer then names every topic, with its failures. A time-out
-of 0 or less has passed on arrival: REQUEST_TIMED_OUT.
-"""
+A preferred election elects the partition's first replica. It is answered ELECTION_NOT_NEEDED if this replica leads
+already, and PREFERRED_LEADER_NOT_AVAILABLE if it is offline or not in sync. An unclean election is answered
+ELECTION_NOT_NEEDED if the partition has a leader. Otherwise it elects a replica that is online, even if that replica
+lacks committed records. If none is online, the answer is ELIGIBLE_LEADERS_NOT_AVAILABLE.
+
+Only the controller elects; other brokers answer NOT_CONTROLLER. If `topic_partitions` is null, elections are held for
+all partitions, and the answer names every topic, with its failed partitions. If the request's timeout is 0 or less,
+the answer is REQUEST_TIMED_OUT."""
 
 from __future__ import annotations
 
@@ -134,7 +136,7 @@ def _unknown(uses: TopicFamily, name: str, number: int) -> tuple[ErrorCode, str 
 
 
 async def _outcome(uses: TopicFamily, name: str, number: int) -> tuple[ErrorCode, str | None]:
-    """Elects a leader uncleanly; returns the error code and the message."""
+    """Requests an unclean election for a partition. Returns the error code and message to answer."""
     unknown = _unknown(uses, name, number)
     if unknown is not None:
         return unknown

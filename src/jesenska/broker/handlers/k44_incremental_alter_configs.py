@@ -1,6 +1,7 @@
-"""IncrementalAlterConfigs (key 44), versions 0-1: sets (0), deletes (1), appends to (2) or subtracts from (3) single
-settings of a topic (2), a broker (4; empty name: every broker) or this broker's loggers (8) (KIP-339). They have taken
-effect when the answer is sent. A resource that is named twice is INVALID_REQUEST each time."""
+"""IncrementalAlterConfigs (key 44), versions 0-1: changes single settings (KIP-339). The operations are set (0),
+delete (1), append (2) and subtract (3). The resources are a topic (2), a broker (4; the empty name means every
+broker), and this broker's loggers (8). The changes are in effect when the answer is sent. A resource that is named
+twice is answered INVALID_REQUEST each time."""
 
 from __future__ import annotations
 

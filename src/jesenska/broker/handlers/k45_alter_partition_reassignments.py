@@ -1,14 +1,13 @@
-"""AlterPartitionReassignments (key 45), versions 0-1: moves of partitions to other replicas (KIP-455). A lone broker
-has nowhere to move them.
+"""AlterPartitionReassignments (key 45), versions 0-1: requests to move partitions to other replicas (KIP-455).
+jesenska does not move partitions between brokers, so it only answers if a request would change anything. Each line is
+what a version adds:
 
-    0      replicas as they are: NONE; null (cancel): NO_REASSIGNMENT_IN_PROGRESS; empty, doubled or unregistered
-           brokers: INVALID_REPLICA_ASSIGNMENT
-    1      `allow_replication_factor_change` is answered as in the request, true if no topic was named or the time-out
-           has passed
+  0      the current replicas: NONE; null (cancel): NO_REASSIGNMENT_IN_PROGRESS; any other list of replicas:
+         INVALID_REPLICA_ASSIGNMENT
+  1      `allow_replication_factor_change` is answered as in the request; it is true if the request names no topic or
+         its timeout has passed
 
-A time-out of 0 or less has passed on arrival: REQUEST_TIMED_OUT. Left out: the move itself. A partition that names
-brokers which are gone keeps them: another list for it is INVALID_REPLICA_ASSIGNMENT.
-"""
+If the request's timeout is 0 or less, the answer is REQUEST_TIMED_OUT."""
 
 from __future__ import annotations
 

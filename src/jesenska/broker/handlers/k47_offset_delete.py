@@ -1,5 +1,5 @@
-"""OffsetDelete (key 47), version 0: removes committed offsets of partitions that no member of the group subscribes
-to."""
+"""OffsetDelete (key 47), version 0: deletes a group's committed offsets of partitions. Offsets of a topic that a
+member of the group subscribes to are not deleted."""
 
 from __future__ import annotations
 

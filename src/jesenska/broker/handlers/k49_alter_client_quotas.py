@@ -1,9 +1,9 @@
-"""AlterClientQuotas (key 49), versions 0-1: sets and removes quotas of users, client ids and addresses (KIP-546).
+"""AlterClientQuotas (key 49), versions 0-1: sets and removes quotas of users, client ids and IP addresses (KIP-546).
 
-Quotas are settings in the tree (`users/<name>`, `users/<name>/clients/<name>`, `clients/<name>`, `ips/<address>`), as
-Apache Kafka 3.9 keeps them. Every broker takes the request. The checks, their order and their messages are those of
-Apache Kafka 4.3.1. An entity that is named twice is refused. Unlike in Kafka, a quota that is not a number (NaN) is
-refused, and so is a host name in place of an address."""
+Quotas are settings in the metadata tree (ZooKeeper's nodes `users/<name>`, `users/<name>/clients/<name>`,
+`clients/<name>`, `ips/<address>`), as in Apache Kafka 3.9. Every broker accepts the request. The checks, their order
+and their messages are those of Apache Kafka 4.3.1. An entity that is named twice is refused. Unlike in Kafka, a quota
+that is not a number (NaN) is refused, and so is a host name in place of an IP address."""
 
 from __future__ import annotations
 
@@ -47,7 +47,8 @@ async def handle(uses: SecurityFamily, request: AlterClientQuotasRequest, contex
 
 
 def _names(entity: Sequence[AlterClientQuotasRequestEntity]) -> _Names:
-    """Returns the parts of an entity in a fixed order. If a kind is named twice the last part counts."""
+    """Returns the parts of an entity (kind and name) in a fixed order. If a kind is named twice, its last name is
+    used."""
     named = {part.entity_type: part.entity_name for part in entity}
     return tuple((kind, named.pop(kind)) for kind in KINDS if kind in named) + tuple(named.items())
 

@@ -1,7 +1,6 @@
-"""DescribeUserScramCredentials (key 50), version 0: the SCRAM mechanisms of users with their iterations (KIP-554).
-
-`users` null or empty asks for all users that have credentials. A user by name without any is RESOURCE_NOT_FOUND, one
-that is named twice DUPLICATE_RESOURCE. No answer holds a secret."""
+"""DescribeUserScramCredentials (key 50), version 0: answers the SCRAM mechanisms of users, with their iterations
+(KIP-554). If `users` is null or empty, all users that have credentials are answered. A named user without credentials
+is answered RESOURCE_NOT_FOUND, and a user that is named twice DUPLICATE_RESOURCE. No answer contains a secret."""
 
 from __future__ import annotations
 

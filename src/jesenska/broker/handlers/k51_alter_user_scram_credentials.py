@@ -1,10 +1,14 @@
 """AlterUserScramCredentials (key 51), version 0: sets and removes SCRAM credentials (KIP-554).
 
-The client sends the salted password, never the password. The stored credential holds neither. A user gets the error of
-its first refused change: DUPLICATE_RESOURCE for a mechanism that is named twice, UNSUPPORTED_SASL_MECHANISM for an
-unknown mechanism, UNACCEPTABLE_CREDENTIAL for iterations outside 4096 to 16384 or an empty name, RESOURCE_NOT_FOUND
-for the removal of a credential that does not exist. A broker that is not controller answers NOT_CONTROLLER for each
-user, as in ZooKeeper mode."""
+The client sends the salted password, never the password itself; the stored credential contains neither. A user is
+answered with the error of its first refused change:
+
+  DUPLICATE_RESOURCE            the request names a mechanism of the user twice
+  UNSUPPORTED_SASL_MECHANISM    unknown mechanism
+  UNACCEPTABLE_CREDENTIAL       iterations outside 4096 to 16384, or an empty user name
+  RESOURCE_NOT_FOUND            removal of a credential that does not exist
+
+A broker that is not the controller answers NOT_CONTROLLER for each user, as in ZooKeeper mode."""
 
 from __future__ import annotations
 
@@ -50,15 +54,16 @@ async def handle(uses: SecurityFamily, request: AlterUserScramCredentialsRequest
 
 
 class _Wanted(NamedTuple):
-    """The settings to write for a user, and the error of its first refused change."""
+    """The credentials to write for a user (by mechanism; None removes one), and the error of its first refused
+    change."""
 
     changes: dict[str, str | None]
     refused: KafkaError | None
 
 
 def _changes(uses: SecurityFamily, request: AlterUserScramCredentialsRequest) -> dict[str, _Wanted]:
-    """Returns the changes by user: removals first, then new credentials, in the order of the request. A user gets the
-    error of its first refused change."""
+    """Returns the changes by user: removals first, then new credentials, in the order of the request. After a user's
+    first refused change, its further changes are ignored."""
     found: dict[str, _Wanted] = {}
 
     def take(name: str, code: int, made: Callable[[str], str | None]) -> None:

@@ -1,14 +1,15 @@
-"""AlterPartition (key 56), versions 0-3: the leader of a partition asks the controller for another ISR (KIP-497).
+"""AlterPartition (key 56), versions 0-3: the leader of a partition asks the controller for another ISR (KIP-497). Each
+line is what a version adds:
 
-    0      topics by name
-    1      a flag that the leader has recovered from an unclean election (KIP-704): always so here
-    2      topics by id; INELIGIBLE_REPLICA in place of OPERATION_NOT_ATTEMPTED (KIP-841)
-    3      epochs of the members' registrations (KIP-903), which brokers in ZooKeeper mode leave out
+  0      topics by name
+  1      a flag that the leader has recovered from an unclean election (KIP-704), which is always true here
+  2      topics by id; INELIGIBLE_REPLICA in place of OPERATION_NOT_ATTEMPTED (KIP-841)
+  3      registration epochs of the ISR's members (KIP-903), which brokers in ZooKeeper mode leave out
 
-jesenska's brokers write ISRs to the tree themselves (`replication.leader.isr_changes`); those of Apache Kafka 2.7 and
-later send this request. A broker that is not controller answers NOT_CONTROLLER. If the broker epoch is not that of the
-leader's newest registration, the answer is STALE_BROKER_EPOCH. A proposal of the current ISR is answered as if it were
-new, since an earlier answer may have been lost."""
+jesenska's brokers write ISRs to the metadata tree themselves (`replication.leader.isr_changes`); brokers of Apache
+Kafka 2.7 and later send this request. A broker that is not the controller answers NOT_CONTROLLER. If the broker epoch
+is not that of the sender's newest registration, the answer is STALE_BROKER_EPOCH. A request for the current ISR is
+answered like a successful change, since an earlier answer may have been lost."""
 
 from __future__ import annotations
 
@@ -63,7 +64,7 @@ async def _propose(uses: PeerFamily, request: AlterPartitionRequest, version: in
 
 
 def _name(uses: PeerFamily, topic: AlterPartitionRequestTopic, version: int) -> str | None:
-    """Returns the name of the topic; None if the id is unknown."""
+    """Returns the name of the topic, or None if its id is unknown."""
     if version < _FIRST_WITH_IDS:
         return topic.topic_name
     found = uses.controller.facts.topic_by_id(topic.topic_id)

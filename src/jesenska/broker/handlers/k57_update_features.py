@@ -1,9 +1,10 @@
-"""UpdateFeatures (key 57), versions 0-2: changes the levels of the cluster's features, all of the request or none
-(KIP-584). Every broker takes this request; clients send it to the controller.
+"""UpdateFeatures (key 57), versions 0-2: changes the levels of the cluster's features (KIP-584). Either all changes of
+a request are made or none. Every broker accepts this request; clients send it to the controller. Each line is what a
+version adds:
 
-0      levels go up only: `allow_downgrade` has no effect, as in Kafka
-1      the kind of change (upgrade, safe or unsafe downgrade); `validate_only`
-2      no answer for each feature
+  0      levels can only be raised: `allow_downgrade` has no effect, as in Kafka
+  1      the kind of change (upgrade, safe or unsafe downgrade); `validate_only`
+  2      the answer no longer has a result for each feature
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ async def _update(uses: ClusterFamily, request: UpdateFeaturesRequest, version: 
         return UpdateFeaturesResponse(error_code=refused.code, error_message=refused.message or None)
     response = UpdateFeaturesResponse(error_message=None)
     if version <= _LAST_WITH_RESULTS:
-        # Kafka's answer has the name of the code as its message if there is no error.
+        # As in Kafka, the message of a result without an error is the name of its code, NONE.
         response.results = [
             UpdateFeaturesResponseResult(feature=item.feature, error_message="NONE") for item in updates
         ]

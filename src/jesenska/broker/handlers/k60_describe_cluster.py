@@ -1,9 +1,8 @@
-"""DescribeCluster (key 60), versions 0-2.
+"""DescribeCluster (key 60), versions 0-2. Each line is what a version adds:
 
-0      cluster id, controller, brokers as this listener's clients reach them
-1      endpoint type: brokers (1); controllers (2) are refused, there is no separate quorum
+0      cluster id, controller, and the brokers with their addresses for this listener's clients
+1      endpoint type: brokers (1); controllers (2) are refused, because there is no separate quorum of controllers
 2      fenced brokers: there are none
-
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""DescribeProducers (key 61), version 0: the producers that the log of a partition knows, each with its epoch, its
-last sequence number, the time of its last batch (ms) and the first offset of its open transaction, -1 if there is none
-(KIP-664)."""
+"""DescribeProducers (key 61), version 0: answers the producers that the log of a partition knows (KIP-664). Each has
+its epoch, last sequence number, time of the last batch (in milliseconds), and the first offset of its open transaction
+(-1: none)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""DescribeTransactions (key 65), version 0: the state of transactional ids in this broker's coordinator (KIP-664);
-TRANSACTIONAL_ID_NOT_FOUND for unknown ones."""
+"""DescribeTransactions (key 65), version 0: answers the state of transactional ids that this broker coordinates
+(KIP-664). An unknown id is answered TRANSACTIONAL_ID_NOT_FOUND."""
 
 from __future__ import annotations
 

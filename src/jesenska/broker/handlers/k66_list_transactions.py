@@ -1,13 +1,14 @@
-"""ListTransactions (key 66), versions 0-2: the transactional ids that this broker coordinates (KIP-664).
+"""ListTransactions (key 66), versions 0-2: lists the transactional ids that this broker coordinates (KIP-664). Each
+line is what a version adds:
 
-0      filters by state and producer id; states that Kafka does not know are named
-1      filter by duration: ids whose last transaction began longer ago than that, and those that never had one, as in
-       Apache Kafka 4.3.1, where the start of these is -1 (KIP-994)
-2      a pattern that whole transactional ids match (KIP-1152), in RE2's syntax; the empty one is none
+  0      filters by state and producer id; states in the filter that Kafka does not know are answered as unknown
+  1      filter by duration: ids whose last transaction began longer ago than this (KIP-994). As in Apache Kafka 4.3.1,
+         ids that never had a transaction match, too, because their start time is -1
+  2      a pattern in RE2's syntax that the whole transactional id must match (KIP-1152); an empty pattern is no filter
 
-COORDINATOR_LOAD_IN_PROGRESS while one of the partitions is loaded; INVALID_REGULAR_EXPRESSION for a pattern that is
-not valid, or is too large for `re2_pattern`. Ids are matched in slices.
-"""
+The answer is COORDINATOR_LOAD_IN_PROGRESS while one of the partitions of `__transaction_state` is being loaded. It is
+INVALID_REGULAR_EXPRESSION if the pattern is invalid, or too large for `re2_pattern`. With a pattern, ids are matched
+in slices, between which other requests are served."""
 
 from __future__ import annotations
 
@@ -43,7 +44,7 @@ async def _list(uses: TransactionFamily, request: ListTransactionsRequest) -> Li
         return ListTransactionsResponse(error_code=error.code)
     pattern = None
     if request.transactional_id_pattern:
-        # Few requests have a pattern, and a broker's start does not need the library.
+        # The library is imported here, because few requests have a pattern and the broker does not need it to start.
         from jesenska.base.re2_pattern import PatternError, Re2Pattern
 
         try:

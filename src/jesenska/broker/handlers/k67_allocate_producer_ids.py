@@ -1,9 +1,9 @@
 """AllocateProducerIds (key 67), version 0: a broker asks the controller for a block of producer ids (KIP-730).
 
-jesenska's brokers claim blocks in the tree themselves (`metadata.producer_ids`); those of Apache Kafka 3.0 and later
-send this request. A broker that is not controller answers NOT_CONTROLLER. A sender that is not up gets
-BROKER_ID_NOT_REGISTERED; if its broker epoch is not that of its newest registration, STALE_BROKER_EPOCH.
-"""
+jesenska's brokers claim blocks in the metadata tree themselves (`metadata.producer_ids`); brokers of Apache Kafka 3.0
+and later send this request. A broker that is not the controller answers NOT_CONTROLLER. A sender that is not
+registered is answered BROKER_ID_NOT_REGISTERED. If its broker epoch is not that of its newest registration, the answer
+is STALE_BROKER_EPOCH."""
 
 from __future__ import annotations
 

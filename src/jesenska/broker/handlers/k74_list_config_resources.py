@@ -1,11 +1,12 @@
-"""ListConfigResources (key 74), versions 0-1: resources that have settings.
+"""ListConfigResources (key 74), versions 0-1: lists the resources that have settings. Each line is what a version
+adds:
 
-    0      client metrics only (ListClientMetricsResources, KIP-1000): an empty list
-    1      by type, all types if the request names none (KIP-1142): topics (2), brokers (4), brokers' loggers (8),
-           client metrics (16), groups (32)
+  0      client metrics only (ListClientMetricsResources, KIP-1000): the list is always empty
+  1      topics (2), brokers (4), brokers' loggers (8), client metrics (16) and groups (32) (KIP-1142). A request that
+         names no type asks for all types
 
-A type without settings is UNSUPPORTED_VERSION. Only groups of the new protocol have settings, so no group is listed.
-"""
+A type that has no settings is answered UNSUPPORTED_VERSION. No group is listed, because only groups of the new
+protocol have settings."""
 
 from __future__ import annotations
 

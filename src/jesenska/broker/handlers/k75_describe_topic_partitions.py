@@ -1,10 +1,10 @@
-"""DescribeTopicPartitions (key 75), version 0: partitions of topics in order of their names, page by page.
+"""DescribeTopicPartitions (key 75), version 0: answers the partitions of topics page by page, in the order of the
+topics' names.
 
-An empty list asks for all topics. At most `response_partition_limit` partitions are answered, and never more than
-max.request.partition.size.limit; `next_cursor` is the beginning of the next page. A cursor with a topic that the
-request does not name, or a negative partition, is INVALID_REQUEST for each topic. Eligible leader replicas (KIP-966)
-are not kept here: null.
-"""
+An empty list of topics asks for all topics. A page has at most `response_partition_limit` partitions, and never more
+than max.request.partition.size.limit. `next_cursor` is the beginning of the next page. If the cursor names a topic
+that is not in the request, or a negative partition, each topic is answered INVALID_REQUEST. Eligible leader replicas
+(KIP-966) are not supported: their lists are empty."""
 
 from __future__ import annotations
 

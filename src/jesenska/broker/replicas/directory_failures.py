@@ -1,8 +1,9 @@
-"""Handles failures of log directories. The partitions in a failed directory have no log any more. The controller is
-notified, so that other brokers lead them. All other partitions go on. If no directory is left the broker stops.
+"""Handles failures of log directories. The partitions of a failed directory become offline. The controller is
+notified, so that it elects other brokers as their leaders. All other partitions remain available. If no directory is
+left, the broker stops.
 
-    disk error -> LogDirectory.fail -> look -> logs given up, replicas know
-                                            -> /log_dir_event_notification -> the controller asks what cannot be read
+  disk error -> LogDirectory.fail -> look -> the directory's partitions have no log
+                                          -> /log_dir_event_notification -> the controller asks this broker for errors
 
 Source: KIP-112."""
 
@@ -22,21 +23,21 @@ logger = logging.getLogger(__name__)
 
 
 class DirectoryFailures:
-    """Handles the failures of one broker's log directories, on the running loop."""
+    """Handles the failures of one broker's log directories, on the running event loop."""
 
     def __init__(self, directories: LogDirectories, replicas: ReplicaManager, store: Store, broker_id: int) -> None:
         self._directories = directories
         self._replicas = replicas
         self._store = store
         self._broker_id = broker_id
-        #: Set when no directory is left.
+        #: Set when all log directories have failed.
         self.all_failed = asyncio.Event()
         self._is_unreported = False
         self._telling: asyncio.Task[None] | None = None
 
     def look(self) -> None:
-        """Takes failed directories offline, and notifies the controller; tries that again if it failed before. Call it
-        when a directory has failed, and every second or so."""
+        """Takes the partitions of failed directories offline, and notifies the controller. An earlier notification
+        that failed is repeated. Must be called when a directory has failed, and about once per second."""
         for directory in self._directories.directories:
             if directory.is_offline and directory.logs:
                 lost = self._directories.take_offline(directory)
@@ -54,7 +55,8 @@ class DirectoryFailures:
             self.tell()
 
     def tell(self) -> None:
-        """Notifies the controller, which then asks this broker which of its replicas it cannot read."""
+        """Notifies the controller. It then sends this broker LeaderAndIsr, whose answer names the replicas without a
+        log."""
         self._is_unreported = True
         if self._telling is None or self._telling.done():
             self._telling = asyncio.get_running_loop().create_task(self._tell())

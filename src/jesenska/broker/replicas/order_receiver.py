@@ -1,11 +1,11 @@
-"""Receives the orders of controllers (LeaderAndIsr, StopReplica, UpdateMetadata), whether the controller is this
-broker or another, and carries them out in order of arrival.
+"""Receives the controller's requests (LeaderAndIsr, StopReplica, UpdateMetadata; here called orders) and carries them
+out in the order of their arrival. The controller may be this broker or another one.
 
-    lead_and_follow    keep these replicas, and lead them or follow their leaders
-    stop               give up replicas
-    update_metadata    update the metadata for clients
+  lead_and_follow    LeaderAndIsr: keep these replicas, and lead them or follow their leaders
+  stop               StopReplica: stop replicas, and perhaps delete their data
+  update_metadata    UpdateMetadata: update the metadata for clients
 
-An order of a controller that was replaced, or for an earlier registration of this broker, is refused
+An order is refused if it comes from a controller that was replaced, or is for an earlier registration of this broker
 (`controller.orders.fence`). `replica_manager` carries out the orders."""
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _REFUSED: Final = {
 
 
 class OrderReceiver:
-    """Receives the orders for one broker."""
+    """Receives the orders (the controller's requests) for one broker."""
 
     def __init__(self, replicas: ReplicaManager) -> None:
         self._replicas = replicas
-        #: The epoch of the broker's registration; -1 if it has none. `registration` sets it.
+        #: The epoch of this broker's registration; -1 if it is not registered. `registration` sets it.
         self.broker_epoch = -1
         self._on_replicas: list[Callable[[int], Awaitable[None]]] = []
         self._replicas_epoch = -1
@@ -41,14 +41,15 @@ class OrderReceiver:
         self._turn = asyncio.Lock()
         self._gone = TopicsGone()
         self.fence = OrderFence()
-        #: True once a controller has sent metadata of topics or brokers.
+        #: True if a controller has sent metadata of topics or brokers.
         self.knows_cluster = False
-        #: Set once a controller has sent this registration its replicas, and after that the metadata of the cluster.
+        #: Set when a controller has sent this registration of the broker its replicas, and after that the cluster's
+        #: metadata.
         self.has_replicas = asyncio.Event()
 
     def on_replicas(self, got_replicas: Callable[[int], Awaitable[None]]) -> None:
-        """Registers `got_replicas`. It is awaited once for each registration of this broker, with the broker epoch,
-        when a controller has sent the replicas of this registration."""
+        """Registers `got_replicas`, which is awaited once per registration of this broker, with the broker epoch. The
+        call follows the first order that sent the registration's replicas."""
         self._on_replicas.append(got_replicas)
 
     def _admit(self, orderer: Orderer) -> None:
@@ -59,8 +60,8 @@ class OrderReceiver:
     async def lead_and_follow(
         self, orderer: Orderer, topics: Sequence[TopicPartitions]
     ) -> dict[TopicPartition, ErrorCode]:
-        """Carries out the order. Returns the errors of the replicas for which that failed. Raises KafkaError if the
-        whole order is refused."""
+        """Carries out a LeaderAndIsr order. Returns an error for each replica for which that failed. Raises KafkaError
+        if the whole order is refused."""
         async with self._turn:
             self._admit(orderer)
             errors = await self._replicas.lead_and_follow(topics)
@@ -74,13 +75,13 @@ class OrderReceiver:
         return errors
 
     async def stop(self, orderer: Orderer, stops: Sequence[Stop]) -> dict[TopicPartition, ErrorCode]:
-        """Carries out the order. Returns and raises errors as `lead_and_follow`."""
+        """Carries out a StopReplica order. Returns and raises errors as `lead_and_follow`."""
         async with self._turn:
             self._admit(orderer)
             return await self._replicas.stop(stops)
 
     async def update_metadata(self, orderer: Orderer, metadata: Metadata) -> None:
-        """Carries out the order. Raises KafkaError if the order is refused."""
+        """Carries out an UpdateMetadata order. Raises KafkaError if the order is refused."""
         async with self._turn:
             self._admit(orderer)
             gone = self._gone.gone_after(orderer, metadata, self._replicas.known_topics)

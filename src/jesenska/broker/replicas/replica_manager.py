@@ -1,20 +1,20 @@
-"""Carries out the controller's orders: changes the replicas of this broker on the disk, and its metadata cache (the
-view), from which clients are answered.
+"""Carries out the controller's requests (orders): changes this broker's replicas on the disk, and its metadata cache
+(the view), from which clients are answered.
 
-    lead_and_follow     creates missing logs; the log of a branch is created from its source, after the source
-                        (controller.plans.branches). Makes partitions leaders or followers, as the order says
-    stop                gives up replicas. Data of a topic that is being deleted are renamed, and deleted after
-                        file.delete.delay.ms
-    update_metadata     adds, changes and removes brokers and topics in the view
-    settings_changed    applies new settings
+  lead_and_follow     creates missing logs, and makes each replica leader or follower. The log of a branch (a topic
+                      that begins as a copy of another one) is created from its source (`controller.plans.branches`)
+  stop                stops replicas. The directories of a deleted topic are renamed, and deleted after
+                      file.delete.delay.ms
+  update_metadata     adds, changes and removes brokers and topics in the view
+  settings_changed    applies new settings
 
-A partition whose log directory has failed has no log until the broker is started again (`lost`). Clients and the
-controller get KAFKA_STORAGE_ERROR for it. The same holds for a partition whose data are lost
+A partition whose log directory has failed has no log until the broker is restarted (`lost`). Clients and the
+controller get KAFKA_STORAGE_ERROR for it. The same applies to a partition that has lost data
 (`replication.lost_data`), until another broker leads it.
 
-After a crash between two steps: a topic that is in the tree and has no directory gets one at the next start; a
-directory whose topic is not in the tree is reported and left alone; a deletion that was begun is in
-/admin/delete_topics and is finished at the next start."""
+After a crash between two steps: if the metadata tree has a topic without a directory, the directory is created at the
+next start. A directory whose topic is not in the tree is reported and not touched. A deletion that has begun is in
+/admin/delete_topics, and is completed at the next start."""
 
 from __future__ import annotations
 
@@ -51,60 +51,62 @@ from jesenska.replication.replicas import Replicas
 
 logger = logging.getLogger(__name__)
 
-#: How long (in seconds) one order waits at most until this broker knows the high watermarks of the branches' sources
-#: that it leads: after an election the followers must fetch first. No other order is carried out meanwhile. The second
-#: value is the pause between two looks.
+#: How long (in seconds) one order waits until this broker knows the high watermarks of the branches' sources that it
+#: leads: after an election the followers must fetch first. No other order is carried out meanwhile. The second number
+#: is the pause between two checks.
 _SOURCES_SECONDS, _LOOK_SECONDS = 2.0, 0.01
-#: How many partitions one UpdateMetadata may leave out: they are added to the view because it names only partitions
-#: with higher numbers.
+#: How many partitions one UpdateMetadata may leave out. If it names only partitions with higher numbers, the missing
+#: ones are added to the view, too.
 _UNTOLD_PARTITIONS_MAX = 10_000
 
 
 class Keeper(Protocol):
-    """The coordinator that keeps its state in an internal topic. It is notified of changes to topics."""
+    """The interface of a coordinator that stores its state in an internal topic. It is notified of changes to
+    topics."""
 
     topic_name: str
 
     async def count_partitions(self) -> None:
-        """Called before the first order for the topic is carried out: reads its number of partitions from the tree."""
+        """Called before the first order for the internal topic: reads its number of partitions from the metadata
+        tree."""
 
     def take_over(self, topic: Topic | None = None) -> None:
-        """Called when the topic has come, has more partitions, or has other leaders."""
+        """Called when the internal topic was created, or has more partitions or other leaders."""
 
     def give_up(self) -> None:
-        """Called when the topic is gone."""
+        """Called when the internal topic was deleted."""
 
     def topic_deleted(self, topic: str) -> None:
-        """Called when another topic is gone."""
+        """Called when another topic was deleted."""
 
 
 class ReplicaManager:
-    """The replicas of one broker. `settings` holds the settings of its topics; `links` fetch from the leaders that it
-    follows. The class has more than 500 lines because an order changes logs, links and the view together: when the
-    next order names the same partition, all three must be changed."""
+    """The replicas of one broker. `settings` has the settings of its topics. `links` fetch from the leaders that it
+    follows. This class has more than 500 lines because an order changes logs, links and the view together: all three
+    must be changed before the next order for the same partition."""
 
     def __init__(self, core: SharedParts, settings: SettingsRuntime, links: FollowerLinks) -> None:
         self._core = core
         self._settings = settings
         self._settings_of = settings.topic_config
         self._links = links
-        #: The coordinators by the name of their topic; set by the broker before the first order.
+        #: The coordinators by the name of their internal topic; set by the broker before the first order.
         self._keepers: dict[str, Keeper] = {}
-        #: Partitions of topics that are not in the view yet, by topic.
+        #: Partitions of topics that are not in the view yet, by topic name and partition number.
         self._new: dict[str, dict[int, Partition]] = {}
         #: Partitions of this broker that have no log yet, because the disk failed or a branch could not be created.
         self._lacking: set[TopicPartition] = set()
-        #: Partitions of branches whose logs are being created now.
+        #: Partitions of branches whose logs are being created.
         self._branching: set[TopicPartition] = set()
-        #: The end offset of a branch's source when the branch was asked for, by partition of the branch.
+        #: The end offset that the source had when the branch was requested, by partition of the branch.
         self._source_ends: dict[TopicPartition, int] = {}
         #: True if the log of a branch was created since the last call of `make_missing_logs`.
         self._has_branched = False
-        #: Replicas that have lost data, and must not be led here.
+        #: Replicas that have lost data, so that this broker must not lead them.
         self._without_data: set[TopicPartition] = set()
         self._found: Callable[[Collection[TopicPartition]], Awaitable[None]] | None = None
         self._looks_for_lag_at_ms = 0
-        # Kept once for all partitions: each look-up of a bound method would create a new object.
+        # Stored once for all partitions: each look-up of a bound method would create a new object.
         self._notify, self._elapsed = core.waiting.notify, self._elapsed_ms
 
     def keep(self, *keepers: Keeper) -> None:
@@ -116,17 +118,19 @@ class ReplicaManager:
         topic_partitions: Iterable[TopicPartition],
         found: Callable[[Collection[TopicPartition]], Awaitable[None]] | None = None,
     ) -> None:
-        """Notes that these replicas have lost data: this broker does not lead them before another broker has led them.
-        `found` is awaited before this broker gets the data from other brokers, with the partitions. It raises
-        TreeError if it cannot write that to the tree."""
+        """Marks replicas that have lost data: this broker does not lead them until another broker has led them.
+        `found` is awaited with those partitions before this broker gets their data from other brokers. It raises
+        TreeError if it cannot write this to the metadata tree."""
         self._without_data.update(topic_partitions)
         self._found = found
 
-    # --- orders ------------------------------------------------------------------------------------------------------
+    # --- the controller's requests (orders)
+    # ------------------------------------------------------------------------------
 
     async def lead_and_follow(self, topics: Sequence[TopicPartitions]) -> dict[TopicPartition, ErrorCode]:
-        """Makes this broker the leader or a follower of each of these partitions, as ordered. Returns the errors of
-        the partitions that failed. Ten thousand partitions take seconds, so requests are served in between."""
+        """Makes this broker the leader or a follower of each of these partitions, as the controller has decided.
+        Returns the errors of the partitions that failed. Ten thousand partitions take seconds, so requests are served
+        in between."""
         slices = Slices(self._core.clock)
         errors: dict[TopicPartition, ErrorCode] = {}
         await self._read_settings(topics)
@@ -138,7 +142,7 @@ class ReplicaManager:
                 errors |= await self._take(part, config, slices)
             else:
                 branches.append((part, config))
-        # The sources of the branches are led or followed by now.
+        # The sources of the branches have been made leaders or followers above.
         until = asyncio.get_running_loop().time() + _SOURCES_SECONDS
         for part, config in branches:
             errors |= await self._take(part, config, slices, until)
@@ -147,8 +151,8 @@ class ReplicaManager:
     async def _take(
         self, part: TopicPartitions, config: TopicConfig, slices: Slices, until: float = 0.0
     ) -> dict[TopicPartition, ErrorCode]:
-        """Makes this broker leader or follower of the partitions of one topic. A branch that is to be created waits
-        for its source until `until` (loop time in seconds) at most."""
+        """Makes this broker leader or follower of the partitions of one topic. The creation of a branch waits for its
+        source, at most until `until` (event loop's time in seconds)."""
         topic = part.topic
         errors: dict[TopicPartition, ErrorCode] = {}
         log_config, point = log_config_of(config), branch_point(config.overrides)
@@ -190,7 +194,7 @@ class ReplicaManager:
                 partition.topic_id = topic.topic_id
                 self._core.directories.assign_topic_id(topic_partition, topic.topic_id)
             elif topic.partitions[number].state.leader_epoch == partition.leader_epoch:
-                # The ISR of the order is applied nevertheless, for it may be newer.
+                # The order's ISR is still applied, because it may be newer.
                 error = ErrorCode.STALE_CONTROLLER_EPOCH
         else:
             state = topic.partitions[number].state
@@ -213,8 +217,8 @@ class ReplicaManager:
         return error
 
     def _holds_another(self, topic_partition: TopicPartition, topic_id: uuid.UUID | None) -> bool:
-        """Returns True, and logs an error, if this broker has data of an earlier topic of that name. No order has
-        deleted them, so they stay."""
+        """Returns True, and logs an error, if this broker has data of an earlier topic with the same name. The data
+        are not deleted, because no order has said so."""
         log = self._core.directories.get(topic_partition)
         if log is None or topic_id is None or log.topic_id in (None, topic_id):
             return False
@@ -228,8 +232,8 @@ class ReplicaManager:
         return True
 
     async def _find_data(self, topics: Sequence[TopicPartitions]) -> None:
-        """Writes to the tree which replicas that have lost data will now get the data from their leaders. Raises
-        KafkaStorageError if the tree cannot be reached."""
+        """Writes to the metadata tree which replicas that have lost data will now get the data from their leaders.
+        Raises KafkaStorageError if the tree cannot be reached."""
         if self._found is None or not self._without_data:
             return
         found = [
@@ -247,7 +251,7 @@ class ReplicaManager:
             raise KafkaStorageError(f"The metadata cannot be reached: {error}") from error
 
     def _waits_for_data(self, topic_partition: TopicPartition, leader: int, config: TopicConfig) -> bool:
-        """Returns True if this replica has lost data, no other broker leads, and unclean election is off."""
+        """Returns True if this replica has lost data, no other broker leads it, and unclean election is disabled."""
         is_led = leader not in (NO_LEADER, self._core.broker_id)
         return (
             topic_partition in self._without_data
@@ -256,15 +260,14 @@ class ReplicaManager:
         )
 
     def _has_lost_data(self, topic_partition: TopicPartition, leader: int, config: TopicConfig) -> bool:
-        """Returns True, and logs an error, if this replica must wait for a broker that has the lost data. Else the
-        replica's log is used as it is."""
+        """Returns True, and logs an error, if this replica must wait until a broker that has the lost data leads it.
+        Otherwise the replica's log is used as it is."""
         if self._waits_for_data(topic_partition, leader, config):
             logger.error(
-                "%s is not led here: this broker was in sync, and its log is gone, is an older one, or ends before "
-                "what it had. Start a broker that has the "
-                "data, or mount the right disk and start this one again. If nobody will have them, let another "
-                "broker lead with what it has: "
-                "kafka-leader-election --election-type unclean.",
+                "%s is not led here: this broker's replica was in sync, but its log is missing, is an older copy, or "
+                "has lost records at its end. Start a broker that has the records, or mount the right disk and start "
+                "this broker again. If no broker has them any more, let another broker lead with the records "
+                "that it has: kafka-leader-election --election-type unclean.",
                 topic_partition,
                 extra={"once_a_minute": (topic_partition.topic, "no data")},
             )
@@ -275,8 +278,8 @@ class ReplicaManager:
 
     async def _read_settings(self, topics: Sequence[TopicPartitions]) -> None:
         """Reads the settings of new topics, and the number of partitions of coordinators' topics. Raises
-        KafkaStorageError if the tree cannot be reached: then no part of the order is done, and the controller repeats
-        it."""
+        KafkaStorageError if the metadata tree cannot be reached. Then nothing of the order has been done, and the
+        controller repeats it."""
         shown = self._core.view.topics
         try:
             for topic, _ in topics:
@@ -289,7 +292,7 @@ class ReplicaManager:
             raise KafkaStorageError(f"The metadata cannot be reached: {error}") from error
 
     def _follow(self, partition: Partition) -> None:
-        """Fetches from the partition's leader if that is another broker; else stops fetching."""
+        """Fetches from the partition's leader if another broker leads. Otherwise stops fetching."""
         log = partition.follower_log
         if log is None:
             self._links.leave(partition.topic_partition)
@@ -299,8 +302,8 @@ class ReplicaManager:
             )
 
     async def _let_cut_end(self, topic_partition: TopicPartition) -> None:
-        """Waits until a log that this broker is to lead is not being truncated any more, as it may be for its former
-        leader. Only then is it known at which offset the leadership begins."""
+        """Waits until a log that this broker is about to lead is no longer being truncated. A truncation may still run
+        from the time as a follower, and the leadership's first offset is known only after it."""
         partition = self._known(topic_partition)
         log = None if partition is None else partition.follower_log
         if log is None or not log.is_being_cut:
@@ -311,8 +314,8 @@ class ReplicaManager:
         await settled
 
     async def stop(self, stops: Sequence[Stop]) -> dict[TopicPartition, ErrorCode]:
-        """Gives up replicas, and deletes the data of those for which that is ordered. Returns the errors of the
-        replicas that failed."""
+        """Stops replicas, and deletes their data if the order says so. Returns the errors of the replicas that
+        failed."""
         slices = Slices(self._core.clock)
         errors: dict[TopicPartition, ErrorCode] = {}
         deletes = False
@@ -330,7 +333,8 @@ class ReplicaManager:
             deletes = deletes or delete
         if deletes and not errors:
             try:
-                # Before the tree forgets the topic: else a crash of the machine could leave unknown directories.
+                # Done before the topic is removed from the tree: otherwise a crash of the machine could leave
+                # directories of an unknown topic.
                 await asyncio.get_running_loop().run_in_executor(
                     self._core.pool.executor, self._core.directories.sync_names
                 )
@@ -339,7 +343,7 @@ class ReplicaManager:
         return errors
 
     def _delete(self, topic_partition: TopicPartition, partition: Partition | None) -> bool:
-        """Deletes a replica's data. Returns False if the disk prevents it."""
+        """Deletes a replica's data. Returns False if a disk error prevents it."""
         self._lacking.discard(topic_partition)
         self._source_ends.pop(topic_partition, None)
         made = self._new.get(topic_partition.topic)
@@ -394,14 +398,15 @@ class ReplicaManager:
             for number in numbers:
                 partition = view.topics[topic.name].partitions[number]
                 state = topic.partitions[number].state
-                # Replicas of this broker know their leaders already, except those that it cannot read.
+                # This broker's own replicas got their leaders by LeaderAndIsr already, except replicas that are
+                # offline.
                 is_ours = self._core.broker_id in topic.node.replicas[number] and not partition.is_offline
                 if not is_ours or state.leader_epoch == partition.leader_epoch:
                     self._apply_state(partition, topic)
 
     def settings_changed(self, entity: str) -> None:
-        """Applies the changed settings of an entity: `topics/<name>` or `brokers/<id>`. Settings of other entities
-        have no effect here."""
+        """Applies the changed settings of an entity: `topics/<name>` or `brokers/<id>`. Does nothing for other
+        entities."""
         kind, _, name = entity.partition("/")
         if kind == "topics":
             self._configure(name)
@@ -415,15 +420,16 @@ class ReplicaManager:
                 self._configure(known)
 
     def forget_offsets(self, topic: str) -> None:
-        """Lets groups forget the offsets that they committed of a deleted topic."""
+        """Deletes the offsets that groups have committed for a deleted topic."""
         for keeper in self._keepers.values():
             keeper.topic_deleted(topic)
 
-    # --- partitions and the view -------------------------------------------------------------------------------------
+    # --- partitions and the view
+    # ------------------------------------------------------------------------------------------
 
     @property
     def known_topics(self) -> Collection[str]:
-        """The names of the topics that clients see."""
+        """Returns the names of the topics that clients see."""
         return self._core.view.topics.keys()
 
     def _known(self, topic_partition: TopicPartition) -> Partition | None:
@@ -445,7 +451,7 @@ class ReplicaManager:
         return Partition(topic_partition, topic.topic_id or NO_UUID, replicas, self._notify, self._elapsed)
 
     def _apply_state(self, partition: Partition, topic: TopicView) -> None:
-        """Applies the controller's state of a partition."""
+        """Applies the controller's state of a partition: its replicas, leader, leader epoch and ISR."""
         number = partition.topic_partition.partition
         state, version = topic.partitions[number].state, topic.partitions[number].version
         if partition.replicas != topic.node.replicas[number]:
@@ -455,16 +461,16 @@ class ReplicaManager:
             self._core.isr_syncs.ask(partition)
 
     def _begins_whole(self, leader: int, isr: Collection[int]) -> bool:
-        """Returns True if this broker leads a branch with this state, or would be elected. Then its log must hold all
-        committed records of the source, or it is not created. Else its log may be short or empty: this broker is not
-        in sync before it has fetched the rest."""
+        """Returns True if this broker leads the partition of a branch with this state, or would be elected. Its log
+        must then contain all committed records of the source, otherwise it is not created. With False the log may be
+        short or empty, because this broker is not in sync before it has fetched the missing records."""
         return leader in (NO_LEADER, self._core.broker_id) and self._core.broker_id in isr
 
     def _has_all_committed(self, topic_partition: TopicPartition, source: TopicPartition) -> bool:
-        """Returns True if this broker's high watermark of the source is certainly no lower than the leader's was when
-        the branch was asked for. If this broker leads the source, it knows this once its followers have fetched. A
-        follower may know an older high watermark, or lack records, for example after a crash. So a follower must be in
-        sync, and all records that it had when the branch was asked for must be committed."""
+        """Returns True if this broker certainly has all records of the source that were committed when the branch was
+        requested. If it leads the source, it knows this when its followers have fetched. A follower may know an older
+        high watermark, or lack records, for example after a crash. So a follower must be in sync, and all records that
+        it had when the branch was requested must be committed."""
         partition, log = self._known(source), self._core.directories.get(source)
         if partition is None or log is None or not partition.has_log:
             return False
@@ -472,16 +478,16 @@ class ReplicaManager:
             return partition.knows_high_watermark
         if self._core.broker_id not in partition.isr:
             return False
-        # Records that arrive meanwhile are not waited for: under load there are always more.
+        # Records that arrive later are not waited for: under load there would always be more.
         end_offset = self._source_ends.setdefault(topic_partition, log.next_offset)
         return log.high_watermark >= min(end_offset, log.next_offset)
 
     async def _branch(
         self, topic: TopicView, number: int, log_config: LogConfig, point: BranchPoint, until: float
     ) -> None:
-        """Creates the log of a branch's partition from the log of its source, if there is none yet and the source
-        allows it. If the log must hold all committed records (`_begins_whole`), waits for that until `until` at
-        most."""
+        """Creates the log of a branch's partition from the log of its source. Does nothing if there is a log already.
+        If the log must contain all committed records (`_begins_whole`), waits for them, at most until `until`, and
+        creates no log if they are still missing."""
         topic_partition, state = TopicPartition(topic.name, number), topic.partitions[number].state
         if self._core.directories.get(topic_partition) is not None or topic_partition in self._branching:
             return
@@ -512,7 +518,7 @@ class ReplicaManager:
         done: Callable[[PartitionLog | None], None],
     ) -> None:
         """Begins to create the log of a branch's partition. `done` is called with the log, or with None if it could
-        not be created: a follower then begins with an empty log, and fetches from its leader."""
+        not be created. In the second case a follower begins with an empty log, and fetches from its leader."""
         source = TopicPartition(point.source, topic_partition.partition)
         origin = self._core.directories.get(source)
         if origin is None or origin.topic_id not in (None, point.topic_id):
@@ -544,8 +550,9 @@ class ReplicaManager:
         *,
         is_whole: bool,
     ) -> PartitionLog | None:
-        """Returns the partition's log; creates the log if there is none. Returns None, and logs an error, if the disk
-        prevents that, or if the log must be a whole branch (`is_whole`) and there is none."""
+        """Returns the partition's log, and creates it if there is none. Returns None, and logs an error, if the disk
+        prevents that. Also returns None if the log must be created as a complete branch (`is_whole`) and this has not
+        been done."""
         if topic_partition in self._core.directories.offline:
             logger.error(
                 "%s has no log here while a log directory is offline",
@@ -581,7 +588,7 @@ class ReplicaManager:
         return log
 
     def lost(self, topic_partitions: Sequence[TopicPartition]) -> None:
-        """Takes the logs from these partitions, because their directory has failed."""
+        """Marks these partitions as offline, because their log directory has failed."""
         for topic_partition in topic_partitions:
             self._links.leave(topic_partition)
             partition = self._known(topic_partition)
@@ -589,8 +596,8 @@ class ReplicaManager:
                 partition.lose_log()
 
     def make_missing_logs(self) -> bool:
-        """Tries again to create the logs that are missing. Returns True if one was created since the last call. Called
-        every second or so."""
+        """Tries again to create missing logs. Returns True if one was created since the last call. Called about once
+        per second."""
         made, self._has_branched = self._has_branched, False
         for topic_partition in list(self._lacking):
             topic = self._core.view.topics.get(topic_partition.topic)
@@ -616,8 +623,8 @@ class ReplicaManager:
     def _make_missing_log(
         self, partition: Partition, log_config: LogConfig, config: TopicConfig, branched: PartitionLog | None
     ) -> None:
-        """Gives a partition its missing log, if it can be created now. `branched`: the log that was created as a
-        branch meanwhile; None if there is none."""
+        """Creates the missing log of a partition, if possible. `branched` is the log that was created as a branch
+        meanwhile, or None."""
         topic_partition = partition.topic_partition
         if topic_partition not in self._lacking:
             if branched is not None and not partition.has_log:
@@ -637,9 +644,9 @@ class ReplicaManager:
             self._has_branched = self._has_branched or branched is not None
 
     async def propose_isrs(self, propose: Callable[[Partition], None]) -> None:
-        """Calls `propose` for each partition whose ISR has a lagging follower, and notes the partitions that a
-        follower may join. Called every second or so. Lag is checked twice within replica.lag.time.max.ms. Requests are
-        served in between."""
+        """Calls `propose` for each partition whose ISR contains a lagging follower, and collects the partitions whose
+        ISR a follower may join. Called about once per second. Lag is checked twice within replica.lag.time.max.ms.
+        Requests are served in between."""
         slices = Slices(self._core.clock)
         now_ms = self._elapsed_ms()
         looks_for_lag = now_ms >= self._looks_for_lag_at_ms
@@ -657,8 +664,8 @@ class ReplicaManager:
                     self._core.joining.add(partition)
 
     def _show(self, topic: TopicView, count: int) -> None:
-        """Puts a topic with `count` partitions into the view, in place of one with fewer partitions. Replicas with
-        higher numbers are kept for later."""
+        """Puts a topic with `count` partitions into the view. It replaces the same topic with fewer partitions.
+        Replicas with higher numbers are stored for later."""
         name, config = topic.name, self._settings_of(topic.name)
         before = self._core.view.topics.get(name)
         partitions = list(before.partitions) if before is not None else []
@@ -672,7 +679,7 @@ class ReplicaManager:
             self._keepers[name].take_over(self._core.view.topics[name])
 
     def _configure(self, name: str) -> None:
-        """Applies its current settings to a topic in the view."""
+        """Applies the current settings of a topic to its partitions in the view."""
         shown = self._core.view.topics.get(name)
         if shown is not None:
             self._put(name, shown.partitions, self._settings_of(name))
@@ -687,7 +694,7 @@ class ReplicaManager:
             partition.configure(log_config, config.integer("min.insync.replicas"))
 
     def _hide(self, name: str) -> None:
-        """Removes a topic from the view; its data stay."""
+        """Removes a topic from the view. Its data are not deleted."""
         removed = self._core.view.remove(name)
         for partition in (*(removed.partitions if removed is not None else ()), *self._new.pop(name, {}).values()):
             self._links.leave(partition.topic_partition)
@@ -699,13 +706,13 @@ class ReplicaManager:
                 keeper.topic_deleted(name)
 
     def _elapsed_ms(self) -> int:
-        """Milliseconds of the monotonic clock."""
+        """Returns the time of the monotonic clock in milliseconds."""
         return int(self._core.clock.monotonic() * 1000)
 
 
 def known_to(context: ControllerContext, settings_of: Callable[[str], TopicConfig]) -> Known:
-    """Returns a function for the log directories. That function returns the settings of a partition, or None if the
-    tree does not have the partition."""
+    """Returns a function for the log directories. That function returns the log settings of a partition, or None if
+    the metadata tree does not have the partition."""
     configs = {name: log_config_of(settings_of(name)) for name in context.topics}
 
     def known(topic_partition: TopicPartition, topic_id: uuid.UUID | None) -> LogConfig | None:

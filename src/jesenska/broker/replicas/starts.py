@@ -1,14 +1,16 @@
-"""Notes each start of a broker in its log directories and in the tree. So a start finds directories that are older
-than the last start (`replication.older_directories`), and remembers the replicas that have lost data since.
+"""Records each start of a broker, in its log directories and in the metadata tree (ZooKeeper's nodes). So a start
+detects directories that are older than the last start (`replication.older_directories`), and knows the replicas that
+have lost data since.
 
-    look    called at a start, when the logs are loaded: logs in older directories count as having lost their ends
-    lack    called with the replicas that have lost data and are alone in sync
-    begin   called when the broker is registered, and has no orders yet: writes the start, in the directories first. If
-            the broker ends in between, the directories have a start that the tree does not have, which does no harm
-    found   called when other brokers lead the replicas that lacked data: this broker will fetch from them
+  look    called at a start, when the logs are loaded: logs in older directories count as having lost their ends
+  lack    called with the replicas that have lost data and are the only in-sync replica
+  begin   called when the broker is registered, before the controller's first request: writes the start, first to the
+          directories. If the broker ends in between, the directories have a start that the tree does not have, which
+          does no harm
+  found   called when other brokers lead the replicas that have lost data: this broker will fetch from them
 
-If some directories are offline and the tree has no start of the broker, nothing is written yet: the offline
-directories would be taken for older ones once they are repaired."""
+If some directories are offline and the tree has no start of the broker, nothing is written yet: after their repair,
+the offline directories would be mistaken for older ones."""
 
 from __future__ import annotations
 
@@ -27,27 +29,27 @@ from jesenska.replication.older_directories import begun, is_older, newest_in, w
 
 logger = logging.getLogger(__name__)
 
-#: The largest value that is written here; one node of a tree holds about a megabyte.
+#: The largest value that is written to one node: the limit of a node is about a megabyte.
 _NODE_BYTES_MAX: Final = 1 << 19
 
 
 class Starts:
-    """The starts of one broker. `new_uuid` returns new ids for directories and starts."""
+    """The recorded starts of one broker. `new_uuid` returns new ids for directories and starts."""
 
     def __init__(self, store: Store, broker_id: int, directories: LogDirectories, new_uuid: Callable[[], UUID]) -> None:
         self._store = store
         self._path = paths.broker_starts(broker_id)
         self._directories = directories
         self._new_uuid = new_uuid
-        #: The broker's starts in the tree; None if there are none.
+        #: The broker's starts in the tree, or None if there are none.
         self._written: BrokerStarts | None = None
         self._lacking: frozenset[TopicPartition] = frozenset()
         self._has_begun = False
-        #: True if one of the directories is older than the last start.
+        #: True if a log directory is older than the last start.
         self.has_older = False
 
     async def look(self) -> None:
-        """Finds the directories that are older than the last start. Raises TreeError, NodeFormatError or
+        """Finds the log directories that are older than the last start. Raises TreeError, NodeFormatError or
         UnusableDirectoryError."""
         try:
             self._written = BrokerStarts.decode((await self._store.get(self._path))[0])
@@ -58,18 +60,20 @@ class Starts:
                 self.has_older = True
                 logger.warning(
                     "the log directory %s is older than the last start of broker %s, which had another disk there: "
-                    "others are to lead what it has",
+                    "its replicas do not lead until another broker has led them",
                     directory.path,
                     self._path.rpartition("/")[2],
                 )
                 self._directories.lose(directory, directory.logs.keys() - newest_in(directory.starts, self._written))
 
     def lack(self, topic_partitions: Collection[TopicPartition]) -> None:
-        """Notes the replicas that have lost data and are alone in sync. `begin` writes them."""
+        """Stores the replicas that have lost data and are the only in-sync replica. `begin` writes them to the
+        tree."""
         self._lacking = frozenset(topic_partitions)
 
     async def begin(self) -> None:
-        """Writes this start to the directories and the tree, once. Raises TreeError or UnusableDirectoryError."""
+        """Writes this start to the log directories and the tree. Later calls do nothing. Raises TreeError or
+        UnusableDirectoryError."""
         directories = self._directories
         if self._has_begun or (self._written is None and len(directories.usable) < len(directories.directories)):
             return
@@ -80,7 +84,8 @@ class Starts:
         self._has_begun = True
 
     async def found(self, topic_partitions: Collection[TopicPartition]) -> None:
-        """Notes in the tree that other brokers lead these partitions, or may lead them. Raises TreeError."""
+        """Removes these partitions from the lost ones in the tree, because other brokers lead them or may lead them.
+        Raises TreeError."""
         if self._written is not None and not self._lacking.isdisjoint(topic_partitions):
             await self._write(without(self._written, topic_partitions))
             self._lacking = self._lacking.difference(topic_partitions)

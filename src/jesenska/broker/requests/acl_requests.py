@@ -18,7 +18,7 @@ from jesenska.wire.messages.k29_describe_acls import DescribeAclsRequest
 from jesenska.wire.messages.k30_create_acls import CreateAclsRequest, CreateAclsRequestCreation
 from jesenska.wire.messages.k31_delete_acls import DeleteAclsRequest, DeleteAclsRequestFilter
 
-#: The answer for each rule or filter of a request that changes rules, on a broker without an authorizer.
+#: On a broker without an authorizer, the error message for each ACL or filter of a request that changes ACLs.
 NO_AUTHORIZER = "No Authorizer is configured."
 _UNKNOWN = 0
 
@@ -59,7 +59,7 @@ def filter_of(asked: DescribeAclsRequest | DeleteAclsRequestFilter) -> AclFilter
 
 
 def binding_of(asked: CreateAclsRequestCreation) -> AclBinding:
-    """Returns the rule of a request. Raises InvalidRequestError with Kafka's message if it cannot be added."""
+    """Returns the ACL of a request. Raises InvalidRequestError, with Kafka's message, if the ACL is not valid."""
     kind, pattern_type = ResourceType.of_code(asked.resource_type), PatternType.of_code(asked.resource_pattern_type)
     operation, permission = AclOperation.of_code(asked.operation), Permission.of_code(asked.permission_type)
     if kind is ResourceType.CLUSTER and asked.resource_name != CLUSTER_NAME:
@@ -86,6 +86,6 @@ def binding_of(asked: CreateAclsRequestCreation) -> AclBinding:
 
 
 def shown(binding: AclBinding) -> str:
-    """Returns a rule as text for the log."""
+    """Returns an ACL as text for the log."""
     (kind, name, pattern_type), (principal, host, operation, permission) = binding
     return f"{permission.name} {principal} at {host} {operation.name} on {kind.name} {pattern_type.name} {name!a}"

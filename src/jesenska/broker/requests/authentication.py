@@ -7,22 +7,22 @@
     SASL_SSL          the same over TLS; client certificates are used only if the listener's own ssl.client.auth asks
                       for them
 
-The states of a SASL connection, and the effect of each request in them (KIP-43, KIP-152, KIP-368):
+The states of a SASL connection, and what each request does in them (KIP-43, KIP-152, KIP-368). A token is a message of
+the SASL mechanism in a frame without a header:
 
-    state        ApiVersions    SaslHandshake 0    SaslHandshake 1    SaslAuthenticate    a token    other requests
-    HANDSHAKE    answered       -> TOKENS          -> MESSAGES        refused             -          refused
-    MESSAGES     answered       refused            refused            next step           -          refused
-    TOKENS       -              -                  -                  -                   next step  -
-    DONE         answered       refused            -> AGAIN           refused             -          served
-    AGAIN        answered       refused            refused            next step           -          refused
-    FAILED       refused        refused            refused            refused             -          refused
+  state        ApiVersions    SaslHandshake 0    SaslHandshake 1    SaslAuthenticate    a token    other requests
+  HANDSHAKE    answered       -> TOKENS          -> MESSAGES        refused             -          refused
+  MESSAGES     answered       refused            refused            next step           -          refused
+  TOKENS       -              -                  -                  -                   next step  -
+  DONE         answered       refused            -> AGAIN           refused             -          served
+  AGAIN        answered       refused            refused            next step           -          refused
+  FAILED       refused        refused            refused            refused             -          refused
 
-Refused means that the connection is closed. A step that ends the exchange leads to DONE; in AGAIN it keeps the user
-and the mechanism, or the connection is closed. Until DONE, requests are small and one at a time. A failed exchange is
-answered after connection.failed.authentication.delay.ms with one sentence for all reasons. The connection is closed a
-moment later, when the client has read the answer. When the lifetime of a session is over (connections.max.reauth.ms),
-only requests of a new authentication are served.
-"""
+"Refused" means that the connection is closed. The step that completes the authentication leads to DONE. In AGAIN it
+must keep the user and the mechanism; otherwise the connection is closed. Before DONE, requests must be small, and are
+handled one at a time. A failed authentication is answered after connection.failed.authentication.delay.ms, with the
+same message for all causes. The connection is closed a moment later, when the client has read the answer. When the
+lifetime of a session has passed (connections.max.reauth.ms), only requests of a new authentication are served."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from jesenska.security.principal import ANONYMOUS, USER, MappingRule, NoMappingE
 from jesenska.security.sasl import SaslError
 
 if TYPE_CHECKING:
-    # Only a broker with secured listeners reads these modules.
+    # Imported only for type checking, because a broker without secured listeners does not need these modules.
     from jesenska.net.tls_transport import HandshakeTurns
     from jesenska.net.transport import TransportFor
     from jesenska.security.mechanisms import MechanismServer, ServerOf
@@ -48,7 +48,8 @@ API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE = 18, 17, 36
 
 
 class ListenerSecurity:
-    """The security of one listener's connections. `mechanisms` is None without SASL."""
+    """The security of one listener: TLS, SASL mechanisms and their settings. `mechanisms` is None for a listener
+    without SASL."""
 
     def __init__(
         self,
@@ -74,7 +75,7 @@ class ListenerSecurity:
         self._looks = looks
 
     def transport_for(self, on_secured: Callable[[bytes | None], None]) -> TransportFor | None:
-        """Returns the function that makes the transport of a connection; None without TLS."""
+        """Returns the function that creates the TLS transport of a connection, or None for a listener without TLS."""
         if self.contexts is None or self._turns is None:
             return None
         from jesenska.net.tls_transport import tls_server
@@ -89,8 +90,8 @@ class ListenerSecurity:
             logger.info("the certificate of %s was changed: new connections get it", self.contexts.settings)
 
     def principal_of(self, certificate: bytes | None) -> Principal:
-        """Returns the user for a certificate in DER; ANONYMOUS for None. Raises NoMappingError if no mapping rule
-        fits."""
+        """Returns the user for a client certificate in DER, or ANONYMOUS for None. Raises NoMappingError if no mapping
+        rule matches."""
         if certificate is None:
             return ANONYMOUS
         from jesenska.security.x500 import DerError, subject_name
@@ -101,12 +102,12 @@ class ListenerSecurity:
             raise NoMappingError(str(error)) from error
 
 
-#: The security of a listener whose users are all anonymous.
+#: The security of a listener without TLS and SASL: all its users are anonymous.
 PLAINTEXT: Final = ListenerSecurity("PLAINTEXT")
 
 
 class State(Enum):
-    """The states of a SASL connection (the table is at the top of this file)."""
+    """The states of a SASL connection; the table at the top of this file describes them."""
 
     HANDSHAKE = "handshake"
     MESSAGES = "messages"
@@ -116,7 +117,7 @@ class State(Enum):
     FAILED = "failed"
 
 
-#: The requests that each state takes; DONE takes all but those of an exchange.
+#: The requests that are served in each state. DONE is missing, because it serves all others except SaslAuthenticate.
 _TAKES: Final[Mapping[State, frozenset[int]]] = {
     State.HANDSHAKE: frozenset({API_VERSIONS, SASL_HANDSHAKE}),
     State.MESSAGES: frozenset({API_VERSIONS, SASL_AUTHENTICATE}),
@@ -127,7 +128,7 @@ _TAKES: Final[Mapping[State, frozenset[int]]] = {
 
 
 class Authentication:
-    """The SASL exchanges of one connection. `now` is a monotonic clock in seconds."""
+    """The SASL authentication of one connection. `now` returns the time of a monotonic clock in seconds."""
 
     def __init__(self, listener: ListenerSecurity, now: Callable[[], float]) -> None:
         assert listener.mechanisms is not None
@@ -150,7 +151,7 @@ class Authentication:
         return self.state is State.DONE
 
     def takes(self, key: int) -> bool:
-        """Returns True if a request with this API key may be served now."""
+        """Returns True if a request with this API key may be served in the present state."""
         if self.state is not State.DONE:
             return key in _TAKES[self.state]
         if self._ends_at is not None and key != SASL_HANDSHAKE and self._now() > self._ends_at:
@@ -158,7 +159,7 @@ class Authentication:
         return key != SASL_AUTHENTICATE
 
     def handshake(self, mechanism: str, version: int) -> ErrorCode:
-        """Begins a SASL exchange. Returns NONE, or the error if it cannot begin."""
+        """Begins an authentication with this SASL mechanism. Returns NONE, or the error if it cannot begin."""
         if self.state is State.DONE and version == 0:
             return ErrorCode.ILLEGAL_SASL_STATE
         make = self._mechanisms.get(mechanism)
@@ -176,7 +177,8 @@ class Authentication:
         return ErrorCode.NONE
 
     def step(self, message: bytes) -> bytes:
-        """Returns the answer to the next message of the exchange. Raises SaslError if the exchange has failed."""
+        """Returns the answer to the next message of the SASL mechanism. Raises SaslError if the authentication has
+        failed."""
         try:
             return self._next(message)
         except SaslError:

@@ -1,5 +1,6 @@
-"""The operations that a client may do, as the bit sets that Metadata and the describe requests answer: bit N for
-operation N of Kafka's ACLs. Without an authorizer everything is allowed (KIP-430)."""
+"""The operations that a client may do on a topic, group or the cluster if the broker has no authorizer: all operations
+(KIP-430). They are bit sets in the answers to Metadata and to describe requests: bit N for operation N of Kafka's
+ACLs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Logs each change that a client has asked for, at INFO: the change, and the client."""
+"""Logs each change that a client has requested, at INFO: the change and the client."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ from jesenska.broker.requests.connection import Context
 
 logger = logging.getLogger(__name__)
 
-#: A client id can be as long as a request.
+#: Longest part of a client id that is logged: a client id can be as long as a request.
 _CLIENT_ID_MAX = 100
 
 
 def log_change(context: Context, what: str) -> None:
-    """Logs the change made by the request of `context`. The client id is shown with escapes, so that it cannot begin a
-    new line."""
+    """Logs the change `what`, made by the request of `context`. The client id is logged with escapes, so that it
+    cannot begin a new line."""
     client = ascii((context.client_id or "")[:_CLIENT_ID_MAX])
     logger.info("%s, as client %s at %s has asked", what, client, context.connection.client_host)
 
 
 def log_settings_change(context: Context, resource_type: int, name: str, changed: Iterable[str]) -> None:
-    """Logs a change of settings of a topic or a broker, with the names of the settings only: values can be secrets."""
+    """Logs a change of the settings of a topic or a broker. Only the names of the settings are logged, because their
+    values can be secrets."""
     whose = f"topic {name}" if resource_type == TOPIC_RESOURCE else f"broker {name}" if name else "every broker"
     log_change(context, f"settings of {whose} were changed ({', '.join(changed) or 'all have their defaults'})")

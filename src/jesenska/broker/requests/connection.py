@@ -1,27 +1,26 @@
-"""A client's connection: passes the request in each frame to its handler, and the handler's answer to the socket.
+"""A client's connection: passes the request in each frame to its handler, and sends the handler's answer.
 
-A handler is a function `handle(uses, request, context)`; `uses` holds the parts of the broker that the handler's
-family may use (`broker.requests.families`). The result of a handler decides how the request is answered:
+A handler is a function `handle(uses, request, context)`. `uses` has the parts of the broker that the handler needs
+(`broker.requests.families`). The result of a handler decides how the request is answered:
 
-    a Message      the answer, sent at once
-    NO_ANSWER      nothing is sent (acks=0)
-    LATER          the handler keeps the context and calls `context.answer(message)` when it can; no task waits
-                   meanwhile
-    a coroutine    runs as a task; its result is the answer (for administration, never for produce and fetch)
+  a Message      the answer, sent at once
+  NO_ANSWER      nothing is sent (acks=0)
+  LATER          the handler stores the context and calls `context.answer(message)` later; no task waits meanwhile
+  a coroutine    runs as a task, and its result is the answer (used for administrative requests only)
 
-A connection has one request in work at a time, as in Kafka. Further requests wait in its buffer, so answers keep the
-order of requests. The next request is taken when the last byte of the previous answer is sent.
+As in Kafka, a connection handles one request at a time. Further requests wait in its buffer, so answers are in the
+order of the requests. The next request is handled when the last byte of the previous answer has been sent.
 
-The exception are Produce requests that are in the log and wait only for replicas (`context.let_next`): several of them
-may be in work at once, so that five requests in flight share one wait for the replicas. Their answers are still sent
-in the order of the requests, and a request of any other kind waits until all of them are answered.
+Produce requests are an exception: when the records are in the log and the request only waits for replicas, the next
+Produce request may be handled (`context.let_next`). So five requests in flight share one wait for the replicas. Their
+answers are still sent in the order of the requests, and any other request waits until all of them are answered.
 
-Each request first passes the `gate`, which checks and counts it. If the broker has an authorizer, the authorizer's
-check comes next: it may refuse the request, or amend its answer (`authorization.access`). If the client has quotas,
-its request is counted when the answer is ready; a client above a quota must wait (`quotas.client_quotas`).
-Request bytes are views into the connection's buffer: a handler that answers LATER and still needs them calls
-`context.keep(view)` before it returns. `dispatch` keeps all connections of a broker.
-"""
+Each request first passes the `gate`, which checks and counts it. If the broker has an authorizer, the authorizer then
+refuses the request, or amends its answer, or does nothing (`authorization.access`). If the client has quotas, its
+request is counted when the answer is ready; a client above a quota must wait (`quotas.client_quotas`).
+
+The bytes of a request are views into the connection's buffer. A handler that returns LATER and still needs them must
+call `context.keep(view)` before it returns. `dispatch` has all connections of a broker."""
 
 from __future__ import annotations
 
@@ -64,8 +63,7 @@ _HEAD_V0 = struct.Struct(">ii")
 _HEAD_V1 = struct.Struct(">iib")
 _LENGTH = struct.Struct(">i")
 _PRODUCE: Final = b"\0\0"
-#: A client that has closed its half of the connection is still answered within this time. After that it counts as
-#: gone.
+#: A client that has closed its sending side is still answered within this time. After that the connection is closed.
 _GONE_AFTER_SECONDS = 5.0
 
 
@@ -86,7 +84,7 @@ Outcome = Message | _Marker | Coroutine[Any, Any, Message]
 
 
 class Context:
-    """One request in work: knows its client, and sends its answer."""
+    """One request that is being handled: its client, and the methods that send its answer."""
 
     __slots__ = (
         "access",
@@ -122,16 +120,16 @@ class Context:
         begun_at: float,
     ) -> None:
         self.connection = connection
-        #: The user that has sent the request.
+        #: The user that sent the request.
         self.principal = connection.principal
         #: The user's rights; None on a broker without an authorizer.
         self.access: Access | None = None
-        #: The authorizer's function that adds refusals to the answer; None if nothing was refused.
+        #: The authorizer's function that amends the answer; None if the answer is sent unchanged.
         self.amend: Amend | None = None
-        #: The client's quotas; None if it has none.
+        #: The client's quotas; None if it has no quotas.
         self.limits: ClientLimits | None = None
-        #: How long (in ms) the client must wait after this request, as far as the handler has found out. `is_counted`
-        #: is True if the handler has counted the request for all quotas.
+        #: How long (in milliseconds) the client must wait after this request, as far as the handler knows.
+        #: `is_counted` is True if the handler has counted the request for all quotas.
         self.throttle_ms = 0
         self.is_counted = False
         self.api = api
@@ -142,49 +140,51 @@ class Context:
         self.received_at = received_at
         self.begun_at = begun_at
         self.ended_at = 0.0
-        #: True if the next request may be taken before this one is answered.
+        #: True if the next request may be handled before this one is answered.
         self.lets_next = False
-        #: True if the answer is ready, or there will be none. The answer may have to wait for earlier answers.
+        #: True if the answer is ready, or if there will be no answer. A ready answer may have to wait for earlier
+        #: answers.
         self.is_answered = False
         self.response: Message | None = None
-        #: Called when the connection closes while the request waits, so that the request is forgotten.
+        #: Called when the connection is closed while the request waits, so that the waiting request is removed.
         self.on_abandoned: Callable[[], None] | None = None
 
     def seconds_in_work(self) -> float:
-        """Returns how many seconds the handler has worked, without waits."""
+        """Returns the time in seconds for which the handler has worked, without waits."""
         return (self.ended_at or self.connection.now()) - self.begun_at
 
     def keep(self, view: memoryview) -> memoryview:
-        """Returns a view of these bytes of the request that stays valid after the handler has returned."""
+        """Returns a view of these bytes of the request that remains valid after the handler has returned."""
         return self.connection.framed.keep(view)
 
     def answer(self, response: Message) -> None:
-        """Sends the answer of a handler that returned LATER."""
+        """Sends the answer of a request whose handler has returned LATER."""
         self.connection.answer_later(self, response)
 
     def no_answer(self) -> None:
-        """Ends a request that returned LATER and needs no answer."""
+        """Ends a request whose handler has returned LATER and which gets no answer."""
         self.connection.answer_later(self, None)
 
     def let_next(self) -> None:
-        """Lets the next Produce request be taken before this one is answered. Called when this request is in the log:
-        the order of the two is decided then."""
+        """Allows the next Produce request to be handled before this one is answered. Called when this request's
+        records are in the log, so that the order of the two requests cannot change."""
         self.lets_next = True
         self.connection.take_next()
 
     def close(self, reason: str) -> None:
-        """Closes the connection. A producer with acks=0 learns of an error only in this manner."""
+        """Closes the connection. A producer with acks=0 learns of an error only in this way."""
         self.connection.framed.close(reason)
 
     @property
     def gone(self) -> bool:
-        """True when the client has closed the connection."""
+        """Returns True if the connection is closed."""
         return self.connection.framed.closed
 
 
 class SharedByConnections:
-    """The state that all connections of a broker share. `families` is for the handlers. `partition_count` returns the
-    number of partitions. `closed` is called with each connection that closes, and the reason."""
+    """The state that all connections of a broker share. `families` has the parts of the broker for the handlers.
+    `partition_count` returns the number of partitions. `closed` is called with each connection that is closed, and the
+    reason."""
 
     def __init__(
         self,
@@ -206,24 +206,25 @@ class SharedByConnections:
         self.closed = closed
         self.read_buffer = ReadBuffer()
         self.gate = Gate(partition_count)
-        #: Bytes of memory of converted answers that are not sent yet.
+        #: The number of bytes of converted answers that are in memory because they have not been sent.
         self.lent_bytes = 0
         #: The running coroutines of handlers.
         self.tasks: dict[asyncio.Task[None], None] = {}
 
     def answer_room_bytes(self) -> int:
-        """Returns the size limit of a converted answer in bytes: half of the memory that is left for such answers."""
+        """Returns the size limit of a converted answer in bytes: half of the memory that is still available for such
+        answers."""
         return max(CONVERTED_ANSWER_MIN_BYTES, (CONVERTED_ANSWERS_BYTES - self.lent_bytes) // 2)
 
     def run(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        """Runs a handler's coroutine; at most one for each connection."""
+        """Runs a handler's coroutine as a task. A connection has at most one."""
         task = self.loop.create_task(coroutine)
         self.tasks[task] = None
         task.add_done_callback(lambda done: self.tasks.pop(done, None))
 
 
 class Connection:
-    """A client's connection: frames in, answers out in the same order."""
+    """A client's connection: receives requests, and sends their answers in the same order."""
 
     __slots__ = (
         "_access",
@@ -255,23 +256,23 @@ class Connection:
         self.client_host = client_host
         self.listener_name = listener_name
         self.listener = listener
-        #: The user of the connection; ANONYMOUS until it is known.
+        #: The user of the connection; ANONYMOUS until the user is authenticated.
         self.principal = ANONYMOUS
-        #: The user's rights, once they have been asked for.
+        #: The user's rights; None before they are first needed.
         self._access: Access | None = None
-        #: The SASL exchanges of the connection; None if the listener has no SASL.
+        #: The SASL authentication of the connection; None if the listener has no SASL.
         self.authentication = None if listener.mechanisms is None else Authentication(listener, shared.monotonic)
-        #: Requests without an answer, or whose answers wait for earlier ones, in order.
+        #: Requests that are not answered, or whose answers wait for earlier answers, in order.
         self._in_work: list[Context] = []
         self._returning = False
         self._sending_since: tuple[float, Stages] | None = None
-        #: Bytes of memory of the answer that was converted for this connection.
+        #: The number of bytes of the converted answer that this connection has in memory.
         self._lent_bytes = 0
         self._progress = (0, 0)
-        #: The timer that ends the pause of a client above a quota; None if the client need not wait.
+        #: The timer that ends the wait of a client above a quota; None if the client need not wait.
         self._unmuting: asyncio.TimerHandle | None = None
-        #: When the last request came, the last answer was sent, or bytes of one were last seen to move (monotonic
-        #: seconds).
+        #: The time (monotonic, in seconds) of the last request, the last answer, or the last seen progress of sending
+        #: or receiving.
         self.active_at = shared.monotonic()
         self.framed = FramedConnection(
             shared.loop,
@@ -287,7 +288,7 @@ class Connection:
             self.framed.limit_frames(listener.token_max_bytes)
 
     def _secured(self, certificate: bytes | None) -> None:
-        """Called when the TLS handshake has ended. Sets the user from the client's certificate."""
+        """Called when the TLS handshake is complete. Sets the user from the client's certificate."""
         if self.authentication is None:
             try:
                 self.principal = self.listener.principal_of(certificate)
@@ -295,19 +296,19 @@ class Connection:
                 self.framed.close(str(error))
 
     def authenticated(self, principal: Principal) -> None:
-        """Sets the user of the connection, after a SASL exchange has succeeded."""
+        """Sets the user of the connection, after a SASL authentication has succeeded."""
         self.principal = principal
         self._access = None
         self.framed.limit_frames(self._shared.max_request_bytes)
 
     def log_failed_login(self, error: SaslError) -> None:
-        """Logs the reason of a failed exchange, which the client does not get."""
+        """Logs the cause of a failed authentication, which the client does not get."""
         logger.info(
             "authentication of a client at %s failed on listener %s: %s", self.client_host, self.listener_name, error
         )
 
     def _on_token(self, view: memoryview, authentication: Authentication) -> bool:
-        """Handles a message of a SASL exchange that has no header (KIP-43)."""
+        """Handles a message of a SASL mechanism in a frame without a header (KIP-43)."""
         try:
             answer = authentication.step(bytes(view))
         except SaslError as error:
@@ -334,7 +335,7 @@ class Connection:
         try:
             served, version, correlation_id, client_id, request = shared.gate.admit(view, self.client_host)
         except UnknownApiVersionsError as unknown:
-            # A separate name: compiled code gives a name one type.
+            # The exception has another variable name than the next one: compiled code gives each name one type.
             return self._refuse_api_versions(unknown.correlation_id)
         except (MalformedMessageError, struct.error, UnicodeDecodeError) as error:
             self.framed.close(f"a request that cannot be read: {error}")
@@ -381,8 +382,8 @@ class Connection:
         return self._may_take_next()
 
     def _refusal(self, authorizer: Authorizer, context: Context, request: Message) -> Message | None:
-        """Returns the answer to a request that the authorizer refuses as a whole. Returns None if the request is to be
-        handled; refused parts are removed from it."""
+        """Returns the answer to a request that the authorizer refuses as a whole. Returns None if the request must be
+        handled; refused parts have then been removed from the request."""
         access = self._access
         if access is None:
             access = self._access = authorizer.access_for(self.principal, self.client_host)
@@ -394,7 +395,7 @@ class Connection:
         return None
 
     def _may_take_next(self) -> bool:
-        """Returns True if the next request may be taken."""
+        """Returns True if the next request may be handled now."""
         if self._sending_since is not None or self._unmuting is not None:
             return False
         in_work = self._in_work
@@ -406,7 +407,7 @@ class Connection:
         return sum([context.size_bytes for context in in_work]) < WAITING_PRODUCES_BYTES
 
     def take_next(self) -> None:
-        """Handles the requests that have arrived, if the next one may be taken."""
+        """Handles the requests that have arrived, if the next one may be handled now."""
         if not self._returning and self._may_take_next():
             self.framed.resume()
 
@@ -439,7 +440,7 @@ class Connection:
             self.take_next()
 
     def _send_answers(self) -> None:
-        """Sends the answers that are ready and have no unsent answer before them."""
+        """Sends the answers that are ready, up to the first one that is not."""
         in_work = self._in_work
         while in_work and in_work[0].is_answered and self._sending_since is None:
             context = in_work.pop(0)
@@ -451,8 +452,8 @@ class Connection:
                 self._send(context, context.response)
 
     def _throttle(self, context: Context, limits: ClientLimits) -> None:
-        """Counts a request whose answer is ready for the client's quotas. If the client is above a quota, the answer
-        holds the time for which it must wait, and its next request is not taken before."""
+        """Counts a request with a ready answer for the client's quotas. If the client is above a quota, the answer
+        contains the time for which it must wait, and its next request is not handled before."""
         throttle_ms = context.throttle_ms
         if not context.is_counted:
             key, now_ms = context.api.key, self._shared.quotas.now_ms()
@@ -474,12 +475,12 @@ class Connection:
         self.take_next()
 
     def now(self) -> float:
-        """Returns the monotonic time in seconds, as in `Context.begun_at`."""
+        """Returns the monotonic time in seconds, by the same clock as `Context.begun_at`."""
         return self._shared.monotonic()
 
     def _amended(self, context: Context, amend: Amend) -> bool:
-        """Adds the authorizer's refusals to an answer. Returns False if there is no answer, or it cannot be amended:
-        then the connection is closed."""
+        """Lets the authorizer amend an answer. Returns False if there is no answer or this fails; the connection is
+        then closed."""
         if context.response is None:
             self.framed.close("a part of a request without an answer was refused")
             return False
@@ -497,7 +498,7 @@ class Connection:
         return True
 
     def _send(self, context: Context, response: Message) -> None:
-        """Encodes and sends an answer. Sets `_sending_since` if part of the answer is not sent yet."""
+        """Encodes and sends an answer. Sets `_sending_since` if a part of the answer could not be sent yet."""
         version, api = context.version, context.api
         if api.response_header_version(version):
             head = bytearray(_HEAD_V1.pack(0, context.correlation_id, 0))
@@ -542,11 +543,11 @@ class Connection:
         return self._shared.answer_room_bytes()
 
     def tell_of_unserved(self, client_id: str | None, kind: str, what: str) -> None:
-        """Logs, once for each client, that the client asks for something that is not served."""
+        """Logs that the client asks for something that is not supported. Each client and kind is logged once."""
         self._shared.gate.unserved.tell_of(self.client_host, client_id, kind, what)
 
     def lend(self, size_bytes: int) -> None:
-        """Counts the memory of the answer that is being converted, in `SharedByConnections.lent_bytes`, until the
+        """Counts the memory of this connection's converted answer in `SharedByConnections.lent_bytes`, until the
         answer is sent or the connection is closed."""
         if not self.framed.closed:
             self._shared.lent_bytes += size_bytes - self._lent_bytes
@@ -557,7 +558,8 @@ class Connection:
         self._lent_bytes = 0
 
     def look(self, now: float) -> None:
-        """Notes if bytes have moved, and closes the connection of a client that has gone while its request waits."""
+        """Checks if bytes were sent or received since the last call. Closes the connection if its client has closed it
+        while a request waits."""
         progress = self.framed.progress
         if progress != self._progress:
             self._progress = progress
@@ -567,7 +569,8 @@ class Connection:
 
     @property
     def waits_for_us(self) -> bool:
-        """Returns True while a request is in work or the client must wait: then the connection is not idle."""
+        """Returns True while a request is being handled or the client must wait for a quota. The connection is then
+        not idle."""
         return bool(self._in_work) or self._unmuting is not None
 
     def _refuse_api_versions(self, correlation_id: int) -> bool:

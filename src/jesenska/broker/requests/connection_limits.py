@@ -1,13 +1,13 @@
-"""The limits of connections: their number in all and by address (max.connections, max.connections.per.ip and its
-overrides), their idle time (connections.max.idle.ms), and the sizes of socket buffers if the configuration sets them.
+"""The limits of connections: their number in total and by address (max.connections, max.connections.per.ip and its
+overrides), and their idle time (connections.max.idle.ms). Also the sizes of socket buffers, if the configuration sets
+them.
 
-Otherwise they are left to the system, which adapts them to the path. The exception is the send buffer to a client on
-this machine: the system lets megabytes gather there, and sending them costs a third more of the broker's time than in
-pieces that the client takes at once (0.6 M x 1000 B in lz4 read in a group: 0.42 CPU seconds against 0.30 to 0.34 with
-100 to 400 kB, and a rate 5 to 10 % lower).
+Otherwise the operating system chooses the buffer sizes. The exception is the send buffer to a client on the same
+machine: there the system would buffer megabytes, which costs a third more CPU time than sending smaller pieces.
+Measured for 0.6 M records of 1000 B in lz4, read by a group: 0.42 CPU seconds, against 0.30 to 0.34 with 100 to 400
+kB, and a rate 5 to 10 % lower.
 
-`dispatch` applies these: it takes connections, and closes idle ones.
-"""
+`dispatch` applies these limits: it accepts connections, and closes idle ones."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from jesenska.config.layers import BrokerConfig
 from jesenska.config.settings.broker_settings import LISTENER_PREFIX
 
 _UNLIMITED_SECONDS = float("inf")
-#: This rate of new connections means that there is no limit.
+#: A setting of this rate means that there is no limit.
 _UNLIMITED_RATE = 2**31 - 1
-#: The send buffer towards a client on this machine.
+#: The size in bytes of the send buffer to a client on the same machine.
 _LOCAL_SEND_BYTES = 400_000
 
 
 class ConnectionLimits:
-    """The limits that a configuration sets. Raises InvalidConfigError for overrides that cannot be read."""
+    """The limits of connections in a configuration. Raises InvalidConfigError if the overrides cannot be parsed."""
 
     def __init__(self, config: BrokerConfig, listeners: Sequence[str]) -> None:
         prefixes = {name: f"{LISTENER_PREFIX}{name.lower()}." for name in listeners}
-        #: The limits of listeners that have their own.
+        #: The limits of listeners that have their own max.connections.
         self._of_listeners = _own(config, prefixes, "max.connections")
         rates: dict[str | None, int] = {None: config.integer("max.connection.creation.rate")}
         rates.update(_own(config, prefixes, "max.connection.creation.rate"))
-        #: The quotas for new connections by listener; the key None holds the broker's.
+        #: The limits of new connections per second, by listener; the key None has the whole broker's limit.
         self.creation_rates = {name: float(rate) for name, rate in rates.items() if rate < _UNLIMITED_RATE}
         idle_ms = config.integer("connections.max.idle.ms")
         self._idle_seconds = idle_ms / 1000 if idle_ms >= 0 else _UNLIMITED_SECONDS
@@ -47,8 +47,8 @@ class ConnectionLimits:
         self._receive_bytes = _explicit(config, "socket.receive.buffer.bytes")
 
     def refuse(self, host: str, connections: int, from_host: int, listener: str, from_listener: int) -> str | None:
-        """Returns the reason why another connection from the host is refused; None if it is accepted. A listener may
-        have its own limit, below the broker's."""
+        """Returns the reason why another connection from the host is refused, or None if it is accepted. A listener
+        may have its own limit, below the broker's."""
         if connections >= self._all:
             return f"max.connections={self._all} is reached"
         own = self._of_listeners.get(listener)
@@ -60,12 +60,13 @@ class ConnectionLimits:
         )
 
     def idle_before(self, now: float) -> float:
-        """Returns a time in seconds of the same clock as `now`. A connection without traffic since then is closed,
-        unless a request of it is in work."""
+        """Returns the time (by the clock of `now`) before which a connection's last traffic makes it idle. An idle
+        connection is closed if none of its requests is being handled."""
         return now - self._idle_seconds
 
     def watch_peer(self, sock: socket.socket) -> None:
-        """Turns on TCP keepalive, as Kafka does: a peer that has lost its network never closes the connection."""
+        """Enables TCP keepalive, as Kafka does: a client that has lost its network would never close the
+        connection."""
         with suppress(OSError):
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
@@ -80,7 +81,7 @@ class ConnectionLimits:
 
 
 def _own(config: BrokerConfig, prefixes: Mapping[str, str], setting: str) -> dict[str, int]:
-    """Returns the values of a setting that listeners have of their own. `prefixes`: of their settings, by listener."""
+    """Returns the listeners' own values of a setting. `prefixes` has the prefix of each listener's own settings."""
     return {
         name: config.integer(prefix + setting) for name, prefix in prefixes.items() if config.is_set(prefix + setting)
     }
@@ -100,7 +101,7 @@ def _is_local(host: str) -> bool:
 
 
 def _overrides(text: str) -> dict[str, int]:
-    """Parses limits by address, written as `host:count` with commas between. Host names are looked up once."""
+    """Parses limits by address, in the form `host:count,host:count`. Host names are resolved once."""
     found = {}
     for item in filter(None, (piece.strip() for piece in text.split(","))):
         host, _, count = item.rpartition(":")

@@ -1,7 +1,6 @@
-"""The dispatcher keeps all connections of a broker. It accepts new connections within the limits, closes connections
-that are idle or whose clients are gone, and lets requests in work finish when the broker stops. `connection` handles
-each request.
-"""
+"""The dispatcher has all connections of a broker. It accepts new connections within the limits, and closes connections
+that are idle or whose clients have disconnected. When the broker stops, it lets the requests that are being handled
+finish. `connection` handles each request."""
 
 from __future__ import annotations
 
@@ -26,13 +25,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _SECONDS_BETWEEN_WARNINGS = 10.0
-#: How many refused connections may wait to be closed.
+#: Most refused connections that wait to be closed.
 _DELAYED_MAX = 1000
 
 
 class Dispatcher:
-    """All connections of a broker. Handlers get the values in `families`. `security` holds the security of the
-    listeners by name. Without an `authorizer` everyone may do everything."""
+    """All connections of a broker. `families` has the parts of the broker for the handlers. `security` has the
+    security of each listener by name. Without an `authorizer` every user may do everything."""
 
     def __init__(
         self,
@@ -50,7 +49,7 @@ class Dispatcher:
         self.limits = limits
         self._loop = loop
         self._rates = rates
-        #: Connections whose address opens too many, with the timers that will close them.
+        #: Refused connections whose address opens connections too fast, with the timers that close them.
         self._delayed: dict[socket.socket, asyncio.TimerHandle] = {}
         self._security = security
         self._shared = SharedByConnections(
@@ -66,12 +65,12 @@ class Dispatcher:
 
     @property
     def lent_bytes(self) -> int:
-        """Bytes of memory of converted answers that are not sent yet."""
+        """Returns the number of bytes of converted answers that are in memory because they have not been sent."""
         return self._shared.lent_bytes
 
     def accept(self, sock: socket.socket, client_host: str, listener_name: str) -> float:
-        """Accepts a new connection, or closes it if a limit is reached. Returns for how many seconds the listener must
-        accept no other connection."""
+        """Accepts a new connection, or closes it if a limit is reached. Returns the time in seconds for which the
+        listener must not accept another connection."""
         refused = self.limits.refuse(
             client_host,
             len(self.connections),
@@ -96,8 +95,8 @@ class Dispatcher:
         return pause_ms / 1000
 
     def _close_later(self, sock: socket.socket, client_host: str, seconds: float) -> None:
-        """Closes a connection whose address opens too many, but only when the rate is within the quota again. Closes
-        it at once if many such connections wait already."""
+        """Closes a connection whose address opens connections too fast, after `seconds`, when the rate is within the
+        quota again. Closes it at once if many such connections are waiting."""
         self._warn(client_host, "its address opens more connections than its connection_creation_rate")
         if len(self._delayed) >= _DELAYED_MAX:
             sock.close()
@@ -125,7 +124,8 @@ class Dispatcher:
             logger.debug("connection from %s closed: %s", connection.client_host, reason)
 
     def close_idle(self) -> None:
-        """Closes connections without traffic for connections.max.idle.ms, and connections of clients that are gone."""
+        """Closes connections without traffic for connections.max.idle.ms, and connections whose clients have
+        disconnected."""
         now = self._monotonic()
         for connection in list(self.connections):
             connection.look(now)
@@ -134,7 +134,7 @@ class Dispatcher:
             connection.framed.close("idle for too long")
 
     async def close(self, grace_seconds: float) -> None:
-        """Waits `grace_seconds` at most for requests in work, then closes every connection."""
+        """Waits for requests that are being handled, at most `grace_seconds`, then closes all connections."""
         if self._shared.tasks:
             await asyncio.wait(self._shared.tasks, timeout=grace_seconds)
         for task in list(self._shared.tasks):

@@ -1,5 +1,5 @@
 """The parts of the broker that handlers use, grouped by families of requests. A handler gets the parts of its family
-as its first argument, and so can be tested without a broker.
+as its first argument, so that it can be tested without a broker.
 
     ProduceFamily        Produce
     FetchFamily          Fetch, of consumers and of followers
@@ -11,7 +11,7 @@ as its first argument, and so can be tested without a broker.
     PeerFamily           requests between brokers and controllers
     SecurityFamily       users with their credentials, rights and quotas
 
-A broker creates these values at its start (`broker.server`), and does not change them later."""
+The broker creates these values at its start (`broker.server`), and does not change them later."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from jesenska.replication.leader.isr_changes import IsrChanges
     from jesenska.replication.partition import Partition
 
-#: The value of each family, by its class.
+#: The parts for each family of handlers, by the family's class.
 Families = Mapping[type, object]
 
 
@@ -60,16 +60,16 @@ class ProduceFamily(NamedTuple):
 
 
 class FetchRules(NamedTuple):
-    """Settings of fetches. `max_bytes`: the limit of one answer. `by_rack`: consumers are sent to followers in their
-    rack."""
+    """Settings for Fetch. `max_bytes` is the size limit of one answer. `by_rack` is True if the leader sends consumers
+    to followers in their rack."""
 
     max_bytes: int
     by_rack: bool
 
 
 class FetchFamily(NamedTuple):
-    """The parts for Fetch. `joining`: partitions with followers that may join the ISR when their next fetches
-    arrive."""
+    """The parts of the broker for Fetch. `joining` has the partitions whose ISR a follower may join with its next
+    fetch."""
 
     clock: Clock
     isr_changes: IsrChanges
@@ -125,8 +125,8 @@ class TopicFamily(NamedTuple):
 
 
 class PeerFamily(NamedTuple):
-    """The parts for requests between brokers. `may_have_peers`: other brokers may use the same tree; only then these
-    requests are served."""
+    """The parts of the broker for requests between brokers. `may_have_peers` is True if other brokers may use the same
+    metadata tree; otherwise these requests are refused."""
 
     clock: Clock
     marker_writer: MarkerWriter
@@ -136,8 +136,8 @@ class PeerFamily(NamedTuple):
     controller: ControllerClient
 
     def require_peers(self) -> None:
-        """Raises ClusterAuthorizationFailedError if there can be no other broker in this cluster: then the sender of
-        the request is not a broker."""
+        """Raises ClusterAuthorizationFailedError if no other broker can use this broker's metadata tree: the sender of
+        the request is then not a broker of the cluster."""
         if not self.may_have_peers:
             raise ClusterAuthorizationFailedError(
                 "This broker has its tree for itself: there is no other broker that may ask for this."
@@ -145,8 +145,8 @@ class PeerFamily(NamedTuple):
 
 
 class SecurityFamily(NamedTuple):
-    """Users, their credentials and rights. `acls` is None without an authorizer, `tokens` without delegation
-    tokens."""
+    """The parts of the broker for users, their credentials, rights and quotas. `acls` is None on a broker without an
+    authorizer, `tokens` on a broker without delegation tokens."""
 
     controller: ControllerClient
     settings: SettingsRuntime
@@ -154,6 +154,6 @@ class SecurityFamily(NamedTuple):
     tokens: TokensRuntime | None = None
 
     async def alter_client(self, entity: str, changes: Mapping[str, str | None]) -> None:
-        """Changes settings of a user, a client id or an address in the tree; None removes one. `entity`: see
-        `AlterClientSettings`."""
+        """Changes settings of a user, a client id or an IP address in the metadata tree; the value None removes a
+        setting. `entity` has the form of `AlterClientSettings`."""
         await self.settings.ask(lambda token: AlterClientSettings(token, entity, changes))

@@ -4,17 +4,16 @@
            no more elements than can exist
     out    counts requests, the time in each stage, and bytes
 
-`broker.requests.served` lists what is served; ApiVersions announces just that. The file of a handler is imported at
-the first request of its key, unless that has happened before, and registers the handler here (`handles`). Unknown
-keys, versions outside the announced range and malformed requests are refused with an exception, and the connection is
-closed, which is how old clients find out the versions of a broker; only ApiVersions answers UNSUPPORTED_VERSION, in
-version 0.
+`broker.requests.served` lists the API keys and versions that are served; ApiVersions announces exactly these. The file
+of a handler is imported at the first request with its key, if it has not been imported before. It registers the
+handler here (`handles`). Unknown keys, unsupported versions and malformed requests raise an exception, and the
+connection is closed, which tells old clients that the broker does not support the version. The exception is
+ApiVersions, which is answered UNSUPPORTED_VERSION in the format of version 0.
 
-Each request is stamped at Kafka's boundaries: frame read, handler begins, handler ends, answer ready, last byte
-written. `Stages` adds them up per API.
+The time of each request is taken at the same points as in Kafka: frame read, handler begins, handler ends, answer
+ready, last byte written. `Stages` adds up the times by API.
 
-The user is authenticated before the gate (`authentication`). Rights and quotas are checked after it (`connection`).
-"""
+The user is authenticated before the gate (`authentication`). Rights and quotas are checked after it (`connection`)."""
 
 from __future__ import annotations
 
@@ -32,21 +31,23 @@ from jesenska.wire.language import Message
 from jesenska.wire.messages.k18_api_versions import ApiVersionsResponse, ApiVersionsResponseApiKey
 from jesenska.wire.registry import API_VERSIONS, APIS, Api
 
-#: A handler: called with the parts of its family, the request and its context. `connection` lists its possible
+#: A handler, called with the parts of its family, the request and its context. `connection` lists its possible
 #: results.
 Handler = Callable[[Any, Any, Any], Any]
 H = TypeVar("H", bound=Handler)
 
-#: Requests that may name partitions that do not exist yet: CreateTopics, CreatePartitions, the orders of a controller.
+#: Requests that may name partitions that do not exist yet: CreateTopics, CreatePartitions, and the controller's
+#: requests to brokers.
 _DESCRIBING: Final = frozenset({4, 5, 6, 19, 37})
-#: ControlledShutdown: its version 0 has a different header.
+#: The API key of ControlledShutdown, whose version 0 has a header without a client id.
 _WITHOUT_CLIENT_ID: Final = 7
-#: Key, version and correlation id; the client id comes after them.
+#: The size in bytes of key, version and correlation id. The client id follows them.
 _HEADER_MIN_BYTES: Final = 8
 
 
 class Served:
-    """A registered handler with its family and the versions that it serves."""
+    """A registered handler, the versions that it serves, and its family (the class of the broker's parts that it
+    gets)."""
 
     __slots__ = ("api", "family", "handler", "max_version", "min_version")
 
@@ -60,12 +61,12 @@ class Served:
         )
 
 
-#: The imported handlers by API key. The files of the handlers add themselves.
+#: The imported handlers by API key. Importing a handler's file adds it.
 _HANDLERS: Final[dict[int, Served]] = {}
 
 
 def handles(request: type[Message], family: type) -> Callable[[H], H]:
-    """Registers the decorated function as the handler of a request. Its first argument is the broker's value of this
+    """Registers the decorated function as the handler of a request. Its first argument will be the parts of this
     family (`broker.requests.families`)."""
 
     def register(handler: H) -> H:
@@ -80,7 +81,7 @@ def handles(request: type[Message], family: type) -> Callable[[H], H]:
 
 
 def served_by(key: int) -> Served | None:
-    """Returns the handler of an API key with its versions; None if the key is not served."""
+    """Returns the handler of an API key with its versions, or None if the key is not served."""
     found = _HANDLERS.get(key)
     if found is None and key in VERSIONS:
         handlers.load(key)
@@ -89,7 +90,7 @@ def served_by(key: int) -> Served | None:
 
 
 class Stages:
-    """Sums of the time that the requests of one API spent in each stage, in seconds."""
+    """The total time, in seconds, that the requests of one API spent in each stage."""
 
     __slots__ = ("count", "local", "queue", "remote", "response_bytes", "send")
 
@@ -103,8 +104,8 @@ class Stages:
 
 
 class UnknownApiVersionsError(Exception):
-    """The client has sent ApiVersions in a version that is too new for this broker. The answer, in version 0, holds
-    the broker's range of versions of this key."""
+    """Raised for ApiVersions in a version that is too new for this broker. The answer, in version 0, contains the
+    supported versions of this key."""
 
     def __init__(self, correlation_id: int) -> None:
         super().__init__(correlation_id)
@@ -112,8 +113,8 @@ class UnknownApiVersionsError(Exception):
 
 
 class Gate:
-    """The gate of one broker. `partition_count` returns the number of partitions. A request may name them all, and
-    some that do not exist."""
+    """The gate of one broker. `partition_count` returns the number of existing partitions: a request may name all of
+    them, and some more."""
 
     def __init__(self, partition_count: Callable[[], int]) -> None:
         self._partition_count = partition_count
@@ -121,14 +122,14 @@ class Gate:
         self.unserved = UnservedRequests()
         low, high = VERSIONS[API_VERSIONS]
         own_range = ApiVersionsResponseApiKey(api_key=API_VERSIONS, min_version=low, max_version=high)
-        #: The answer to ApiVersions in a version that is not served. It holds the range of this key, with which the
-        #: client asks again.
+        #: The answer to ApiVersions in an unsupported version. It contains the supported versions of this key, with
+        #: which the client asks again.
         self.api_versions_refusal = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[own_range])
 
     def admit(self, view: memoryview, client_host: str) -> tuple[Served, int, int, str | None, Any]:
-        """Decodes a frame: returns its handler, version, correlation id, client id, and the request. Raises
-        MalformedMessageError, struct.error or UnicodeDecodeError if the connection must be closed,
-        UnknownApiVersionsError if the request must be answered with `api_versions_refusal`."""
+        """Decodes a frame. Returns its handler, version, correlation id, client id and request. Raises
+        MalformedMessageError, struct.error or UnicodeDecodeError if the connection must be closed. Raises
+        UnknownApiVersionsError if `api_versions_refusal` must be answered."""
         limit = len(view)
         if limit < _HEADER_MIN_BYTES:
             raise MalformedMessageError("a request is shorter than its header")
@@ -150,7 +151,7 @@ class Gate:
         if api.flexible is not None and version >= api.flexible:
             position = skip_header_tags(view, position, limit)
         if limit > REQUEST_ELEMENTS_MAX:
-            # Only a request of this size can name too many elements: each takes a byte or more.
+            # Only a request of this size can name too many elements, because each takes at least a byte.
             room = CREATION_ELEMENTS_MAX if key in _DESCRIBING else REQUEST_ELEMENTS_MAX
             request, position = decoder(api.request, version)(view, position, limit, room + self._partition_count())
         else:
@@ -160,8 +161,8 @@ class Gate:
     def left(
         self, key: int, received_at: float, begun_at: float, ended_at: float, ready_at: float, size_bytes: int
     ) -> Stages:
-        """Counts a request whose answer is ready. Its handler ended then, or at `ended_at` if the request waited
-        longer (0.0: it did not)."""
+        """Counts a request whose answer is ready. `ended_at` is the time at which its handler returned, if the answer
+        came later; 0.0 means that the answer was ready when the handler returned."""
         stages = self.stages[key]
         stages.count += 1
         stages.queue += begun_at - received_at

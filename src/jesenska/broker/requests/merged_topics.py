@@ -1,4 +1,5 @@
-"""Answers with each topic once, as Kafka builds them for a request that may name a topic twice."""
+"""Merges the topics of an answer so that each topic is in it once. Kafka answers in this form to requests that may
+name a topic twice."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from typing import Any, Protocol, TypeVar
 
 
 class TopicAnswer(Protocol):
-    """A topic of an answer, with the results of its partitions."""
+    """A topic in an answer, with the results of its partitions."""
 
     name: str
     partitions: list[Any]
@@ -30,8 +31,8 @@ def name_and_id_of(answer: TopicAnswerWithId) -> tuple[str, uuid.UUID]:
 
 
 def merged_topics(answers: Iterable[Answer], key_of: Callable[[Answer], Hashable] = name_of) -> list[Answer]:
-    """Returns each topic once, in the order of its first mention. The partitions of its later mentions follow those
-    of the first. `key_of` tells topics apart."""
+    """Returns each topic once, in the order of first mention. If a topic is mentioned again, the partitions of the
+    later mention are appended to the first. `key_of` returns a topic's identity."""
     merged: dict[Hashable, Answer] = {}
     for answer in answers:
         first = merged.setdefault(key_of(answer), answer)

@@ -1,5 +1,5 @@
-"""Applies the quota for changes of partitions (controller_mutation_rate, KIP-599): partitions of topics that are
-created or deleted, and partitions that are added."""
+"""Applies the quota for changes of partitions (controller_mutation_rate, KIP-599). It counts the partitions of topics
+that are created or deleted, and the partitions that are added to topics."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from jesenska.broker.requests.connection import Context
 
 
 class Mutations:
-    """The changes of one request. While a client is above the quota, a request in a newer version is refused
-    (`is_strict`); after a request in an older version the client only waits."""
+    """Counts the partition changes of one request. If the client is above the quota, a request with `is_strict` (a
+    newer version) is refused. After a request in an older version the client only has to wait."""
 
     __slots__ = ("_bucket", "_context", "_is_strict", "_now_ms")
 
@@ -20,7 +20,7 @@ class Mutations:
         self._now_ms = int(now_seconds * 1000)
 
     def check(self) -> None:
-        """Raises THROTTLING_QUOTA_EXCEEDED if the next change is refused."""
+        """Raises THROTTLING_QUOTA_EXCEEDED if the client is above the quota and the request is strict."""
         if self._bucket is not None and self._is_strict:
             self._wait()
             if self._context.throttle_ms:

@@ -1,5 +1,5 @@
-"""Checks the entities of quotas in requests, and converts changes of their quotas to settings in the tree
-(KIP-546)."""
+"""Checks the entities (users, client ids, IP addresses) in requests about quotas, and converts changes of their quotas
+to settings in the metadata tree (KIP-546)."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from jesenska.quotas.entities import (
     USER,
 )
 
-#: The kinds of entities, in the order of answers.
+#: The kinds of entities, in the order in which they are answered.
 KINDS: Final = (CLIENT_ID, USER, IP)
-#: The quotas that are whole numbers, with their limits and Kafka's names of the limits.
+#: The quotas that must be whole numbers, each with its limit and Kafka's name of the limit.
 _WHOLE: Final = {
     PRODUCER_BYTE_RATE: (2**63 - 1, "a LONG"),
     CONSUMER_BYTE_RATE: (2**63 - 1, "a LONG"),
@@ -32,7 +32,7 @@ _WHOLE: Final = {
 
 
 def require_kinds(entity: Mapping[str, str | None]) -> None:
-    """Raises InvalidRequestError if these names by kind do not form an entity."""
+    """Raises InvalidRequestError if these names by kind are not a valid entity."""
     if not entity:
         raise InvalidRequestError("Invalid empty client quota entity")
     for kind, name in entity.items():
@@ -47,8 +47,8 @@ def require_kinds(entity: Mapping[str, str | None]) -> None:
 
 
 def entity_path(entity: Mapping[str, str | None]) -> str:
-    """Returns the entity's path below /config. The name None stands for the default. Raises InvalidRequestError if an
-    address is not valid."""
+    """Returns the entity's path in the metadata tree below /config. The name None means the default entity. Raises
+    InvalidRequestError if an IP address is not valid."""
     address = entity.get(IP)
     if address is not None and not _is_address(address):
         raise InvalidRequestError(f"{address} is not a valid IP address.")
@@ -64,8 +64,8 @@ def _is_address(text: str) -> bool:
 
 
 def changes_of(of_address: bool, ops: Sequence[tuple[str, float | None]]) -> dict[str, str | None]:
-    """Returns the settings that these operations write; the value None removes a setting. Raises InvalidRequestError
-    for a quota that the entity cannot have, or a value that is not valid."""
+    """Returns the settings that these operations write, by name; the value None removes a setting. Raises
+    InvalidRequestError for an invalid value, or a quota that the entity cannot have."""
     known = (CONNECTION_CREATION_RATE,) if of_address else CLIENT_QUOTAS
     changes: dict[str, str | None] = {}
     for name, value in ops:
@@ -83,7 +83,8 @@ def changes_of(of_address: bool, ops: Sequence[tuple[str, float | None]]) -> dic
 
 
 def _text(name: str, value: float) -> str:
-    """Returns a quota as text for the tree: a whole number if it counts bytes or connections."""
+    """Returns a quota's value as text for the metadata tree. A quota of bytes or connections must be a whole
+    number."""
     if name not in _WHOLE:
         return repr(float(value))
     limit, of = _WHOLE[name]

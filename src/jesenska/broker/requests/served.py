@@ -1,5 +1,5 @@
-"""The served API keys with their first and last version. ApiVersions announces this table and nothing else, and the
-gate accepts nothing else. The handler of a key is the file `handlers/kNN_….py` with its number."""
+"""The API keys that the broker serves, each with its first and last version. ApiVersions announces exactly this table,
+and the gate accepts nothing else. The handler of a key is the file `handlers/kNN_….py` with its number."""
 
 from __future__ import annotations
 
@@ -70,5 +70,5 @@ VERSIONS: Final[Mapping[int, tuple[int, int]]] = {
     75: (0, 0),  # DescribeTopicPartitions
 }
 
-#: Requests between brokers: quotas do not count them.
+#: Requests between brokers. Quotas do not apply to them.
 BETWEEN_BROKERS: Final = frozenset({4, 5, 6, 7, 27, 56, 67})

@@ -1,5 +1,5 @@
-"""Logs requests that this broker does not serve. Such a request closes the connection: from that an old client learns
-the broker's versions, but a user does not see why. So the first such request of each client is logged."""
+"""Logs requests that this broker does not serve. Such a request closes the connection: an old client then tries other
+versions, but its user does not see why. So the first such request of each client is logged."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from jesenska.wire.headers import read_client_id
 
 logger = logging.getLogger(__name__)
 
-#: How many pairs of a client and a request are remembered. Further pairs are not logged.
+#: Most pairs of a client and a request that are stored. Further pairs are not logged.
 REMEMBERED_MAX: Final = 1000
 _CLIENT_ID_MAX_CHARS = 100
 _CLIENT_ID_AT = 8
 
 
 class UnservedRequests:
-    """Logs one line at INFO for each address, client id and kind of request."""
+    """Logs requests that are not served: one line at INFO for each address, client id and kind of request."""
 
     def __init__(self) -> None:
         self._logged: set[tuple[str, str, object]] = set()
 
     def tell(self, client_host: str, frame: memoryview, key: int, version: int) -> None:
-        """Logs a request that is not served. `frame` is the request, from its API key on; the client id is read where
-        most requests have it."""
+        """Logs a request that is not served. `frame` is the request, from its API key on. The client id is read from
+        the position where most requests have it."""
         if len(self._logged) >= REMEMBERED_MAX:
             return
         try:
@@ -38,7 +38,8 @@ class UnservedRequests:
         self.tell_of(client_host, client_id, key, what)
 
     def tell_of(self, client_host: str, client_id: str | None, kind: object, what: str) -> None:
-        """Logs something else that a client asked for and that is not served, once for each `kind`."""
+        """Logs `what`, something that a client asked for and that is not served. Each `kind` is logged once per
+        client."""
         shown = repr((client_id or "")[:_CLIENT_ID_MAX_CHARS])
         if (client_host, shown, kind) in self._logged or len(self._logged) >= REMEMBERED_MAX:
             return

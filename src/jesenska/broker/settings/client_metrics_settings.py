@@ -1,9 +1,8 @@
 """Describes subscriptions to clients' metrics (resource type CLIENT_METRICS, 16, KIP-714) for DescribeConfigs. A
-subscription of any name has the defaults.
+subscription of any name has the default settings.
 
-Left out: changing a subscription. This broker asks no client for metrics (GetTelemetrySubscriptions is not served), so
-a subscription would have no effect.
-"""
+Changing a subscription is not supported. This broker asks no client for metrics (GetTelemetrySubscriptions is not
+served), so a subscription would have no effect."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ from jesenska.base.errors import InvalidRequestError
 from jesenska.config.layers import Described, Source
 
 CLIENT_METRICS_RESOURCE: Final = 16
-#: The numbers of the types of settings in DescribeConfigs.
+#: The numbers of the types of settings (INT and LIST) in DescribeConfigs.
 _INT, _LIST = 3, 7
 _SETTINGS: Final = (
     ("interval.ms", "300000", _INT, "How often a client sends its metrics, ms."),
@@ -24,8 +23,8 @@ _SETTINGS: Final = (
 
 
 def describe_client_metrics(name: str, keys: Collection[str] | None) -> list[Described]:
-    """Returns the settings of the subscription `name` that have one of these keys; all if `keys` is None or empty.
-    Raises InvalidRequestError for an empty name."""
+    """Returns the settings of the subscription `name`: those with the names in `keys`, or all if `keys` is None or
+    empty. Raises InvalidRequestError if `name` is empty."""
     if not name:
         raise InvalidRequestError("Client metrics subscription name must not be empty")
     return [

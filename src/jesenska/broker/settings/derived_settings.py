@@ -1,5 +1,5 @@
-"""Converts settings to the values that other packages take: a topic's settings to its log's, a broker's settings to
-those of its log directories."""
+"""Converts settings to the values that other packages need: a topic's settings to the settings of its logs, and a
+broker's settings to those of its log directories."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ def log_config_of(topic: TopicConfig) -> LogConfig:
 
 
 def magic_of(release: str) -> int:
-    """Returns the magic of a release's message format: 0 before 0.10.0, 1 before 0.11.0, else 2."""
+    """Returns the number of a release's message format: 0 before 0.10.0, 1 before 0.11.0, else 2."""
     number = release_number(release)
     assert number is not None, "the table has checked it"
     return 2 if number >= (0, 11) else 1 if number >= (0, 10) else 0
 
 
 def check_rules_of(topic: TopicConfig, config: LogConfig) -> MovingRules:
-    """Returns the limits and formats by which a topic's produced batches are checked."""
+    """Returns the limits and formats for checking a topic's produced batches."""
     codec, level = _codec_of(topic)
     rules = CheckRules(
         max_message_bytes=config.max_message_bytes,
@@ -76,7 +76,7 @@ def check_rules_of(topic: TopicConfig, config: LogConfig) -> MovingRules:
 
 
 def _codec_of(topic: TopicConfig) -> tuple[int, int | None]:
-    """Returns the codec with which the topic's batches are stored, and the level. Codec -1: batches keep the
+    """Returns the codec and level with which the topic's batches are stored. Codec -1 means that batches keep the
     producer's codec."""
     name = topic.string("compression.type") or "producer"
     if name == "producer":
@@ -87,7 +87,7 @@ def _codec_of(topic: TopicConfig) -> tuple[int, int | None]:
         return int(Codec.SNAPPY), None
     level = topic.integer(f"compression.{name}.level")
     if name == "lz4":
-        # Kafka's default level means the fast compressor, all other levels mean high compression.
+        # Kafka's default level means the fast compressor. All other levels mean high compression.
         return int(Codec.LZ4), None if level == _LZ4_DEFAULT_LEVEL else max(_LZ4_HIGH_MIN, min(level, _LZ4_HIGH_MAX))
     return int(Codec[name.upper()]), level
 

@@ -6,10 +6,9 @@ KIP-412). The resource's name is the broker id.
     value    TRACE, DEBUG, INFO, WARN, ERROR or FATAL: the level in force, its own or that of the nearest logger above
              that has one
 
-A change holds until the process ends. DELETE removes a logger's own level: it inherits the level of the logger above.
-DELETE is refused for `root`, which has no logger above. APPEND and SUBTRACT are refused, and AlterConfigs (key 33)
-does not know this type. A request is checked before any level is changed.
-"""
+A change is valid until the process ends. DELETE removes a logger's own level, so that it inherits the level of its
+parent. For `root`, which has no parent, DELETE is refused. APPEND and SUBTRACT are refused, and AlterConfigs (key 33)
+does not support this type. All changes of a request are checked before a level is changed."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ from jesenska.controller.plans.config_changes import ConfigOp, OpType
 BROKER_LOGGER_RESOURCE: Final = 8
 _ROOT: Final = "root"
 _PACKAGE: Final = "jesenska"
-#: An integer as Java reads it; the bound keeps the conversion cheap.
+#: An integer as Java parses it; the limited length keeps the conversion cheap.
 _INTEGER = re.compile(r"[+-]?\d{1,20}")
 _LEVELS: Final = {
     "TRACE": 5,
@@ -44,13 +43,13 @@ def _loggers() -> dict[str, logging.Logger]:
 
 
 def _name_of(level: int) -> str:
-    """Returns Kafka's name of a level of Python's logging: the highest of Kafka's levels that is not above it."""
+    """Returns Kafka's name for a level of Python's logging: the highest of Kafka's levels that is not above it."""
     return next((name for name, least in reversed(_LEVELS.items()) if level >= least), "TRACE")
 
 
 def describe_loggers(resource: str, names: Collection[str] | None, broker_id: int) -> list[Described]:
-    """Describes the loggers with these names for DescribeConfigs; all if `names` is None or empty. Raises
-    InvalidRequestError if `resource` is not this broker."""
+    """Returns the loggers with these names and their levels, for DescribeConfigs; all loggers if `names` is None or
+    empty. Raises InvalidRequestError if `resource` is not this broker's id."""
     if not resource:
         raise InvalidRequestError("Broker id must not be empty")
     named = _number(resource, "Broker id")
@@ -73,8 +72,8 @@ def describe_loggers(resource: str, names: Collection[str] | None, broker_id: in
 
 
 def alter_loggers(resource: str, operations: Sequence[ConfigOp], broker_id: int, *, validate_only: bool) -> None:
-    """Carries out an IncrementalAlterConfigs. Raises InvalidRequestError or InvalidConfigError if it is refused; then
-    no level has changed."""
+    """Changes levels as IncrementalAlterConfigs asks. Raises InvalidRequestError or InvalidConfigError if the request
+    is refused; no level is changed then."""
     _refuse_malformed(operations)
     named = _number(resource, "Node id")
     if named != broker_id:

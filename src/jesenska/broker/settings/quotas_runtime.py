@@ -1,5 +1,5 @@
-"""Keeps the current quotas of one broker. They come from the settings of users, client ids and addresses in the tree,
-and from quota.producer.default and quota.consumer.default."""
+"""The current quotas of one broker. They come from the settings of users, client ids and IP addresses in the metadata
+tree, and from quota.producer.default and quota.consumer.default."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from jesenska.quotas.rate import Windows
 
 logger = logging.getLogger(__name__)
 
-#: A default of this value means that there is no quota.
+#: A default with this value means that there is no quota.
 _UNLIMITED: Final = 2**63 - 1
 
 
 class QuotasRuntime:
-    """The quotas of one broker. `clients` holds the quotas of users and client ids, `connections` the quotas for new
-    connections by address."""
+    """Keeps the quotas of one broker up to date. `clients` has the quotas of users and client ids, `connections` the
+    limits of new connections by IP address."""
 
     def __init__(self, settings: SettingsRuntime, config: BrokerConfig, clock: Clock) -> None:
         self._settings = settings
@@ -82,7 +82,7 @@ def _part(names: Mapping[str, str | None], kind: str) -> Part:
 
 
 def quota_values(settings: Mapping[str, str], names: Collection[str]) -> dict[str, float]:
-    """Returns the quotas with these names among an entity's settings; NaN for a value that is not a number."""
+    """Returns the quotas with these names from an entity's settings. A value that is not a number becomes NaN."""
     found = {}
     for name in names:
         if name in settings:
@@ -94,7 +94,7 @@ def quota_values(settings: Mapping[str, str], names: Collection[str]) -> dict[st
 
 
 def _in_force(entity: str, settings: Mapping[str, str], names: Collection[str]) -> dict[str, float]:
-    """Returns the quotas that have an effect, and logs those that have none."""
+    """Returns the valid quotas of an entity, and logs the invalid ones, which have no effect."""
     values = quota_values(settings, names)
     for name in [name for name, value in values.items() if not value > 0]:
         logger.error("/config/%s: %s is not a number above 0, and has no effect", entity, name)

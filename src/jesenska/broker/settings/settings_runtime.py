@@ -1,4 +1,4 @@
-"""Runs the settings of a broker: carries out the effects of `controller.settings`."""
+"""Reads and changes settings in the metadata tree (ZooKeeper's nodes), for the state machine `controller.settings`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from jesenska.metadata.store import Store
 
 
 class SettingsRuntime(EffectsRuntime):
-    """The runtime of one broker's settings."""
+    """Runs the state machine of one broker's settings."""
 
     def __init__(self, core: SharedParts, store: Store, settings: Settings, change_max_bytes: int | None) -> None:
         super().__init__(core, store, settings, change_max_bytes)
@@ -23,13 +23,13 @@ class SettingsRuntime(EffectsRuntime):
         self._changed: list[Callable[[str], None]] = []
 
     def on_change(self, changed: Callable[[str], None]) -> None:
-        """Registers `changed`, which is called with each entity whose settings change: `topics/<name>`,
+        """Registers `changed`, which is called with the entity whenever an entity's settings change: `topics/<name>`,
         `brokers/<id>`, `users/<name>`, …"""
         self._changed.append(changed)
 
     @property
     def config(self) -> BrokerConfig:
-        """The broker's current settings."""
+        """Returns the broker's current settings."""
         return self._settings.config
 
     def topic_config(self, name: str) -> TopicConfig:
@@ -37,20 +37,21 @@ class SettingsRuntime(EffectsRuntime):
         return self._settings.topic_config(name)
 
     def user_settings(self, user: str) -> Mapping[str, str]:
-        """Returns the settings of a user in the tree: SCRAM credentials and quotas."""
+        """Returns the settings of a user in the metadata tree: SCRAM credentials and quotas."""
         return self._settings.user_settings(user)
 
     def users(self) -> dict[str, Mapping[str, str]]:
-        """Returns the settings of all users that have any."""
+        """Returns the settings of all users that have any, by user name."""
         return self._settings.users()
 
     def client_settings(self) -> dict[str, Mapping[str, str]]:
-        """Returns the settings of users, client ids and addresses, by entity
+        """Returns the settings of users, client ids and IP addresses, by entity
         (`controller.events.AlterClientSettings`)."""
         return self._settings.client_settings()
 
     async def read(self, topics: Sequence[str]) -> None:
-        """Reads the settings of new topics. Raises TreeError or KafkaStorageError if the tree cannot be reached."""
+        """Reads the settings of new topics. Raises TreeError or KafkaStorageError if the metadata tree cannot be
+        reached."""
         if topics:
             await self.ask(lambda token: TopicsNew(token, tuple(topics)))
 

@@ -1,5 +1,4 @@
-"""Creates the authorizer of a broker, if its settings name one, and reads the access rules before clients can
-connect."""
+"""Creates the authorizer of a broker, if its settings name one, and reads the ACLs before clients can connect."""
 
 from __future__ import annotations
 
@@ -18,15 +17,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Authorization:
-    """The access rules (`rules`), and the authorizer that decides by them."""
+    """The ACLs of a broker (`rules`), and the authorizer that checks requests with them."""
 
     rules: AclsRuntime
     authorizer: Authorizer
 
 
 def super_users_of(config: BrokerConfig) -> frozenset[Principal] | None:
-    """Returns the users that may do everything (super.users); None without an authorizer. Raises InvalidConfigError if
-    a text is not a principal."""
+    """Returns the users that may do everything (super.users), or None if there is no authorizer. Raises
+    InvalidConfigError if a name is not a principal."""
     if not config.string("authorizer.class.name"):
         return None
     return parse_super_users(config.string("super.users"))
@@ -35,11 +34,11 @@ def super_users_of(config: BrokerConfig) -> frozenset[Principal] | None:
 async def authorization(
     core: SharedParts, place: TreePlace, super_users: frozenset[Principal] | None
 ) -> Authorization | None:
-    """Returns the authorizer with its rules; None if everyone may do everything. Raises TreeError or NodeFormatError
-    if the rules cannot be read."""
+    """Returns the authorizer with its ACLs, or None if there is no authorizer. Raises TreeError or NodeFormatError if
+    the ACLs cannot be read."""
     if super_users is None:
         return None
-    # The table imports the messages of every API: a broker without an authorizer starts faster without it.
+    # Imported here, because the table imports the messages of every API: a broker without an authorizer starts faster.
     from jesenska.broker.requests.authorization.access import Authorizer
     from jesenska.broker.requests.authorization.table import RULES
     from jesenska.broker.settings.acls_runtime import AclsRuntime

@@ -1,6 +1,6 @@
-"""The fifth stage of a start: creates the receiver of controllers' orders, the controller that runs if this broker is
-elected, and the client through which handlers use it. Other brokers do not see this broker before `registration.join`.
-"""
+"""The fifth stage of a start: creates the receiver of the controller's requests, the controller that runs if this
+broker is elected, and the client through which handlers use the controller. Other brokers do not see this broker
+before `registration.join`."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class Control:
 
 
 def control(core: SharedParts, place: TreePlace, replication: Replication, files_config: BrokerConfig) -> Control:
-    """Creates the parts of this stage. `files_config` holds the settings in the broker's files; a controller begins
-    with them."""
+    """Creates the parts of this stage. `files_config` has the settings of the broker's configuration files, which a
+    new controller uses as its first settings."""
     home, store = place.home, place.store
     orders = OrderReceiver(replication.replicas)
     controllership = Controllership(

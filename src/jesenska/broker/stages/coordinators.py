@@ -24,7 +24,7 @@ class Coordinators:
     verification: TransactionVerification
 
     def take_over(self) -> None:
-        """Starts the shards of partitions that this broker leads by now."""
+        """Starts the coordinators' shards for the partitions that this broker leads."""
         self.groups.take_over()
         self.transactions.take_over()
 

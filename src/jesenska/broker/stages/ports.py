@@ -13,22 +13,23 @@ from jesenska.net.network import Network
 
 
 class Port(NamedTuple):
-    """A listener's name, and the socket that listens for it."""
+    """A listener's name and its listening socket."""
 
     listener_name: str
     listening: socket.socket
 
 
 def bind(config: BrokerConfig, listeners: Listeners, network: Network) -> tuple[Port, ...]:
-    """Opens the socket of each listener. Raises JesenskaError with one sentence if that fails; then no socket stays
-    open."""
+    """Opens the socket of each listener. If that fails, raises JesenskaError with a message of one sentence, and
+    closes all sockets."""
     name = "socket.listen.backlog.size"
-    # The event loop accepts connections between other work, where Kafka has a thread: so the backlog is longer.
+    # The event loop accepts connections between other work, while Kafka has a thread for this. So the backlog is
+    # longer than Kafka's.
     backlog = config.integer(name) if config.is_set(name) else LISTEN_BACKLOG
     ports: list[Port] = []
     try:
         for item in listeners.opened:
-            # Another listener on the same port is for IPv4.
+            # If another listener has the same port, this IPv6 socket must not accept IPv4: the other listener does.
             shares = any(other.port == item.port != 0 and other is not item for other in listeners.opened)
             ports.append(Port(item.name, network.listening_socket(item.host, item.port, backlog, only_v6=shares)))
     except BaseException:

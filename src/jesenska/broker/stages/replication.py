@@ -35,8 +35,9 @@ _PROGRESS_SECONDS = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Replication:
-    """The parts of this stage. `starts` is None if no other process can write in the tree. `is_crashed`: the broker
-    was not stopped in order, or has lost data: it leaves every ISR that has another member before it can lead."""
+    """The parts of this stage. `starts` is None if no other process can write to the metadata tree. `is_crashed` is
+    True if the broker was not stopped cleanly or has lost data. It is then removed from every ISR that has another
+    member, before it can lead."""
 
     settings: SettingsRuntime
     peers: Peers
@@ -50,8 +51,8 @@ class Replication:
 async def load(
     core: SharedParts, place: TreePlace, storage: Storage, peer_listener: PeerListener, on_progress: Progress | None
 ) -> Replication:
-    """Loads the logs. Raises JesenskaError with one sentence if the tree is older than the logs, or if a log cannot be
-    read."""
+    """Loads the logs. Raises JesenskaError, with a message of one sentence, if the metadata tree is older than the
+    logs, or if a log cannot be read."""
     facts, view = place.facts, core.view
     machine = Settings(core.broker_id, facts.configs, core.config, lambda name: name in view.topics)
     settings = SettingsRuntime(core, place.store, machine, place.home.change_max_bytes)
@@ -60,7 +61,8 @@ async def load(
     peers = Peers(core, peer_listener.name, peer_listener.security)
 
     def log_changed(topic_partition: TopicPartition) -> None:
-        """Notifies the watchers of a followed partition: its log has more records, or other offsets."""
+        """Called when the log of a followed partition has more records or other offsets: wakes the requests that wait
+        for it."""
         topic = view.topics.get(topic_partition.topic)
         if topic is not None and topic_partition.partition < len(topic.partitions):
             topic.partitions[topic_partition.partition].changed()
@@ -118,7 +120,7 @@ async def _load_logs(core: SharedParts, storage: Storage, known: Known, on_progr
 
 
 def older_tree(core: SharedParts, facts: ControllerContext, tree: str) -> JesenskaError | None:
-    """Returns an error with one sentence if the tree is older than a log of this broker; else None."""
+    """Returns an error if the metadata tree is older than a log of this broker, else None."""
     logs = core.directories.logs
     in_tree = {
         key: Heard(topic.topic_id, topic.partitions[key.partition].state.leader_epoch)
@@ -132,15 +134,14 @@ def older_tree(core: SharedParts, facts: ControllerContext, tree: str) -> Jesens
         return None
     log = logs[found]
     return JesenskaError(
-        f"The log directory {log.directory.parent} is newer than {tree}: {found} has heard of leader epoch "
-        f"{log.leader_epochs.latest_epoch}, "
-        f"and stands at {in_tree[found].leader_epoch} there. Put the newest tree back, or build it anew with "
-        f"jesenska tree rebuild."
+        f"The log directory {log.directory.parent} is newer than {tree}: {found} has leader epoch "
+        f"{log.leader_epochs.latest_epoch} in its log, but only {in_tree[found].leader_epoch} in the metadata tree. "
+        f"Restore the newest copy of the tree, or rebuild the tree with jesenska tree rebuild."
     )
 
 
 def lost_data(core: SharedParts, facts: ControllerContext, *, has_older_directory: bool) -> list[TopicPartition]:
-    """Returns the replicas of this broker that have lost data, as far as the tree and the disk show it."""
+    """Returns the replicas of this broker that have lost data, as far as the metadata tree and the disk show it."""
     directories = core.directories
     written = {
         TopicPartition(name, number): Written(topic.node.replicas.get(number, ()), partition.state)
@@ -156,6 +157,8 @@ def lost_data(core: SharedParts, facts: ControllerContext, *, has_older_director
     )
     if lost:
         logger.warning(
-            "%d replicas that were in sync have lost data here (%s): others are to lead them", len(lost), first_of(lost)
+            "%d in-sync replicas have lost data here (%s): they do not lead until another broker has led",
+            len(lost),
+            first_of(lost),
         )
     return lost

@@ -33,8 +33,8 @@ def secured_listeners(
 def reconfigure(
     config: BrokerConfig, endpoints: tuple[Endpoint, ...], security: Mapping[str, ListenerSecurity]
 ) -> None:
-    """Applies TLS settings that were changed while the broker runs. If they cannot be used, that is logged, and the
-    listener keeps its old settings."""
+    """Applies TLS settings that were changed while the broker runs. If they cannot be used, an error is logged, and
+    the listener keeps its old settings."""
     for endpoint in endpoints:
         contexts = security[endpoint.name].contexts
         if contexts is not None:
@@ -46,10 +46,10 @@ def reconfigure(
 def peer_security(
     config: BrokerConfig, listeners: Listeners, jaas: JaasFile, secret_bytes: Callable[[int], bytes]
 ) -> ClientSecurity | None:
-    """Returns the security of connections to other brokers; None if they use neither TLS nor SASL. Raises
-    InvalidConfigError with one sentence if a setting cannot be used. The user name and password are the options
-    username and password in the JAAS login of the listener between brokers, for
-    sasl.mechanism.inter.broker.protocol."""
+    """Returns the security of connections to other brokers, or None if they use neither TLS nor SASL. The user name
+    and password come from the JAAS login of the listener between brokers, for sasl.mechanism.inter.broker.protocol
+    (options username and password). Raises InvalidConfigError, with a message of one sentence, if a setting cannot be
+    used."""
     endpoint = next(item for item in listeners.opened if item.name == listeners.inter_broker)
     settings = ListenerSettings(config, endpoint)
     mechanism = str(settings.value("sasl.mechanism.inter.broker.protocol"))

@@ -1,4 +1,4 @@
-"""Creates the security of a broker's listeners. The modules for TLS and logins are imported only if a listener needs
+"""Creates the security of a broker's listeners. The modules for TLS and SASL are imported only if a listener needs
 them."""
 
 from __future__ import annotations
@@ -17,15 +17,16 @@ if TYPE_CHECKING:
 
 
 class PeerListener(NamedTuple):
-    """The listener that brokers use among themselves, and the security of their connections to it."""
+    """The listener that brokers use among themselves, and the security of this broker's connections to other
+    brokers."""
 
     name: str
     security: ClientSecurity | None
 
 
 class Security(NamedTuple):
-    """The security of each listener by name, and of the connections to other brokers. `reconfigure` applies TLS
-    settings that were changed while the broker runs; None if no listener is secured."""
+    """The security of each listener by name, and of connections to other brokers. `reconfigure` applies TLS settings
+    that were changed while the broker runs; it is None if no listener is secured."""
 
     listeners: Mapping[str, ListenerSecurity]
     peers: PeerListener
@@ -52,8 +53,8 @@ def security_of(
     credentials: Credentials,
     machine: Machine,
 ) -> Security:
-    """Returns the security that the settings ask for. Raises InvalidConfigError with one sentence if a setting cannot
-    be used."""
+    """Returns the security that the settings describe. Raises InvalidConfigError, with a message of one sentence, if a
+    setting cannot be used."""
     if all(item.protocol == "PLAINTEXT" for item in listeners.opened):
         return Security(
             {item.name: PLAINTEXT for item in listeners.opened}, PeerListener(listeners.inter_broker, None), None

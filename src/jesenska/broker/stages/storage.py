@@ -25,15 +25,15 @@ from jesenska.log.disk.background import DirectoryWriter, ThreadBackground
 from jesenska.log.disk.meta_properties import MetaProperties
 from jesenska.log.log_directories import LogDirectories
 
-#: The limit of simultaneous compactions, even if log.cleaner.threads is higher. A thread is created when it is needed.
+#: Most simultaneous compactions, even if log.cleaner.threads is higher. A thread is created when it is first needed.
 _CLEANER_THREADS_MAX = 32
-#: The limit of simultaneous copies of replicas, even if num.replica.alter.log.dirs.threads is higher.
+#: Most simultaneous moves of replicas between log directories, even if num.replica.alter.log.dirs.threads is higher.
 _MOVER_THREADS_MAX = 32
 
 
 def log_dirs_of(config: BrokerConfig) -> list[Path]:
-    """Returns the log directories that the settings name. Raises JesenskaError with one sentence if they name none, or
-    the same directory twice."""
+    """Returns the log directories that the settings name. Raises JesenskaError, with a message of one sentence, if
+    they name no directory, or the same directory twice."""
     several = config.string("log.dirs")
     text = several if several is not None else config.string("log.dir") or ""
     found = [item.strip() for item in text.split(",") if item.strip()]
@@ -57,11 +57,11 @@ class FailureBell:
         self._heard: Callable[[], None] | None = None
 
     def ring(self, directory: LogDirectory) -> None:
-        """Reports that a directory has failed, perhaps in the middle of work on one of its logs."""
+        """Reports that a directory has failed. May be called in the middle of work on one of its logs."""
         self._loop.call_soon_threadsafe(self._ring)
 
     def _ring(self) -> None:
-        # During a start there is no listener: the start checks for failures itself.
+        # During a start no function is registered: the start checks for failures itself.
         if self._heard is not None:
             self._heard()
 
@@ -72,7 +72,8 @@ class FailureBell:
 
 @dataclass(frozen=True, slots=True)
 class StorageThreads:
-    """`background`: removes files, writes checkpoints, loads logs. Each directory has a writer and a flusher."""
+    """The threads of the log directories. `background` removes files, writes checkpoints and loads logs. Each
+    directory has its own writer and flusher."""
 
     background: Executor
     cleaners: Executor
@@ -83,8 +84,8 @@ class StorageThreads:
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """The log directories and their threads. `found` holds the meta.properties of each directory before this start;
-    None if the file is missing or cannot be read."""
+    """The log directories and their threads. `found` has the content of each directory's meta.properties before this
+    start; None if the file is missing or cannot be read."""
 
     directories: LogDirectories
     found: tuple[MetaProperties | None, ...]
@@ -112,8 +113,8 @@ class Storage:
     async def drain(self) -> None:
         """Waits until all writes are done, then ends the threads."""
         loop, threads = asyncio.get_running_loop(), self.threads
-        # The order matters: a result that a thread returns to the loop may lead to work for the next threads. A roll
-        # is followed by a flush, and a flush by another flush if records came meanwhile.
+        # The order matters: a result that a thread returns to the event loop may cause work for the next threads. A
+        # roll of a segment is followed by a flush, and a flush by another flush if records came meanwhile.
         while self.directories.has_work_in_flight:
             for executor in (*threads.writers, *threads.flushers, threads.background):
                 await loop.run_in_executor(executor, _nothing)
@@ -125,12 +126,12 @@ class Storage:
 
 
 def _nothing() -> None:
-    """Does nothing: runs after the queued work of a thread."""
+    """Does nothing. It is queued after the work of a thread, to wait for that work."""
 
 
 def open_storage(config: BrokerConfig, paths: list[Path], machine: Machine, open_segments_max: int) -> Storage:
-    """Creates and locks the directories. Raises LogDirectoryError or ForeignDataError with one sentence if a directory
-    cannot be used."""
+    """Creates and locks the log directories. Raises LogDirectoryError or ForeignDataError, with a message of one
+    sentence, if a directory cannot be used."""
     loop, clock = asyncio.get_running_loop(), machine.clock
     threads = StorageThreads(
         machine.threads(1, "background"),

@@ -1,5 +1,5 @@
-"""The third stage of a start: opens the tree, finds or chooses the cluster id and the broker id, and writes both to
-the log directories (meta.properties)."""
+"""The third stage of a start: opens the metadata tree (ZooKeeper's nodes), finds or chooses the cluster id and the
+broker id, and writes both to the log directories (meta.properties)."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class TreePlace:
-    """The home of the tree, the ids of cluster and broker, the advertised endpoints, and the content of the tree at
-    the start."""
+    """The opened metadata tree (`home`), the ids of the cluster and the broker, the advertised endpoints, and the
+    content of the tree at the start (`facts`)."""
 
     home: TreeHome
     cluster_id: str
@@ -45,11 +45,12 @@ class TreePlace:
         return self.home.store
 
     async def until_reached(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Does the work and returns its result. Repeats the work if the connection to the tree was lost meanwhile."""
+        """Returns the result of `work`. Repeats the work if the connection to the metadata tree is lost meanwhile."""
         return await until_reached(self.home.store, self.home.patience_seconds, work)
 
     async def newest_facts(self) -> ControllerContext:
-        """Returns the current content of the tree. Syncs first, because a server of an ensemble may lag."""
+        """Returns the current content of the metadata tree. Syncs first, because a ZooKeeper server may be behind its
+        ensemble."""
         await self.until_reached(self.store.sync)
         return await self.until_reached(self.home.facts)
 
@@ -62,8 +63,8 @@ async def take_place(
     machine: Machine,
     on_progress: Progress | None,
 ) -> TreePlace:
-    """Opens the tree, and finds or chooses the ids of the cluster and this broker. Raises TreeError, JournalError, or
-    JesenskaError with one sentence."""
+    """Opens the metadata tree, and finds or chooses the ids of the cluster and of this broker. Raises TreeError or
+    JournalError, or JesenskaError with a message of one sentence."""
     home = await open_home(config, paths[0], machine)
     try:
         return await _settle(home, config, paths, storage, endpoints, machine, on_progress)

@@ -1,11 +1,11 @@
-"""The home of a broker's tree: in the broker's process (`EmbeddedHome`), or on a ZooKeeper server, jesenska's or
-Apache ZooKeeper's (`zookeeper_home.ZooKeeperHome`).
+"""The place of a broker's metadata tree (its "home"): in the broker's own process (`EmbeddedHome`), or on a ZooKeeper
+server, jesenska's or Apache ZooKeeper's (`zookeeper_home.ZooKeeperHome`).
 
-A home opens the broker's store, reads the content of the tree, and knows if other processes can write in the tree:
-then the broker watches their changes (`controller.changes.tree_looks`). The embedded tree answers ZooKeeper's protocol
-if `jesenska.zookeeper.listener` is set.
+A home opens the broker's store, reads the content of the tree, and knows if other processes can write to the tree. If
+they can, the broker watches their changes (`controller.changes.tree_looks`). The embedded tree serves ZooKeeper's
+clients if `jesenska.zookeeper.listener` is set.
 
-Most brokers do not speak ZooKeeper's protocol, so its client and its server are imported only if they are used."""
+Most brokers do not use ZooKeeper's protocol, so its client and server are imported only if they are needed."""
 
 from __future__ import annotations
 
@@ -29,29 +29,29 @@ logger = logging.getLogger(__name__)
 
 
 class TreeHome(Protocol):
-    """The home of a broker's tree. `open_home` opens it."""
+    """The place of a broker's metadata tree. `open_home` opens it."""
 
-    #: The store, through which the tree is read and written. It lasts over several sessions: see `on_renewed`.
+    #: The store, through which the tree is read and written. It outlives its sessions: see `on_renewed`.
     store: Store
-    #: True if other processes can write in the tree.
+    #: True if other processes can write to the tree.
     is_shared: bool
-    #: How long the tree keeps the nodes of a broker that has died, in ms.
+    #: The timeout of the broker's session in milliseconds, after which the tree deletes the nodes of a crashed broker.
     session_timeout_ms: int
-    #: The largest change, in bytes, that the tree takes in one transaction; None if there is no limit.
+    #: The largest change, in bytes, that the tree accepts in one transaction; None if there is no limit.
     change_max_bytes: int | None
-    #: How long, in seconds, a start waits until a lost connection to the tree is back.
+    #: How long, in seconds, a start waits for a lost connection to the tree.
     patience_seconds: float
 
     @property
     def served_at(self) -> tuple[str, int] | None:
-        """Host and port at which this process answers ZooKeeper's clients; None if it does not."""
+        """Returns the host and port at which this process serves ZooKeeper's clients, or None if it does not."""
         ...
 
     #: The tree's name in messages.
     name: str
 
     async def prepare(self) -> None:
-        """Creates the nodes that a tree needs before anything else can be written to it."""
+        """Creates the nodes that must exist before anything else can be written to the tree."""
         ...
 
     async def facts(self) -> ControllerContext:
@@ -59,11 +59,11 @@ class TreeHome(Protocol):
         ...
 
     async def serve(self) -> None:
-        """Lets other clients connect to the tree, once the broker is registered."""
+        """Allows other clients to connect to the tree. Called when the broker is registered."""
         ...
 
     def on_renewed(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Sets the work that is done each time the broker has got another session."""
+        """Sets the function that runs each time the broker has a new session."""
         ...
 
     async def close(self) -> None:
@@ -71,13 +71,13 @@ class TreeHome(Protocol):
         ...
 
 
-#: How many connections of ZooKeeper clients may wait to be accepted.
+#: Most connections of ZooKeeper clients that wait to be accepted.
 _BACKLOG = 100
 
 
 async def open_home(config: BrokerConfig, log_dir: Path, machine: Machine) -> TreeHome:
-    """Opens the home that the settings name. Raises TreeError, JournalError, or JesenskaError with one sentence if it
-    is not available."""
+    """Opens the metadata tree at the place that the settings name. Raises TreeError or JournalError, or JesenskaError
+    with a message of one sentence, if it is not available."""
     servers = (config.string("zookeeper.connect") or "").strip()
     if servers:
         from jesenska.broker.tree.zookeeper_home import ZooKeeperHome
@@ -87,11 +87,11 @@ async def open_home(config: BrokerConfig, log_dir: Path, machine: Machine) -> Tr
 
 
 class EmbeddedHome:
-    """The tree in this process, kept in a file of the first log directory."""
+    """A metadata tree in this process, stored in a file in the first log directory."""
 
     change_max_bytes: int | None = None
     session_timeout_ms = 0
-    #: There is no connection that could be lost.
+    #: Zero, because there is no connection that could be lost.
     patience_seconds = 0.0
 
     def __init__(
@@ -128,7 +128,7 @@ class EmbeddedHome:
         return (self._listener[0], self.server.port) if self.server is not None and self._listener is not None else None
 
     async def prepare(self) -> None:
-        """Does nothing: the file exists already."""
+        """Does nothing, because the tree's file is opened, and created if it is missing, by `open`."""
 
     async def facts(self) -> ControllerContext:
         return view_of(self._tree.tree)
@@ -151,7 +151,7 @@ class EmbeddedHome:
         logger.info("ZooKeeper's clients are served at %s:%d", host or "*", server.port)
 
     def on_renewed(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Does nothing: a session of this process lasts as long as the process."""
+        """Does nothing, because a session in this process lasts as long as the process."""
 
     async def close(self) -> None:
         if self.server is not None:
@@ -160,8 +160,8 @@ class EmbeddedHome:
 
 
 def _address(text: str | None) -> tuple[str, int] | None:
-    """Parses `host:port` (empty host: every address). Returns None if nothing is set; raises JesenskaError if the text
-    is not an address."""
+    """Parses `host:port`; an empty host means every address. Returns None if nothing is set. Raises JesenskaError if
+    the text is not an address."""
     if not text or not text.strip():
         return None
     host, colon, port = text.strip().rpartition(":")

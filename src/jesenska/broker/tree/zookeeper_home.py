@@ -1,4 +1,5 @@
-"""A broker's tree on ZooKeeper servers, jesenska's or Apache ZooKeeper's: those that `zookeeper.connect` names."""
+"""A broker's metadata tree on the ZooKeeper servers that `zookeeper.connect` names: jesenska's or Apache
+ZooKeeper's."""
 
 from __future__ import annotations
 
@@ -18,11 +19,11 @@ from jesenska.metadata.zookeeper.client.session import NoSessionError, no_sessio
 
 
 class ZooKeeperHome:
-    """The tree on a server. If `zookeeper.connect` ends in a path (chroot), the broker's tree is below that path; the
-    path is created if it is missing."""
+    """A metadata tree on ZooKeeper servers. If `zookeeper.connect` ends in a path (chroot), the broker's tree is below
+    that path, which is created if it is missing."""
 
     is_shared = True
-    #: ZooKeeper takes a megabyte in one request (jute.maxbuffer).
+    #: Half of the megabyte that ZooKeeper accepts in one request (jute.maxbuffer).
     change_max_bytes: int | None = 512 * 1024
     served_at: tuple[str, int] | None = None
 
@@ -86,14 +87,14 @@ class ZooKeeperHome:
         )
 
     async def prepare(self) -> None:
-        """Creates the path below which the tree is (chroot)."""
+        """Creates the node of the chroot, if there is a chroot."""
         await self._root.make()
 
     async def facts(self) -> ControllerContext:
         return await reading.load(self.store, at_once=self._at_once)
 
     async def serve(self) -> None:
-        """Does nothing: the server accepts other clients in any case."""
+        """Does nothing, because the ZooKeeper server accepts other clients at any time."""
 
     def on_renewed(self, work: Callable[[], Awaitable[None]]) -> None:
         self._renewed.on_renewed(work)
@@ -103,8 +104,8 @@ class ZooKeeperHome:
 
 
 class Root:
-    """The path below which a tree is (chroot). It is created only when the broker knows that the path is the right one
-    (`make`), and again in later sessions if it is missing."""
+    """The chroot of a tree. Its node is created only when the broker knows that the path is the right one (`make`),
+    and in later sessions again if it is missing."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -112,7 +113,7 @@ class Root:
         self._is_wanted = False
 
     async def found(self, store: Store) -> None:
-        """Called when there is a session. `store` reads and writes the whole tree of the server."""
+        """Called with each new session. `store` gives access to the whole tree of the server."""
         self._store = store
         if self._is_wanted:
             await self.make()
@@ -124,7 +125,7 @@ class Root:
 
 
 async def _make(store: Store, path: str) -> None:
-    """Creates a node and the nodes above it, if they are missing."""
+    """Creates a node and its parents, if they are missing."""
     steps = path.split("/")
     for depth in range(2, len(steps) + 1):
         above = "/".join(steps[:depth])

@@ -1,4 +1,4 @@
-"""Handles brokers that come and go, and does the first work of a new controller."""
+"""The controller's reactions to brokers that register or leave, and its first work after its election."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from jesenska.metadata.tree_operations import SetData
 
 
 class Brokers:
-    """The brokers of one controller."""
+    """Handles the brokers of the cluster for one controller."""
 
     def __init__(
         self, shared: ControllerState, leadership: Leadership, topics: TopicChanges, deletions: Deletions
@@ -28,13 +28,13 @@ class Brokers:
         self._leadership = leadership
         self._topics = topics
         self._deletions = deletions
-        #: True while the changes for brokers that came or went are not complete.
+        #: True while the changes for brokers that registered or left are not complete.
         self.is_unsettled = False
-        #: Brokers that are gone, and may still be waited for.
+        #: Brokers that have left, and whose answers may still be awaited.
         self._going: dict[int, None] = {}
 
     def start(self, event: Started) -> Steps:
-        """Gives topics the ids that they lack."""
+        """Gives ids to topics that have none (topics of releases before 2.8)."""
         for name, topic in list(self._context.topics.items()):
             if topic.topic_id is None:
                 node = TopicNode(topic.node.replicas, self._shared.new_uuid(), topic.node.adding, topic.node.removing)
@@ -44,19 +44,20 @@ class Brokers:
         self._shared.answer(event.token)
 
     def came(self, event: BrokerCame) -> Steps:
-        """Elects leaders where that is possible now. A broker that has crashed leaves every ISR that has another
-        member; partitions that it leads alone begin a new leader epoch. The broker is sent everything, the other
-        brokers the changes and its arrival."""
+        """Handles a newly registered broker: elects leaders where that is possible now. A crashed broker is removed
+        from every ISR that has another member; partitions that it leads and is the only in-sync replica of begin a new
+        leader epoch. The new broker is sent all topics, the other brokers are sent the changes."""
         yield from self.changed((), (event,))
 
     def gone(self, event: BrokerGone) -> Steps:
-        """Elects other leaders for the partitions that it led, where one can lead."""
+        """Handles a broker that has left: elects other leaders for its partitions, where another replica can lead."""
         if event.broker_id in self._context.brokers:
             yield from self.changed((event.broker_id,), ())
 
     def changed(self, gone: Sequence[int], came: Sequence[BrokerCame]) -> Steps:
-        """Handles brokers that are gone, and then brokers that have come, in one change. A broker in both has
-        registered again. After an error this must be called again: the brokers that came do not count as known."""
+        """Handles brokers that have left, and then brokers that have registered, in one change. A broker in both lists
+        has registered again. After an error this must be called again: the new brokers are then handled as if they had
+        just registered."""
         self.is_unsettled = True
         try:
             yield from self._change(gone, came)
@@ -82,7 +83,7 @@ class Brokers:
             context.stopping.discard(event.broker_id)
             context.brokers[event.broker_id], context.broker_epochs[event.broker_id] = event.node, event.epoch
         if gone or came:
-            # First of all: a broker does not follow a leader that it does not know to be up.
+            # Sent first, because a broker does not follow a leader that it does not know to be registered.
             self._shared.tell_of_brokers()
         for broker_id in comers:
             yield from self._deletions.broker_came(broker_id)
@@ -94,14 +95,16 @@ class Brokers:
             self._topics.begin_on(event.broker_id, self._shared.all_topics(), event.token, sent)
 
     def elect(self, crashed: Set[int] = frozenset(), but: Collection[int] = ()) -> Steps:
-        """Holds every election that is due, many topics at a time. The brokers `but` get the results later."""
+        """Holds every election that is needed, many topics in one change of the tree. The brokers in `but` are sent
+        the results later."""
 
         def plan(topic: TopicView) -> Asking:
             held = [
                 number for number in topic.partitions if not crashed.isdisjoint(topic.node.replicas.get(number, ()))
             ]
             if held:
-                # A leader may have written an ISR with them before they crashed, and not have announced it yet.
+                # Before the brokers crashed, a leader may have written an ISR with them that the controller has not
+                # read yet.
                 yield from read_again(self._context, topic.name, held, written)
                 topic = self._context.topics[topic.name]
             partitions, operations = yield from self._leadership.elected(topic, crashed=crashed)

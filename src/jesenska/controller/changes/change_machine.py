@@ -1,10 +1,11 @@
-"""A state machine that makes changes in the tree, one at a time, in the order of the events that ask for them.
+"""A state machine that changes the metadata tree (ZooKeeper's nodes). It makes one change at a time, in the order of
+the events that request them.
 
-    handle(event, now_ms) -> effects
+  handle(event, now_ms) -> effects
 
-A change waits for the tree's answers to its reads and writes (`Done`), and for nothing else. So each is planned on the
-result of the change before it. A look at the tree that waits for its turn already is not queued twice, since it finds
-everything that was written until then. A look that fails is tried again after a pause."""
+A change waits only for the tree's answers to its reads and writes (`Done`). So each change is planned on the result of
+the change before it. A look (a read of a part of the tree that may have changed) is not queued twice: the waiting one
+finds everything that was written before it. A look that fails is repeated after a pause."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ Work = Change | LeaderAndIsrDone | StopReplicaDone
 
 
 class ChangeMachine:
-    """One state machine. `steps` holds the handler of each kind of event."""
+    """A state machine that changes the metadata tree. `steps` has the handler of each kind of event."""
 
     def __init__(self, shared: ChangeState, steps: Mapping[type, Callable[..., Steps]]) -> None:
         self._shared_state = shared
@@ -42,7 +43,7 @@ class ChangeMachine:
         return self._at_work is None and not self._waiting
 
     def handle(self, event: Event, now_ms: int) -> list[Effect]:
-        """Handles an event; returns its effects. `now_ms` is the time of a monotonic clock."""
+        """Handles an event, and returns its effects. `now_ms` is the time of a monotonic clock."""
         shared = self._shared_state
         shared.now_ms = now_ms
         if isinstance(event, Done):
@@ -60,14 +61,14 @@ class ChangeMachine:
 
     def _begin(self, event: Work) -> None:
         if isinstance(event, Look):
-            # Before it reads: a write meanwhile leads to another look.
+            # Removed before the look reads: a write after this moment causes another look.
             self._looks_waiting.discard(event.at)
         self._at_work = event
         self._steps = self._steps_of[type(event)](event)
         self._go_on(Done(0))
 
     def _go_on(self, done: Done) -> None:
-        """Continues the current change to its next wait, or to its end."""
+        """Continues the current change up to its next wait, or to its end."""
         try:
             step = self._steps.throw(done.error) if done.error is not None else self._steps.send(done.outcome)
         except StopIteration:
@@ -93,13 +94,13 @@ class ChangeMachine:
                 self._shared_state.answer(token, error=self._error_for_client(event, error))
 
     def _error_for_client(self, event: Work, error: Exception) -> Exception:
-        """Returns the error that the client gets."""
+        """Returns the error that the requester of a change gets."""
         return self._for_clients(error)
 
     def _look_again(self, look: Look, error: Exception) -> None:
         failures = self._failures[look.at] = self._failures.get(look.at, 0) + 1
         pause_seconds = _BACKOFF.seconds(failures)
-        # The first failures may be a tree that is away for a moment.
+        # The first failures may only mean that the connection to the tree was lost for a moment.
         level = "warning" if pause_seconds == _BACKOFF.longest_seconds else "info"
         self._shared_state.say(level, f"{look.at}: not done ({error}), tried again in {pause_seconds:g} s")
         self._shared_state.put(Wake(_BACKOFF.milliseconds(failures), look))

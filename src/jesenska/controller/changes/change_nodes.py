@@ -9,20 +9,20 @@ from jesenska.controller.changes.change_state import ChangeState, Steps, write
 from jesenska.controller.plans.config_changes import ChangeNodes
 from jesenska.metadata.tree_operations import MultiError, TreeError
 
-#: How many old nodes are deleted in one change of the tree.
+#: Most old change nodes that are deleted in one transaction of the tree.
 _OLD_AT_ONCE: Final = 1000
 #: The tree adds a number of this many digits to the name of a sequential node.
 _DIGITS: Final = 10
 
 
 def node_number(name: str) -> int:
-    """Returns the number in the name of a sequential node; -1 for any other name."""
+    """Returns the number at the end of a sequential node's name; -1 for any other name."""
     digits = name[-_DIGITS:]
     return int(digits) if digits.isascii() and digits.isdigit() else -1
 
 
 def delete_old(shared: ChangeState, nodes: ChangeNodes, directory: str) -> Steps:
-    """Deletes the nodes that are due. What cannot be deleted is logged as of this directory."""
+    """Deletes the change nodes that are old enough. If that fails, a warning names `directory`."""
     old = nodes.due(shared.now_ms)
     for start in range(0, len(old), _OLD_AT_ONCE):
         try:

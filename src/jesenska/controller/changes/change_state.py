@@ -1,8 +1,8 @@
-"""The state that all changes of a state machine share: the context (the content of the tree), the effects that are not
-carried out yet, and the numbers by which outcomes are matched to effects.
+"""The state that all changes of a state machine share: the context (the content of the metadata tree), the effects
+that are not returned yet, and the numbers that match outcomes to effects.
 
-A change is a generator of steps: it yields a read or a write of the tree, and is sent the outcome, or the error is
-raised in it. No other change runs between two steps. Effects for which the change does not wait are put here."""
+A change is a generator of steps. It yields a read or a write of the tree, and gets the outcome, or the error is raised
+in it. No other change runs between two steps. Effects for which a change does not wait are added here."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from jesenska.metadata.tree_operations import (
 Steps = Generator[Read | Write, Any, None]
 #: The steps of a change that returns a result.
 Asking = Generator[Read | Write, Any, Any]
-#: Errors that show that another broker has changed a node since it was read.
+#: Errors which show that another broker has changed a node since it was read.
 _OTHER_WAS_FASTER: Final = (BadVersionError, NodeExistsError, NoNodeError)
 
 
 class Plan(Protocol):
-    """A plan: operations that are written together."""
+    """The interface of a plan: operations that are written together."""
 
     @property
     def operations(self) -> Sequence[Operation]: ...
@@ -42,31 +42,33 @@ P = TypeVar("P", bound=Plan)
 
 
 class ChangeState:
-    """The state that all changes of one state machine share. `config` holds the settings in the broker's files."""
+    """The state that all changes of one state machine share. `config` has the settings of the broker's configuration
+    files."""
 
     def __init__(self, broker_id: int, context: ControllerContext, config: BrokerConfig) -> None:
         self.broker_id = broker_id
         self.context = context
         self.now_ms = 0
         self._file_config = config
-        #: The current settings: settings of the tree override those of the broker's files.
+        #: The current settings: settings in the tree override those of the configuration files.
         self.config = config
         self._effects: list[Effect] = []
         self._last_number = 0
         self.settings_changed()
 
-    # --- what is to be done ------------------------------------------------------------------------------------------
+    # --- effects
+    # ---------------------------------------------------------------------------------------------------------
 
     def put(self, effect: Effect) -> None:
         self._effects.append(effect)
 
     def take(self) -> list[Effect]:
-        """Returns every effect that was put here since the last call."""
+        """Returns all effects that were added since the last call."""
         taken, self._effects = self._effects, []
         return taken
 
     def number(self) -> int:
-        """Returns a new number, which no other effect has."""
+        """Returns a new number, different from that of any other effect."""
         self._last_number += 1
         return self._last_number
 
@@ -77,7 +79,8 @@ class ChangeState:
     def say(self, level: str, text: str) -> None:
         self.put(Say(level, text))
 
-    # --- what is known -----------------------------------------------------------------------------------------------
+    # --- settings
+    # --------------------------------------------------------------------------------------------------------
 
     def topic_config(self, name: str) -> TopicConfig:
         return TopicConfig(self.context.topic_settings(name), self.config)
@@ -91,8 +94,8 @@ class ChangeState:
 
 
 class ControllerState(ChangeState):
-    """The state that all changes of one controller (deletions, elections, brokers, …) share. `new_uuid` returns a
-    random id, `chance` a random number from 0 to below its argument."""
+    """The state that all changes of one controller share. `new_uuid` returns a random id. `chance` returns a random
+    number from 0 to below its argument."""
 
     def __init__(
         self,
@@ -110,7 +113,7 @@ class ControllerState(ChangeState):
     def tell_everybody(
         self, topics: Iterable[TopicPartitions] = (), gone: Sequence[TopicPartitions] = (), but: Collection[int] = ()
     ) -> None:
-        """Sends UpdateMetadata about these topics to every broker that is up, except the brokers `but`."""
+        """Sends UpdateMetadata about these topics to every registered broker, except the brokers in `but`."""
         named = tuple(topics)
         if named or gone:
             for broker_id in self.context.brokers:
@@ -118,9 +121,10 @@ class ControllerState(ChangeState):
                     self.put(UpdateMetadata(broker_id, named, tuple(gone)))
 
     def tell_first(self, comers: Iterable[int]) -> tuple[TopicPartitions, ...]:
-        """Sends all topics to brokers that have come, before they lead anything; returns them. They may know topics
-        that were deleted while they were away: the order says that all other topics are gone, and names those being
-        deleted, since Apache Kafka's brokers need the names."""
+        """Sends all topics (UpdateMetadata) to newly registered brokers before they lead anything, and returns these
+        topics. A new broker may know topics that were deleted while it was away: the request says that all other
+        topics are deleted. It also names the topics that are being deleted, since Apache Kafka's brokers need their
+        names."""
         topics = self.all_topics()
         gone = tuple(whole(topic) for topic in self.context.topics.values() if topic.deleting)
         for broker_id in comers:
@@ -132,7 +136,7 @@ class ControllerState(ChangeState):
         return tuple(whole(topic) for topic in self.context.topics.values() if not topic.deleting)
 
     def tell_of_brokers(self) -> None:
-        """Sends the list of brokers that are up to each of them."""
+        """Sends the list of registered brokers to each of them (UpdateMetadata)."""
         for broker_id in self.context.brokers:
             self.put(UpdateMetadata(broker_id))
 
@@ -148,7 +152,7 @@ def whole(topic: TopicView) -> TopicPartitions:
 
 
 def write(operations: Sequence[Operation]) -> Generator[Read | Write, Any, tuple[Result, ...]]:
-    """Writes operations and returns their results; does nothing if there are none."""
+    """Writes operations to the tree, and returns their results. Does nothing if there are none."""
     if not operations:
         return ()
     results: tuple[Result, ...] = yield Write(tuple(operations))
@@ -158,8 +162,9 @@ def write(operations: Sequence[Operation]) -> Generator[Read | Write, Any, tuple
 def write_plan(
     plan: P, make_again: Callable[[P], Generator[Read | Write, Any, P]], attempts_max: int
 ) -> Generator[Read | Write, Any, tuple[P, tuple[Result, ...]]]:
-    """Writes a plan's operations. If another broker was faster, `make_again` reads the nodes and makes the plan again.
-    Returns the plan that was written, with the results. After `attempts_max` attempts the error is raised."""
+    """Writes a plan's operations to the tree. If another broker was faster, `make_again` reads the nodes and makes
+    the plan again. Returns the plan that was written, and its results. After `attempts_max` attempts the error is
+    raised."""
     for _ in range(attempts_max - 1):
         try:
             return plan, (yield from write(plan.operations))
@@ -171,5 +176,5 @@ def write_plan(
 
 
 def refusal(error: MultiError | TreeError) -> TreeError:
-    """Returns the error of the operation that was refused."""
+    """Returns the error of the refused operation: of the one in a multi, or the error itself."""
     return error.error if isinstance(error, MultiError) else error

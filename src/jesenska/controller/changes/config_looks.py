@@ -1,5 +1,5 @@
-"""Looks for changed settings of topics and brokers in the tree: each change leaves a node under /config/changes that
-names the topic or broker."""
+"""Reads changed settings of topics, brokers and clients from the metadata tree. Each change leaves a node under
+/config/changes that names the entity whose settings changed."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ from jesenska.metadata.tree_operations import NoNodeError
 
 
 class ConfigLooks:
-    """The looks of one machine, at entities of these kinds. `found` is called with changed settings of
-    an entity (`topics/<name>`, `brokers/<id>`, `users/<name>`, `users/<name>/clients/<name>`, …), `remember` with the
-    path
-    of each node under /config/changes."""
+    """Reads changed settings for one state machine, of entities of these kinds. `found` is called with an entity
+    (`topics/<name>`, `brokers/<id>`, `users/<name>`, `users/<name>/clients/<name>`, …) and its changed settings.
+    `remember` is called with the path of each node under /config/changes."""
 
     def __init__(
         self,
@@ -35,7 +34,7 @@ class ConfigLooks:
         self._last_change = -1
 
     def everything(self) -> Steps:
-        """Settings of all entities."""
+        """Reads the settings of all entities."""
         kinds = yield Read(tuple(Children(f"{paths.CONFIG}/{kind}") for kind in self._kinds))
         entities = [f"{kind}/{name}" for kind, names in zip(self._kinds, kinds, strict=True) for name in names or ()]
         users = [entity for entity in entities if entity.startswith("users/")]
@@ -46,7 +45,8 @@ class ConfigLooks:
         yield from self.entities(entities)
 
     def changes(self) -> Steps:
-        """Reads the new nodes under /config/changes, which is watched from now on."""
+        """Reads the new nodes under /config/changes, and the settings that they name. Watches /config/changes from now
+        on."""
         (names,) = yield Read((Children(paths.CONFIG_CHANGES, paths.CONFIG_CHANGES),))
         if names is None:
             raise NoNodeError(paths.CONFIG_CHANGES)
@@ -87,5 +87,5 @@ class ConfigLooks:
 
 
 def config_in(node: tuple[bytes, int]) -> ConfigView:
-    """The settings in a node; NodeFormatError."""
+    """Returns the settings in a node, with its version. Raises NodeFormatError if the node cannot be decoded."""
     return ConfigView(decode_config(node[0]), node[1])

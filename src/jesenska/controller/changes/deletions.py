@@ -1,8 +1,10 @@
-"""The deletion of topics: a mark in the tree, then every replica's data, then everything about the topic in the tree.
+"""The deletion of topics. A deletion writes a mark to the metadata tree (ZooKeeper's nodes), then every replica
+deletes its data, then everything about the topic is deleted from the tree.
 
-The mark survives a crash of the controller: the next controller goes on with marked topics (`begin`). Replicas of
-brokers that are gone are deleted when the brokers are back, or count as deleted once the brokers are declared lost
-(`forget_brokers`). If a broker cannot delete its data, the mark stays, and it is asked again later."""
+The mark survives a crash of the controller: the next controller continues the deletion of marked topics (`begin`).
+Replicas of brokers that have left are deleted when the brokers register again. They count as deleted if the brokers
+are declared lost (`forget_brokers`). If a broker cannot delete its data, the mark remains, and the broker is asked
+again later."""
 
 from __future__ import annotations
 
@@ -28,25 +30,25 @@ _AGAIN_AFTER_MS: Final = 30_000
 class _Deletion:
     """A deletion in progress."""
 
-    #: The tokens of requests that wait for the end, each with the error to answer (None: no error).
+    #: The tokens of requests that wait for the end of the deletion, each with the error to answer (None: no error).
     waiting: list[tuple[int, KafkaError | None]] = field(default_factory=list)
-    #: Orders that brokers have not answered: the broker by the order's number.
+    #: The broker of each StopReplica that is not answered yet, by the number of the StopReplica.
     awaited: dict[int, int] = field(default_factory=dict)
     error: Exception | None = None
 
 
 class Deletions:
-    """The deletions of one controller."""
+    """The topics that one controller is deleting."""
 
     def __init__(self, shared: ControllerState) -> None:
         self._shared = shared
         self._context = shared.context
         self._at_work: dict[str, _Deletion] = {}
-        #: Topics that are deleted without a mark, since no client has seen them.
+        #: Topics that are deleted without a mark, because no client has seen them.
         self._unmarked: set[str] = set()
 
     def delete(self, event: DeleteTopic) -> Steps:
-        """Deletes a topic for a client."""
+        """Deletes a topic because a client requests it."""
         under_way = self._at_work.get(event.name)
         if under_way is not None:
             under_way.waiting.append(
@@ -57,14 +59,14 @@ class Deletions:
         try:
             yield from write(plan_deletion(self._context, event.name, self._shared.config))
         except (MultiError, TreeError) as error:
-            # It may have been marked in the tree meanwhile.
+            # Another process may have written the mark meanwhile.
             if not isinstance(refusal(error), NodeExistsError):
                 raise
         yield from self.begin(event.name, event.token)
 
     def begin(self, name: str, token: int | None = None, reason: KafkaError | None = None) -> Steps:
-        """Deletes a topic that is marked in the tree, or one that no client has seen yet (`reason` says why). Does
-        nothing if the deletion is at work or done."""
+        """Deletes a topic that is marked in the tree. With `reason` (an error to answer), deletes a topic that no
+        client has seen yet. Does nothing if the deletion is in progress or complete."""
         if name in self._at_work or name not in self._context.topics:
             self._shared.answer(token, error=reason)
             return
@@ -78,8 +80,8 @@ class Deletions:
         yield from self._settle(name, deletion)
 
     def broker_came(self, broker_id: int) -> Steps:
-        """Deletes the broker's replicas of topics that are being deleted. An order that it has not answered is sent
-        again."""
+        """Tells a newly registered broker to delete its replicas of topics that are being deleted. A StopReplica that
+        it has not answered is sent again."""
         for name, topic in list(self._context.topics.items()):
             if not topic.deleting:
                 continue
@@ -90,8 +92,8 @@ class Deletions:
                 self._stop_replicas(name, broker_id, deletion)
 
     def forget_brokers(self, broker_ids: Collection[int]) -> Steps:
-        """Deletions no longer wait for these brokers: they never come again. A broker of these that is up is still
-        waited for: its replicas are not OFFLINE."""
+        """Makes deletions no longer wait for these brokers, because they will never come back. A broker that is
+        registered in spite of that is still waited for: its replicas are not OFFLINE."""
         states = self._shared.replicas
         for name, topic in list(self._context.topics.items()):
             if not topic.deleting:
@@ -113,13 +115,13 @@ class Deletions:
             yield from self._settle(name, deletion)
 
     def again(self) -> Steps:
-        """Tries refused deletions again."""
+        """Continues deletions that a broker has refused."""
         for name, topic in list(self._context.topics.items()):
             if topic.deleting:
                 yield from self.begin(name)
 
     def broker_gone(self, broker_id: int) -> Steps:
-        """Stops waiting for the answers of a broker that is gone."""
+        """Stops waiting for the answers of a broker that has left."""
         for name, deletion in list(self._at_work.items()):
             lost = [number for number, waited_for in deletion.awaited.items() if waited_for == broker_id]
             for number in lost:
@@ -129,7 +131,7 @@ class Deletions:
                 yield from self._settle(name, deletion)
 
     def stop_replica_done(self, event: StopReplicaDone) -> Steps:
-        """Handles a broker's answer that it has deleted its data, or could not."""
+        """Handles a broker's answer to StopReplica: it has deleted its data, or could not."""
         found = next(
             ((name, deletion) for name, deletion in self._at_work.items() if event.number in deletion.awaited), None
         )
@@ -144,15 +146,15 @@ class Deletions:
         yield from self._settle(name, deletion)
 
     def _settle(self, name: str, deletion: _Deletion) -> Steps:
-        """Ends a deletion, or puts it off, when every broker that is up has answered."""
+        """If every registered broker has answered: completes the deletion, or postpones it if a broker refused."""
         states = self._shared.replicas
         if deletion.awaited:
             return
         if states.in_state(name, ReplicaState.DELETION_REFUSED):
             self._refuse(name, deletion)
         elif states.in_state(name, ReplicaState.OFFLINE):
-            # No client sees the topic any more; replicas of brokers that are gone are deleted when the brokers are
-            # back.
+            # Clients no longer see the topic, so they are answered now. Replicas of brokers that have left are deleted
+            # when these brokers register again.
             waiting, deletion.waiting = deletion.waiting, []
             for token, reason in waiting:
                 self._shared.answer(token, error=reason)
@@ -183,8 +185,8 @@ class Deletions:
         self._shared.put(StopReplica(number, broker_id, name, numbers))
 
     def _end(self, name: str, deletion: _Deletion) -> Steps:
-        """Ends a deletion: no broker has data any more."""
-        # Before the mark is deleted: after a crash in between, the deletion ends again, with this.
+        """Completes a deletion, because no broker has data of the topic any more."""
+        # Done before the mark is deleted: after a crash in between, the deletion ends again, including this.
         self._shared.put(OffsetsForgotten(name))
         yield from write(plan_deletion_end(self._context, name, marked=name not in self._unmarked))
         forget_topic(self._context, name)
@@ -195,7 +197,7 @@ class Deletions:
             self._shared.answer(token, error=reason)
 
     def _refuse(self, name: str, deletion: _Deletion) -> None:
-        """Puts off a deletion that a broker has refused: the topic stays hidden, and is deleted later."""
+        """Postpones a deletion that a broker has refused. The topic remains hidden, and is deleted later."""
         del self._at_work[name]
         error = (
             deletion.error

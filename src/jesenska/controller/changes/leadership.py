@@ -1,5 +1,5 @@
-"""Leaders and ISRs: elections where a leader is missing, and the ISRs that leaders ask for. Both are written to the
-tree first, then sent to the brokers."""
+"""Leaders and ISRs: elections of leaders, and ISR changes that leaders request. Both are written to the metadata tree
+first, then sent to the brokers."""
 
 from __future__ import annotations
 
@@ -39,19 +39,19 @@ from jesenska.metadata.tree_operations import BadVersionError, Create, MultiErro
 
 
 class Leadership:
-    """The elections and ISR changes of one controller."""
+    """Carries out the leader elections and ISR changes of one controller."""
 
     def __init__(self, shared: ControllerState) -> None:
         self._shared = shared
         self._context = shared.context
-        #: Orders whose answers say which replicas a broker can read, by number.
+        #: LeaderAndIsr requests whose answers show which replicas of a broker have no log, by number.
         self._asked: dict[int, tuple[TopicPartitions, ...]] = {}
 
     # --- elections ---------------------------------------------------------------------------------------------------
 
     def elected(self, topic: TopicView, *, crashed: Collection[int] = ()) -> Asking:
-        """The topic's partitions after elections where possible, and the operations for that; nothing is written yet.
-        Brokers that `crashed` may lack records."""
+        """Returns the topic's partitions after the possible elections, and the operations that write them; nothing is
+        written yet. Brokers in `crashed` have registered again and may lack records."""
         above = yield from self._missing_nodes(
             topic.name, [number for number in topic.node.replicas if number not in topic.partitions]
         )
@@ -61,7 +61,7 @@ class Leadership:
         return partitions, [*above, *operations]
 
     def elect_where_allowed(self) -> Steps:
-        """Elects leaders for leaderless partitions: changed settings may allow it now."""
+        """Elects leaders for partitions without a leader, because changed settings may allow it now."""
         for name, topic in list(self._context.topics.items()):
             if not topic.deleting and any(
                 partition.state.leader == NO_LEADER for partition in topic.partitions.values()
@@ -79,7 +79,7 @@ class Leadership:
         self._shared.answer(event.token, self._context.topics[name].partitions[number].state.leader != NO_LEADER)
 
     def elect(self, name: str, numbers: Sequence[int] | None = None, *, unclean: bool) -> Steps:
-        """Elects leaders of those partitions of a topic (None: of all) that have none."""
+        """Elects leaders for partitions of a topic that have none; `numbers` limits this to some partitions."""
 
         def plan(topic: TopicView) -> Asking:
             yield from ()
@@ -92,8 +92,8 @@ class Leadership:
         yield from ManyElections(self._context, plan, self.written).hold([name])
 
     def written(self, name: str, partitions: Mapping[int, PartitionView], but: Collection[int] = ()) -> None:
-        """Puts states of partitions that are in the tree now into the context, and sends them to the brokers, except
-        the brokers `but`."""
+        """Stores partition states that were written to the tree in the context, and sends them to the brokers, except
+        the brokers in `but`."""
         known = self._context.topics[name]
         topic = TopicView(name, known.node, known.version, {**known.partitions, **partitions}, known.deleting)
         self._context.topics[name] = topic
@@ -105,16 +105,17 @@ class Leadership:
                 if any(
                     broker_id in self._context.offline.get(TopicPartition(name, number), ()) for number in held.numbers
                 ):
-                    # It may have a log now: it did not make it before another broker led.
+                    # The answer is evaluated: this broker may have a log now, because it may not create one before
+                    # another broker leads.
                     self._asked[order] = (held,)
                 self._shared.put(LeaderAndIsr(order, broker_id, (held,)))
         self._shared.tell_everybody([changed], but=but)
 
     def read_again(self, name: str, numbers: Iterable[int]) -> Steps:
-        """Reads the states of these partitions that others have written, and sends them to the brokers."""
+        """Reads the states of these partitions that leaders have written themselves, and sends them to the brokers."""
         numbers = list(numbers)
         yield from read_again(self._context, name, numbers, self.written)
-        # A broker that went before its ISR was read leaves that ISR.
+        # A broker that left before the controller read its ISR must be removed from that ISR.
         partitions, live = self._context.topics[name].partitions, self._context.live
         left = [
             number
@@ -126,11 +127,12 @@ class Leadership:
                 name, left, unclean=self._shared.topic_config(name).boolean("unclean.leader.election.enable")
             )
 
-    # --- replicas that cannot be read --------------------------------------------------------------------------------
+    # --- offline replicas
+    # ------------------------------------------------------------------------------------------------
 
     def ask_for_replicas(self, broker_id: int) -> None:
-        """Sends a broker its replicas again, because its log directories have failed or are repaired. Its answer says
-        which replicas it cannot read."""
+        """Sends a broker LeaderAndIsr for all its replicas, because its log directories have failed or were repaired.
+        Its answer shows which replicas are offline."""
         topics = (
             TopicPartitions(topic, tuple(sorted(topic.partitions)))
             for topic in self._context.topics.values()
@@ -143,8 +145,8 @@ class Leadership:
             self._shared.put(LeaderAndIsr(number, broker_id, held))
 
     def leader_and_isr_done(self, event: LeaderAndIsrDone) -> Asking:
-        """Handles a broker's answer to an order, for example of `ask_for_replicas`. Returns the replicas that the
-        order named; none if the broker is gone."""
+        """Handles a broker's answer to LeaderAndIsr. If it was a request of `ask_for_replicas`, updates the offline
+        replicas. Returns the replicas that such a request named, and nothing if the broker has left."""
         held = self._asked.pop(event.number, ())
         if event.broker_id not in self._context.brokers:
             return ()
@@ -155,8 +157,8 @@ class Leadership:
     def replicas_found(
         self, broker_id: int, held: Sequence[TopicPartitions], without_log: Collection[TopicPartition]
     ) -> Steps:
-        """Notes which of the replicas in `held` a broker cannot read (`without_log`). Elects other leaders where
-        needed, and updates metadata."""
+        """Stores which replicas in `held` are offline on a broker (`without_log`). Elects other leaders where
+        necessary, and sends the new metadata."""
         news: dict[str, list[int]] = {}
         for part in held:
             for number in part.numbers:
@@ -184,10 +186,11 @@ class Leadership:
             if unchanged:
                 self._shared.tell_everybody([TopicPartitions(topic, unchanged)])
 
-    # --- the first replica, and brokers that stop --------------------------------------------------------------------
+    # --- preferred replicas, and brokers that stop
+    # -----------------------------------------------------------------------
 
     def elect_preferred(self, event: ElectPreferred) -> Steps:
-        """Elects the preferred (first) replicas that a client asks for."""
+        """Elects the preferred (first) replicas that a client requests."""
         wanted: dict[str, list[int]] = {}
         errors: dict[TopicPartition, type[KafkaError] | None] = {}
         if event.topic_partitions is None:
@@ -212,7 +215,8 @@ class Leadership:
         self._shared.answer(event.token, errors | dict.fromkeys(changed))
 
     def balance(self, event: BalanceLeaders) -> Steps:
-        """Elects preferred (first) replicas on brokers that lead too few of their partitions."""
+        """Elects preferred (first) replicas, for brokers that lead too few of the partitions for which they are
+        preferred."""
         topics = [topic for topic in self._context.topics.values() if not topic.deleting]
         found = imbalanced(self._context, topics, self._shared.config.integer("leader.imbalance.per.broker.percentage"))
         changed = yield from self._let_first_replicas_lead(found)
@@ -220,8 +224,8 @@ class Leadership:
             self._shared.say("info", f"{len(changed)} partitions are led by their first replica again")
 
     def _let_first_replicas_lead(self, wanted: Mapping[str, Sequence[int]]) -> Asking:
-        """Elects first replicas; returns the partitions that they lead now and did not. Leaders may have written ISRs
-        that they have not announced yet."""
+        """Elects preferred (first) replicas, and returns the partitions that they did not lead before. The states are
+        read first, because leaders may have written ISRs that the controller does not know yet."""
         led: list[TopicPartition] = []
         for name, numbers in wanted.items():
             yield from self.read_again(name, numbers)
@@ -242,8 +246,8 @@ class Leadership:
         return led
 
     def stop_wanted(self, event: StopWanted) -> Steps:
-        """Moves the leaderships of a broker that is about to stop, and removes it from every ISR that has another
-        member."""
+        """Elects other leaders for the partitions of a broker that is about to stop, and removes the broker from every
+        ISR that has another member."""
         context, broker_id = self._context, event.broker_id
         if broker_id not in context.brokers:
             raise BrokerNotAvailableError(f"Broker {broker_id} is not up.")
@@ -256,7 +260,7 @@ class Leadership:
         yield from ManyElections(context, plan, self.written).hold(list(context.topics))
         stays = self._led_with_others(broker_id)
         if stays:
-            # Their leader may have written an ISR that it has not announced yet.
+            # The leader may have written an ISR that the controller does not know yet.
             for name, numbers in stays.items():
                 yield from self.read_again(name, numbers)
             yield from ManyElections(context, plan, self.written).hold(list(stays))
@@ -277,7 +281,7 @@ class Leadership:
         )
 
     def _led_with_others(self, broker_id: int) -> dict[str, list[int]]:
-        """The partitions that a broker leads and that have other replicas, by topic."""
+        """Returns the partitions that a broker leads and that have other replicas, by topic."""
         found: dict[str, list[int]] = {}
         for name, topic in self._context.topics.items():
             for number, partition in () if topic.deleting else topic.partitions.items():
@@ -285,10 +289,11 @@ class Leadership:
                     found.setdefault(name, []).append(number)
         return found
 
-    # --- in the tree -------------------------------------------------------------------------------------------------
+    # --- in the tree
+    # -----------------------------------------------------------------------------------------------------
 
     def _missing_nodes(self, name: str, numbers: Sequence[int]) -> Asking:
-        """Operations that make the nodes above the states of partitions, where they are missing."""
+        """Returns the operations that create the parent nodes of partition states, where they are missing."""
         if not numbers:
             return []
         (found,) = yield Read((Children(paths.partitions(name)),))
@@ -298,7 +303,7 @@ class Leadership:
         ]
 
     def _tell_of_leaderless(self, topic: TopicView, partitions: Mapping[int, PartitionView]) -> None:
-        """Logs the partitions that have no leader though a broker with a replica is up."""
+        """Logs the partitions that have no leader although a broker with a replica is registered."""
         lost: dict[int, list[int]] = {}
         for number, replicas in topic.node.replicas.items():
             live = self._context.live(topic.name, number)
@@ -309,17 +314,17 @@ class Leadership:
             some = first_of(numbers)
             self._shared.say(
                 "error",
-                f"topic {topic.name} has partitions that nobody leads ({some}): no replica that was in sync is up. "
-                f"Start a broker that has one. If none will "
-                f"come back, set unclean.leader.election.enable=true for the topic: then broker {broker_id} leads "
-                f"with what it has, and what only the others "
-                "had is lost.",
+                f"topic {topic.name} has partitions that nobody leads ({some}): no in-sync replica is online. "
+                f"Start a broker that has an in-sync replica. If no such broker can be started again, set "
+                f"unclean.leader.election.enable=true for the topic: then broker {broker_id} leads with the records "
+                "that it has, and records that only other brokers had are lost.",
             )
 
     # --- ISRs --------------------------------------------------------------------------------------------------------
 
     def isr_proposed(self, event: IsrProposed) -> Steps:
-        """Writes the ISR that a leader proposes, if the leader's state is current; else answers the error."""
+        """Writes the ISR that a leader requests, if the leader knows the current state of the partition. Otherwise the
+        error is answered."""
         name, number = event.topic_partition
         topic = self._context.topics.get(name)
         known = topic.partitions.get(number) if topic is not None else None
@@ -333,7 +338,7 @@ class Leadership:
                 f"The leader epoch of {event.topic_partition} is {state.leader_epoch}, not {event.leader_epoch}."
             )
         if (event.leader_epoch, event.broker_id, set(event.isr)) == (state.leader_epoch, state.leader, set(state.isr)):
-            # Also an earlier proposal whose answer was lost.
+            # The request is for the present ISR. It may be a repeated request whose answer was lost.
             self._shared.answer(event.token, known)
             return
         if event.partition_epoch < known.version:
@@ -354,7 +359,7 @@ class Leadership:
         ):
             raise IneligibleReplicaError(f"Of the brokers {list(event.isr)} some are not up, or about to stop.")
         for broker_id in event.isr:
-            # A replica that has caught up has a log.
+            # A replica that has caught up has a log, so it is not offline.
             self._context.set_offline(event.topic_partition, broker_id, is_offline=False)
         if event.isr != state.isr:
             taken = PartitionStateNode(state.leader, state.leader_epoch, event.isr, self._context.controller_epoch)
@@ -377,16 +382,16 @@ class Leadership:
 
 
 def _is_led_by_first(topic: TopicView, number: int) -> bool:
-    """Returns True if a partition's first replica leads it."""
+    """Returns True if a partition's first replica is its leader."""
     return topic.node.replicas.get(number, ())[:1] == (topic.partitions[number].state.leader,)
 
 
 def changed_from(topic: TopicView, partitions: Mapping[int, PartitionView]) -> dict[int, PartitionView]:
-    """Returns the partitions whose states differ from those of the topic."""
+    """Returns the partitions whose states differ from those in the topic."""
     return {number: partition for number, partition in partitions.items() if topic.partitions.get(number) != partition}
 
 
 def held_by(broker_id: int, part: TopicPartitions) -> TopicPartitions:
-    """Returns the topic with those of the partitions of which the broker has replicas."""
+    """Returns the partitions of the topic of which the broker has replicas."""
     replicas = part.topic.node.replicas
     return TopicPartitions(part.topic, tuple(number for number in part.numbers if broker_id in replicas[number]))

@@ -1,5 +1,5 @@
-"""Elections of many topics in few changes of the tree. A leader writes its ISR in the tree itself: if one has done so
-since the controller looked, the states are read again, and the plans are made again."""
+"""Holds the elections of many topics in few changes of the metadata tree. A leader writes its ISR to the tree itself.
+If one has done so since the controller read the states, the states are read and the elections planned again."""
 
 from __future__ import annotations
 
@@ -14,17 +14,15 @@ from jesenska.metadata import paths
 from jesenska.metadata.nodes import PartitionStateNode
 from jesenska.metadata.tree_operations import BadVersionError, MultiError, Operation, TreeError
 
-#: Operations of one change of the tree.
+#: After this number of operations, they are written in one change of the tree.
 _OPERATIONS_AT_ONCE: Final = 1000
-#: How often plans are made before the change is given up.
+#: How often elections are planned before the change fails.
 _ATTEMPTS_MAX: Final = 10
 
 
 class ManyElections:
-    """The elections of one change of the controller's.
-
-    `plan` gives, in steps, the partitions of a topic that are to change and the operations for that; `written` is
-    called with the states in the tree then."""
+    """The elections of one change of the controller. `plan` returns the changed partitions of a topic, and the
+    operations that write them. `written` is called with the states that are in the tree afterwards."""
 
     def __init__(
         self,
@@ -37,7 +35,7 @@ class ManyElections:
         self._written = written
 
     def hold(self, names: Iterable[str]) -> Steps:
-        """Elections in these topics; those that are being deleted are left out."""
+        """Holds the elections of these topics. Topics that are being deleted are left out."""
         planned: dict[str, Mapping[int, PartitionView]] = {}
         operations: list[Operation] = []
         for name in names:
@@ -86,7 +84,7 @@ def read_again(
     numbers: Iterable[int],
     written: Callable[[str, Mapping[int, PartitionView]], None],
 ) -> Steps:
-    """Reads the states of these partitions: `written` is called with those that others have changed."""
+    """Reads the states of these partitions. `written` is called with the states that another broker has changed."""
     known = {number: context.topics[name].partitions[number] for number in numbers}
     found = yield Read(tuple(Get(paths.partition_state(name, number)) for number in known))
     newer = {

@@ -1,12 +1,13 @@
-"""Creates, expands and adopts topics: from the plan until the brokers have answered that they have the logs.
+"""Creates, expands and adopts topics, from the plan until the brokers have answered that they have the logs.
 
-    create    plan -> tree -> brokers make logs -> every broker shows it -> answer
-    branch    the same with logs that begin as copies (branches); before the answer it is written that they are made
-    expand    the same with the partitions that are new
-    adopt     a topic written in the tree: a missing id, states, leaders -> tree -> the same
+  create    plan -> write to the tree -> brokers create logs -> all brokers get the metadata -> answer
+  branch    the same for a topic that begins as a copy of another one: logs are created from the source's logs. Before
+            the answer, the tree is updated: the branch is complete
+  expand    the same for the new partitions of a topic
+  adopt     a topic that a tool has written to the tree: missing id, states and leaders are written -> the same
 
-A topic with a partition without a log on any broker, since the disks take no files, is deleted again before a client
-has seen it; so is a branch if a leader has no log."""
+If no broker could create the log of a partition, the topic is deleted again before a client sees it. The same happens
+to a branch if a leader has no log."""
 
 from __future__ import annotations
 
@@ -32,37 +33,38 @@ from jesenska.metadata import paths
 from jesenska.metadata.nodes import NodeFormatError, TopicNode, encode_config, encode_config_change
 from jesenska.metadata.tree_operations import BadVersionError, Create, MultiError, SetData, TreeError
 
-#: How often the write that a branch is made is attempted, if others write its settings at the same time.
+#: Most attempts to write that a branch is complete, if other brokers write its settings at the same time.
 _ATTEMPTS_MAX = 5
 
 
 @dataclass(slots=True)
 class _Beginning:
-    """Partitions that brokers were ordered to begin with, and the token that waits for that."""
+    """Partitions for which brokers were sent LeaderAndIsr, and the token of the request that waits for the answers."""
 
     topics: Sequence[TopicPartitions]
     token: int | None
     value: Any
     is_creation: bool
-    #: The broker that has come and is the only one to get the orders; None: all get them.
+    #: The newly registered broker for which this is; None if the requests are for all brokers.
     comer: int | None = None
     awaited: int = 0
     without_log: dict[TopicPartition, set[int]] = field(default_factory=dict)
-    #: The topics that it was sent before.
+    #: The topics that the newly registered broker was sent before, by name.
     sent: Mapping[str, TopicView] = field(default_factory=dict)
 
 
 class TopicChanges:
-    """The topic changes of one controller."""
+    """Creates, expands and adopts topics for one controller."""
 
     def __init__(self, shared: ControllerState, leadership: Leadership, deletions: Deletions) -> None:
         self._shared = shared
         self._context = shared.context
         self._leadership = leadership
         self._deletions = deletions
-        #: By the number of the order: the broker, the beginning, and true if its answer is waited for.
+        #: By the number of a LeaderAndIsr: its broker, the partitions that it begins, and True if the answer is
+        #: awaited.
         self._beginnings: dict[int, tuple[int, _Beginning, bool]] = {}
-        #: Partitions of branches that are being made, with the brokers that have reported their log.
+        #: Partitions of incomplete branches, with the brokers that have answered that they have the log.
         self._branched: dict[TopicPartition, set[int]] = {}
 
     def create(self, event: CreateTopic) -> Steps:
@@ -91,7 +93,7 @@ class TopicChanges:
         yield from self.begin([whole(plan.topic)], event.token, answer, is_creation=True)
 
     def _settings_of_source(self, source: str | None) -> Asking:
-        """The settings in the tree of a topic that is to be branched; None if there is no source, or it has no
+        """Returns the settings (in the tree) of the source of a branch. None if there is no source, or it has no
         settings."""
         if source is None or source not in self._context.topics:
             return None
@@ -119,8 +121,8 @@ class TopicChanges:
             self._shared.answer(event.token)
 
     def adopt(self, written: TopicView) -> Steps:
-        """Adopts a topic that was written in the tree: new, with more partitions, or with other replicas. It gets a
-        missing id, states and leaders."""
+        """Adopts a topic that another process has written to the tree: a new topic, or one with more partitions or
+        other replicas. The topic gets a missing id, states and leaders."""
         name, node, version = written.name, written.node, written.version
         known = self._context.topics.get(name)
         if known is not None and known.deleting:
@@ -143,7 +145,7 @@ class TopicChanges:
         yield from self.begin([whole(topic)])
 
     def raise_internal(self) -> Steps:
-        """Gives internal topics the replicas that they lack, if enough brokers are up by now."""
+        """Adds replicas to internal topics that have too few, if enough brokers are registered now."""
         for name in INTERNAL_TOPICS:
             topic = self._context.topics.get(name)
             plan = None if topic is None or topic.deleting else plan_raised(self._context, topic, self._shared.config)
@@ -154,13 +156,14 @@ class TopicChanges:
             self._shared.say("info", f"topic {name} gets more replicas, since more brokers are up")
             yield from self.begin([TopicPartitions(plan.topic, plan.numbers)])
 
-    # --- orders to brokers and answers -------------------------------------------------------------------------------
+    # --- LeaderAndIsr requests and their answers
+    # --------------------------------------------------------------------------
 
     def begin(
         self, topics: list[TopicPartitions], token: int | None = None, value: Any = None, *, is_creation: bool = False
     ) -> Steps:
-        """Sends orders to the brokers that hold replicas; when the leaders have them, every broker shows the topics,
-        and the token is answered."""
+        """Sends LeaderAndIsr to the brokers that have replicas. When the leaders have answered, all brokers get the
+        metadata, and the request with the token is answered."""
         beginning = _Beginning(topics, token, value, is_creation)
         for broker_id in self._context.brokers:
             held = tuple(part for part in (held_by(broker_id, part) for part in topics) if part.numbers)
@@ -168,7 +171,8 @@ class TopicChanges:
                 leads = any(
                     part.topic.partitions[number].state.leader == broker_id for part in held for number in part.numbers
                 )
-                # A broker makes its replica of a branch from its own of the source: later it would have to fetch it.
+                # A broker creates its replica of a branch from its replica of the source. If that fails, it must fetch
+                # everything later, so this answer is awaited, too.
                 self._tell(
                     broker_id,
                     held,
@@ -181,8 +185,8 @@ class TopicChanges:
     def begin_on(
         self, broker_id: int, topics: Sequence[TopicPartitions], token: int | None, sent: Collection[TopicPartitions]
     ) -> None:
-        """Sends orders about these topics to a broker that has come. The other brokers know them already. In the end
-        the broker gets the changes since `sent`."""
+        """Sends LeaderAndIsr about these topics to a newly registered broker; the other brokers know the topics
+        already. Afterwards the broker is sent the topics that have changed since `sent`."""
         beginning = _Beginning(
             topics, token, None, is_creation=False, comer=broker_id, sent={part.topic.name: part.topic for part in sent}
         )
@@ -200,7 +204,7 @@ class TopicChanges:
         self._shared.put(LeaderAndIsr(number, broker_id, held))
 
     def leader_and_isr_done(self, event: LeaderAndIsrDone) -> Steps:
-        """Handles a broker's answer to a LeaderAndIsr: it has the replicas, except those without a log."""
+        """Handles a broker's answer to LeaderAndIsr: it has the replicas, except those without a log."""
         held: Sequence[TopicPartitions] = yield from self._leadership.leader_and_isr_done(event)
         if event.number in self._beginnings:
             _, beginning, _ = self._beginnings[event.number]
@@ -214,11 +218,11 @@ class TopicChanges:
             yield from self._answered(event.number, event.without_log)
             return
         for name in [part.topic.name for part in branches if self._leaders_have_branched(part.topic.name)]:
-            # A leader had no log when it was told to begin, and has made it since.
+            # A leader had no log when it answered the first request, and has created it since.
             yield from self._branch_is_made(name)
 
     def broker_gone(self, broker_id: int) -> Steps:
-        """Stops waiting for the answers of a broker that is gone."""
+        """Stops waiting for the answers of a broker that has left."""
         for number in [number for number, (waited_for, _, _) in self._beginnings.items() if waited_for == broker_id]:
             yield from self._answered(number, frozenset())
 
@@ -265,12 +269,13 @@ class TopicChanges:
         if beginning.comer is None:
             self._shared.tell_everybody(shown)
         elif beginning.comer in self._context.brokers:
-            # Without topics, too: the broker is ready once an UpdateMetadata follows its LeaderAndIsr.
+            # Sent even without topics: the broker is ready when an UpdateMetadata follows its LeaderAndIsr.
             changed = tuple(part for part in shown if part.topic is not beginning.sent.get(part.topic.name))
             self._shared.put(UpdateMetadata(beginning.comer, changed))
         self._shared.answer(beginning.token, beginning.value)
 
-    # --- branches ----------------------------------------------------------------------------------------------------
+    # --- branches
+    # --------------------------------------------------------------------------------------------------------
 
     def _is_being_branched(self, name: str) -> bool:
         return branch_point(self._context.topic_settings(name)) is not None
@@ -287,7 +292,7 @@ class TopicChanges:
             del self._branched[topic_partition]
 
     def _branch_is_made(self, name: str) -> Steps:
-        """Writes that a branch is made: a replica that is lost from now on is fetched from the leader."""
+        """Writes to the tree that a branch is complete: a replica that is lost later is fetched from the leader."""
         self._forget_branched(name)
         entity, path = f"topics/{name}", paths.topic_config(name)
         for _ in range(_ATTEMPTS_MAX):
@@ -315,7 +320,7 @@ class TopicChanges:
             return
 
     def _is_nowhere(self, beginning: _Beginning) -> bool:
-        """Returns True if a partition has no log on any broker."""
+        """Returns True if there is a partition for which no broker could create a log."""
         (part,) = beginning.topics
         replicas = part.topic.node.replicas
         return any(

@@ -1,23 +1,23 @@
-"""The controller's reaction to changes in the tree by others: the tools of 0.8 to 2.x (`--zookeeper`), ZooKeeper's
-shell, a person.
+"""The controller's reactions to changes of the metadata tree by other processes: tools of Kafka 0.8 to 2.x
+(`--zookeeper`), ZooKeeper's shell, other brokers.
 
-    /brokers/topics                     a topic is new: states of its partitions, logs, clients see it
-                                        it is gone: clients do not see it, its data stay
-    /brokers/topics/T                   it has more partitions, or its replicas were changed
-    /config/changes                     settings of a topic or a broker changed
-    /admin/delete_topics                topics to delete
-    /admin/reassign_partitions          asks for other replicas: those that are so already are done, the rest needs
-                                        brokers that are not there
-    /admin/preferred_replica_election   asks for leaders that are there already
-    /admin/jesenska_lost_brokers        brokers that never come again: deletions do not wait for them
-    /isr_change_notification            leaders have written other ISRs: every broker gets them
-    /log_dir_event_notification         brokers have lost log directories: they are asked what they cannot read
-    /brokers/ids                        brokers have come or gone. If this broker cannot be one of several, another
-                                        one is reported in the log
+  /brokers/topics                     a new topic gets states and logs, and is shown to clients. A removed topic is
+                                      hidden from clients; its data are not deleted
+  /brokers/topics/T                   the topic has more partitions, or other replicas
+  /config/changes                     settings of a topic or a broker have changed
+  /admin/delete_topics                topics to delete
+  /admin/reassign_partitions          requested moves of replicas. Moves that change nothing are done; the others are
+                                      refused, because jesenska does not move replicas between brokers
+  /admin/preferred_replica_election   requested elections of preferred leaders
+  /admin/jesenska_lost_brokers        brokers that never come back: deletions no longer wait for them
+  /isr_change_notification            leaders have written ISRs, which are sent to every broker
+  /log_dir_event_notification         log directories of brokers have failed: they are asked for offline replicas
+  /brokers/ids                        brokers have registered or left. If this broker must be the only one, another
+                                      broker is reported in the log
 
-A watch names what to look at (`events.Look`). A look sets its watch again, reads, and acts on the difference to the
-context. So it does not matter who made a change, how many were made at a time, or if this controller made it. After
-the store was out of reach, everything is looked at."""
+A watch that fires causes a look (`events.Look`) at a part of the tree. A look sets its watch again, reads, and acts on
+the difference to the context. So it does not matter who made a change, how many changes were made, or if this
+controller made them. After a lost connection to the store, everything is read."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ from jesenska.metadata.tree_operations import Delete, MultiError, NoNodeError, T
 
 
 class TreeLooks:
-    """The reactions of one controller to changes in the tree. A look reads a part of the tree again."""
+    """The reactions of one controller to changes of the metadata tree. A look reads a part of the tree again."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class TreeLooks:
         self._watched: set[str] = set()
 
     def look(self, event: Look) -> Steps:
-        """Reads a part of the tree, or all of it, and reacts to changes."""
+        """Reads a part of the tree, or all of it, and reacts to the changes."""
         if event.at.startswith(TOPIC):
             yield from self._topics_written([event.at.removeprefix(TOPIC)])
         else:
@@ -105,7 +105,7 @@ class TreeLooks:
     def _topic_names(self) -> Steps:
         names = yield from self._children(paths.TOPICS)
         topics = self._context.topics
-        # Topics that this controller has made are known already, but not watched.
+        # Topics that this controller has created are known, but not watched yet.
         yield from self._topics_written([name for name in names if name not in topics or name not in self._watched])
         there = set(names)
         for name, topic in [
@@ -122,7 +122,8 @@ class TreeLooks:
             self._shared.tell_everybody(gone=(whole(topic),))
 
     def _topics_written(self, names: Sequence[str]) -> Steps:
-        """Adopts the topics that differ from the context; watches them all."""
+        """Adopts the topics that differ from the context (the controller's copy of the tree). Sets watches on all of
+        the topics."""
         legal = []
         for name in names:
             problem = topic_name_problem(name)
@@ -190,16 +191,17 @@ class TreeLooks:
     # Settings
 
     def _settings_found(self, entity: str, found: ConfigView) -> Steps:
-        """Takes changed settings. They may allow a leader for leaderless partitions."""
+        """Stores changed settings in the context. They may allow the election of a leader for partitions without a
+        leader."""
         self._context.configs[entity] = found
         if entity.startswith("brokers/"):
             self._shared.settings_changed()
         yield from self._leadership.elect_where_allowed()
 
     def _remember_config_change(self, path: str) -> None:
-        """Does nothing: each broker deletes the nodes that it has left (`settings`)."""
+        """Does nothing: each broker deletes the change nodes that it has created itself (`settings`)."""
 
-    # Work for a controller
+    # Requests to the controller in the tree
 
     def _reassignment(self) -> Steps:
         path = paths.REASSIGN_PARTITIONS
@@ -268,7 +270,7 @@ class TreeLooks:
             yield from self._take_away(path)
 
     def _log_dir_events(self) -> Steps:
-        """Asks brokers whose log directories have failed which replicas they cannot read, and deletes the notification
+        """Asks brokers whose log directories have failed which replicas are offline, and deletes the notification
         nodes."""
         names = yield from self._children(paths.LOG_DIR_EVENTS)
         change_paths = [f"{paths.LOG_DIR_EVENTS}/{name}" for name in names]
@@ -299,7 +301,8 @@ class TreeLooks:
                 )
 
     def _registered(self, broker_ids: Sequence[int]) -> Steps:
-        """Takes the registered brokers. A broker with another registration than before has gone and come back."""
+        """Compares the registered brokers with the context. A broker with another registration than before has left
+        and registered again."""
         nodes = yield Read(tuple(GetMade(paths.broker(broker_id)) for broker_id in broker_ids))
         came: list[BrokerCame] = []
         there: dict[int, int] = {}
@@ -326,7 +329,7 @@ class TreeLooks:
             yield from self._brokers_up.changed(gone, came)
 
     def _children(self, path: str) -> Asking:
-        """Returns the names of a node's children, and watches them: a change leads to another look."""
+        """Returns the names of a node's children, and watches them: a change causes another look."""
         (names,) = yield Read((Children(path, path),))
         if names is None:
             raise NoNodeError(path)

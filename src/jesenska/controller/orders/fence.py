@@ -1,7 +1,7 @@
-"""Decides which orders a broker obeys: those of the newest controller it knows, for its current registration. A
-decider.
+"""Decides which of the controller's requests (orders) a broker obeys: those of the newest controller that it knows,
+for its current registration. This module only decides.
 
-Sources: KIP-380 (broker epochs); the chapter "Replication" of the documents (controller epochs)."""
+Sources: KIP-380 (broker epochs); the chapter "Replication" of Kafka's documentation (controller epochs)."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from typing import Final
 from jesenska.base.errors import ErrorCode
 from jesenska.controller.orders.requests import Orderer
 
-#: The broker epoch of a controller from before KIP-380, which has none.
+#: The broker epoch in requests of controllers from before KIP-380, which do not know broker epochs.
 _ANY: Final = -1
 
 
 class OrderFence:
-    """Decides for one broker which orders it obeys."""
+    """Decides for one broker which of the controller's requests (orders) it obeys."""
 
     def __init__(self) -> None:
-        #: The controller whose order was obeyed last; -1 before the first.
+        #: The id and epoch of the controller whose request was last obeyed; -1 before the first.
         self.controller_id = self.controller_epoch = -1
 
     def admit(self, orderer: Orderer, broker_epoch: int) -> ErrorCode:
-        """Returns NONE if the order must be obeyed, else the error. After an order, older controllers are refused.
-        `broker_epoch` is that of this broker's registration. An order for a newer registration is obeyed: a controller
-        may know of it before this broker does."""
+        """Returns NONE if the request must be obeyed, else the error. Afterwards, requests of older controllers are
+        refused. `broker_epoch` is that of this broker's registration. A request for a newer registration is obeyed,
+        because a controller may learn of a registration before the broker does."""
         if orderer.broker_epoch != _ANY and orderer.broker_epoch < broker_epoch:
             return ErrorCode.STALE_BROKER_EPOCH
         if orderer.controller_epoch < self.controller_epoch:

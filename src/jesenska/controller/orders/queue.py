@@ -1,16 +1,16 @@
-"""Queues the orders for one broker, and merges them, so that a slow broker gets the newest state once and not every
-state before it. A decider: it sends nothing.
+"""The queue of the controller's requests (orders) to one broker. It merges them, so that a slow broker gets only the
+newest state of each partition. This module only decides: it sends nothing.
 
     put      adds an order of the controller
     take     returns the next request. One request is in flight at a time, and is returned again until it is done
     done     called when the broker has answered the request
 
-The newest state of a partition counts. LeaderAndIsr goes before its UpdateMetadata, so that a broker leads a partition
-before clients are sent to it; StopReplica comes last. First of all goes an UpdateMetadata about brokers alone: Apache
-Kafka's brokers do not follow a broker that they do not know to be up. For a broker that has come it holds all topics:
-a transaction coordinator that starts takes an unknown topic for one that is gone, and topics that were deleted while
-the broker was away must be forgotten. A topic that comes again after it was gone or deleted waits in the next
-batch."""
+LeaderAndIsr is sent before its UpdateMetadata, so that a broker leads a partition before clients use it as leader;
+StopReplica is sent last. An UpdateMetadata about brokers only is sent before all others, because Apache Kafka's
+brokers do not follow a broker that they do not know to be registered. To a newly registered broker, this
+UpdateMetadata contains all topics, for two reasons. A starting transaction coordinator treats an unknown topic as
+deleted. And topics that were deleted while the broker was away must be removed. A topic that is created again after
+its deletion waits in the next batch."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from jesenska.controller.effects import LeaderAndIsr, StopReplica, TopicPartitio
 
 @dataclass(slots=True)
 class LeadAndFollow:
-    """A LeaderAndIsr request. `numbers` are those of its orders, each to be answered."""
+    """A LeaderAndIsr request. `numbers` are the numbers of the orders in it, which must each be answered."""
 
     topics: tuple[TopicPartitions, ...]
     numbers: tuple[int, ...]
@@ -34,13 +34,13 @@ class Tell:
 
     topics: tuple[TopicPartitions, ...]
     gone: tuple[TopicPartitions, ...]
-    #: True if the request holds all existing topics.
+    #: True if the request contains all existing topics.
     is_all: bool = False
 
 
 @dataclass(slots=True)
 class GiveUp:
-    """A StopReplica request: the orders in it, each to be answered."""
+    """A StopReplica request: the orders in it, which must each be answered."""
 
     orders: tuple[StopReplica, ...]
 
@@ -50,10 +50,10 @@ Request = LeadAndFollow | Tell | GiveUp
 
 @dataclass(slots=True)
 class _Batch:
-    """Orders that can be merged: no replica in them is given up and made again."""
+    """Orders that can be merged: none of them creates a replica again that another one deletes."""
 
     tells_of_brokers: bool = False
-    #: True if the batch sends all topics to a broker that has come.
+    #: True if the batch sends all topics to a newly registered broker.
     tells_all: bool = False
     topics_first: dict[str, TopicPartitions] = field(default_factory=dict)
     gone_first: dict[str, TopicPartitions] = field(default_factory=dict)
@@ -65,7 +65,7 @@ class _Batch:
     given_up: list[StopReplica] = field(default_factory=list)
 
     def ends(self, topic: str) -> bool:
-        """Returns True if the topic is gone after this batch."""
+        """Returns True if the topic is deleted after this batch."""
         return topic in self.gone or any(order.topic == topic for order in self.given_up)
 
     def take(self) -> Request | None:
@@ -89,7 +89,7 @@ class _Batch:
 
 
 class OrderQueue:
-    """The queue of one broker."""
+    """The queue of the controller's requests (orders) to one broker."""
 
     def __init__(self) -> None:
         self._batches: deque[_Batch] = deque()
@@ -97,12 +97,12 @@ class OrderQueue:
 
     @property
     def is_empty(self) -> bool:
-        """True if no request is under way and no order waits."""
+        """Returns True if no request is in flight and no order waits."""
         return self._under_way is None and not self._batches
 
     def put(self, order: LeaderAndIsr | UpdateMetadata | StopReplica) -> None:
-        """Adds an order after the earlier ones. An UpdateMetadata without topics is for its list of brokers. One with
-        `is_first` has all partitions of its topics."""
+        """Adds an order after the earlier ones. An UpdateMetadata without topics only updates the list of brokers. One
+        with `is_first` contains all partitions of its topics."""
         batch = self._batches[-1] if self._batches else self._new()
         if isinstance(order, StopReplica):
             batch.given_up.append(order)
@@ -136,7 +136,8 @@ class OrderQueue:
         return self._batches[-1]
 
     def take(self) -> Request | None:
-        """Returns the request in flight, to be sent again; else the next request. Returns None if no order waits."""
+        """Returns the request in flight, to be sent again, or else the next request. Returns None if no order
+        waits."""
         while self._under_way is None and self._batches:
             self._under_way = self._batches[0].take()
             if self._under_way is None:
@@ -149,8 +150,8 @@ class OrderQueue:
 
 
 def _newest(before: TopicPartitions | None, part: TopicPartitions) -> TopicPartitions:
-    """Merges two orders about a topic: returns the newer states for the partitions of both. If the topic was created
-    again, only the newer order counts."""
+    """Merges two orders about a topic: returns the partitions of both, with the newer states. If the topic was created
+    again in between, only the newer order is used."""
     if before is None or before.topic.topic_id != part.topic.topic_id:
         return part
     return TopicPartitions(part.topic, tuple(dict.fromkeys((*before.numbers, *part.numbers))))

@@ -1,5 +1,5 @@
-"""Converts a controller's orders to Kafka's requests LeaderAndIsr (key 4), StopReplica (5) and UpdateMetadata (6), in
-every version, and converts these requests back to orders.
+"""Converts the controller's orders to Kafka's requests LeaderAndIsr (key 4), StopReplica (5) and UpdateMetadata (6),
+in every version, and converts these requests back to orders.
 
     LeaderAndIsr      `leader_and_isr`   -> request ->  `read_leader_and_isr`
                       errors by partition                `leader_and_isr_response`, `leader_and_isr_errors`
@@ -7,12 +7,13 @@ every version, and converts these requests back to orders.
                       errors by partition                `stop_replica_response`, `stop_replica_errors`
     UpdateMetadata    `update_metadata`  -> request ->  `read_update_metadata`
 
-Older versions carry less: no topic ids before version 5 of LeaderAndIsr and 7 of UpdateMetadata, no broker epoch
-before 2, 1 and 5, one `delete` for all partitions of a StopReplica before 3, no listener names before version 3 of
-UpdateMetadata. A reader gets a topic with the partitions that the request names.
+Older versions have fewer fields. LeaderAndIsr has no topic ids before version 5, UpdateMetadata none before 7. The
+broker epoch begins in version 2 of LeaderAndIsr, 1 of StopReplica and 5 of UpdateMetadata. StopReplica has a single
+`delete` for all partitions before version 3. UpdateMetadata has no listener names before version 3. A topic that is
+read from a request has only the partitions that the request names.
 
-Every request names the controller, its epoch, and the registration of the broker it is meant for (KIP-380). Plain
-functions. Sources: KIP-4, KIP-380, KIP-455, KIP-516, KIP-570; the messages of Apache Kafka 3.9."""
+Every request contains the controller's id and epoch, and the broker epoch of the broker for which it is meant
+(KIP-380). Sources: KIP-4, KIP-380, KIP-455, KIP-516, KIP-570; the messages of Apache Kafka 3.9."""
 
 from __future__ import annotations
 
@@ -32,13 +33,13 @@ from jesenska.wire.messages import k04_leader_and_isr as k04
 from jesenska.wire.messages import k05_stop_replica as k05
 from jesenska.wire.messages import k06_update_metadata as k06
 
-#: The leader of a partition whose topic is being deleted, in UpdateMetadata.
+#: In UpdateMetadata, the leader of a partition whose topic is being deleted.
 DELETED_LEADER: Final = -2
-#: The leader epoch of a StopReplica for a topic that is being deleted: newer than every epoch.
+#: In StopReplica, the leader epoch for a topic that is being deleted: it counts as newer than every epoch.
 DELETED_EPOCH: Final = -2
-#: The request has no leader epoch.
+#: The leader epoch if the request has none.
 NO_EPOCH: Final = -1
-#: The type of an UpdateMetadata that is a part of all topics.
+#: The type of an UpdateMetadata that contains a part of all topics.
 FULL: Final = 2
 
 _LEADER_AND_ISR_BY_TOPIC, _LEADER_AND_ISR_IDS = 2, 5
@@ -54,13 +55,13 @@ _State = TypeVar(
 )
 
 
-#: The brokers that are up and cannot read their replicas of partitions.
+#: The registered brokers whose replica is offline, by partition.
 Offline = Mapping[TopicPartition, Collection[int]]
 
 
 class Orderer(NamedTuple):
-    """The controller that sends an order, and the registration of the broker that receives it (czxid of its node; -1:
-    any)."""
+    """The controller that sends a request, and the broker epoch of the broker that gets it (czxid of the broker's
+    node; -1: any)."""
 
     controller_id: int
     controller_epoch: int
@@ -68,7 +69,7 @@ class Orderer(NamedTuple):
 
 
 class Stop(NamedTuple):
-    """A replica that a broker must give up, and whose data it must delete if `delete` is true."""
+    """A replica that a broker must stop. With `delete` it must also delete the data."""
 
     topic_partition: TopicPartition
     leader_epoch: int = NO_EPOCH
@@ -76,14 +77,15 @@ class Stop(NamedTuple):
 
 
 class Metadata(NamedTuple):
-    """The metadata for a broker's clients: topics, topics that are gone, and all brokers that are up."""
+    """The content of an UpdateMetadata: topics, deleted topics, and all registered brokers."""
 
     topics: tuple[TopicPartitions, ...]
     gone: tuple[str, ...]
     brokers: Mapping[int, BrokerRegistration]
-    #: Replicas that cannot be read though their brokers are up, as far as the controller knows.
+    #: Offline replicas of registered brokers, as far as the controller knows.
     offline: Mapping[TopicPartition, tuple[int, ...]] = {}
-    #: `topics` are a part of all topics; the rest is in earlier and later orders with the same flag.
+    #: True if `topics` are a part of all topics. Earlier and later requests with the same flag contain the other
+    #: topics.
     is_all: bool = False
 
 
@@ -93,8 +95,8 @@ class Metadata(NamedTuple):
 def leader_and_isr(
     version: int, orderer: Orderer, topics: Sequence[TopicPartitions], leaders: Mapping[int, tuple[str, int]]
 ) -> k04.LeaderAndIsrRequest:
-    """Returns the LeaderAndIsr request. `leaders`: host and port at which brokers reach each broker that may lead.
-    Partitions in their first state are marked as new: no broker has had them before."""
+    """Returns the LeaderAndIsr request. `leaders` has the host and port of each broker that may lead, for connections
+    between brokers. Partitions in their first state are marked as new, because no broker has had them before."""
     request = k04.LeaderAndIsrRequest(
         controller_id=orderer.controller_id,
         controller_epoch=orderer.controller_epoch,
@@ -152,7 +154,7 @@ def read_leader_and_isr(request: k04.LeaderAndIsrRequest, version: int) -> tuple
 def leader_and_isr_response(
     version: int, error_code: int, topics: Sequence[TopicPartitions], error_codes: Mapping[TopicPartition, int]
 ) -> k04.LeaderAndIsrResponse:
-    """Returns the answer about these partitions; a partition that is not in `error_codes` has no error."""
+    """Returns the answer about these partitions. A partition that is not in `error_codes` has no error."""
     response = k04.LeaderAndIsrResponse(error_code=error_code)
     for part in topics:
         codes = [(number, error_codes.get(TopicPartition(part.topic.name, number), 0)) for number in part.numbers]
@@ -203,8 +205,8 @@ def stops_of(order: StopReplica) -> list[Stop]:
 
 
 def stop_replica(version: int, orderer: Orderer, stops: Sequence[Stop]) -> list[k05.StopReplicaRequest]:
-    """Returns the requests for these replicas. There are two if only some replicas are deleted and the version has one
-    flag for all, else one."""
+    """Returns the requests that stop these replicas. There are two if only some replicas are deleted and the version
+    has a single flag for all, else one."""
     if version >= _STOP_REPLICA_STATES:
         request = _stop_request(orderer)
         for name, of_topic in _stops_by_topic(stops).items():
@@ -259,8 +261,8 @@ def _stops_by_topic(stops: Iterable[Stop]) -> dict[str, list[Stop]]:
 
 
 def read_stop_replica(request: k05.StopReplicaRequest, version: int) -> list[Stop]:
-    """Returns the replicas to give up, in the order of the request. Raises InvalidRequestError or
-    InvalidTopicException for impossible partitions."""
+    """Returns the replicas to stop, in the order of the request. Raises InvalidRequestError or InvalidTopicException
+    for impossible partitions."""
     if version >= _STOP_REPLICA_STATES:
         return [
             Stop(_topic_partition(topic.topic_name, state.partition_index), state.leader_epoch, state.delete_partition)
@@ -277,7 +279,7 @@ def read_stop_replica(request: k05.StopReplicaRequest, version: int) -> list[Sto
 def stop_replica_response(
     error_code: int, stops: Sequence[Stop], error_codes: Mapping[TopicPartition, int]
 ) -> k05.StopReplicaResponse:
-    """Returns the answer about these replicas; a replica that is not in `error_codes` has no error."""
+    """Returns the answer about these replicas. A replica that is not in `error_codes` has no error."""
     errors = [
         k05.StopReplicaResponsePartitionError(
             topic_name=stop.topic_partition.topic,
@@ -311,9 +313,9 @@ def update_metadata(
     *,
     is_all: bool = False,
 ) -> k06.UpdateMetadataRequest:
-    """Returns the UpdateMetadata request. `gone`: topics that are being deleted. `brokers`: all brokers that are up.
-    `offline`: replicas that these brokers cannot read. `is_all`: `topics` are all existing topics, or a part of all;
-    versions below 8 have no such flag."""
+    """Returns the UpdateMetadata request. `gone` are topics that are being deleted, `brokers` all registered brokers,
+    `offline` their offline replicas. `is_all` means that `topics` are all existing topics or a part of them; versions
+    below 8 do not have this flag."""
     request = k06.UpdateMetadataRequest(
         controller_id=orderer.controller_id,
         controller_epoch=orderer.controller_epoch,
@@ -411,7 +413,7 @@ def read_update_metadata(request: k06.UpdateMetadataRequest, version: int) -> Me
 def _take(
     name: str, topic_id: uuid.UUID, states: Sequence[_State], topics: list[TopicPartitions], gone: list[str]
 ) -> None:
-    """Adds a topic of the request to `topics` or to `gone`."""
+    """Adds a topic of the request to `topics`, or to `gone` if the request says that it is deleted."""
     require_topic_name(name)
     stays = [state for state in states if state.leader != DELETED_LEADER]
     if states and not stays:
@@ -440,8 +442,8 @@ def _registration(version: int, live: k06.UpdateMetadataRequestLiveBroker) -> Br
 
 
 def _filled(kind: type[_State], topic: TopicView, number: int, **further: object) -> _State:
-    """Fills the fields that a partition has in LeaderAndIsr and UpdateMetadata, and the `further` fields of one of
-    them."""
+    """Returns a partition's state for LeaderAndIsr or UpdateMetadata: the fields that both have, and the `further`
+    fields."""
     state = topic.partitions[number].state
     return kind(
         topic_name=topic.name,
@@ -463,8 +465,8 @@ def _by_topic(states: Iterable[_State]) -> dict[str, list[_State]]:
 
 
 def _topic_partition(name: str, number: int) -> TopicPartition:
-    """Returns the partition that an order names. Orders may come from strangers, so an impossible name or number is
-    refused before it becomes the name of a directory or an index. Raises InvalidRequestError or
+    """Returns the partition that a request names. Requests may come from anyone, so an impossible name or number is
+    refused before it is used as the name of a directory or as an index. Raises InvalidRequestError or
     InvalidTopicException."""
     require_topic_name(name)
     if not 0 <= number < PARTITIONS_OF_A_TOPIC_MAX:
@@ -473,7 +475,7 @@ def _topic_partition(name: str, number: int) -> TopicPartition:
 
 
 def _topic(name: str, topic_id: uuid.UUID, states: Sequence[_State]) -> TopicPartitions:
-    """A topic with the partitions in a request."""
+    """Returns a topic with the partitions in a request."""
     require_topic_name(name)
     replicas, adding, removing = {}, {}, {}
     partitions = {}

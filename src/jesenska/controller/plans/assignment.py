@@ -1,15 +1,15 @@
-"""Assigns the replicas of new partitions to brokers as Kafka does.
+"""Assigns the replicas of new partitions to brokers, as Kafka does.
 
-Without racks: the first replicas of successive partitions go to successive brokers, from a starting broker on. The
-other replicas of a partition follow the first at a distance, which grows by one with every full round. So the
-followers of one broker's partitions are spread over all other brokers.
+Without racks: the first replicas of successive partitions are assigned to successive brokers, beginning with a
+starting broker. The other replicas of a partition follow the first one at a distance, which grows by one with every
+full round. So the followers of one broker's partitions are spread over all other brokers.
 
     brokers 0..4, start 0, shift 0      partition 0: 0 1 2    1: 1 2 3    ...    5: 0 2 3    6: 1 3 4
 
-With racks: brokers are put in an order that takes one of each rack in turn, and a broker is skipped while its rack has
-a replica already and another rack has none. If only some brokers have a rack, racks are ignored.
+With racks: brokers are put in an order that alternates between the racks. A broker is skipped while its rack has a
+replica of the partition and another rack has none. If only some brokers have a rack, racks are ignored.
 
-The starting broker is chosen at random by the caller."""
+The caller chooses the starting broker at random."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Assignment = Mapping[int, tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True, order=True)
 class BrokerPlace:
-    """A broker that can hold replicas, and its rack."""
+    """A broker that can have replicas, with its rack."""
 
     broker_id: int
     rack: str | None = None
@@ -38,8 +38,7 @@ def assign_replicas(
     shift: int,
     first_partition: int = 0,
 ) -> dict[int, tuple[int, ...]]:
-    """Returns the replicas of `partitions` partitions, numbered from `first_partition`, the preferred leader first.
-
+    """Returns the replicas of `partitions` partitions, numbered from `first_partition`. The preferred leader is first.
     Raises InvalidReplicationFactorError if there are fewer brokers than replicas."""
     places = sorted(brokers)
     if replication_factor > len(places):
@@ -93,7 +92,8 @@ def _with_racks(
 
 
 def alternate_racks(rack_of: Mapping[int, str]) -> list[int]:
-    """Returns the broker ids in an order that takes one broker of each rack in turn: racks by name, brokers by id."""
+    """Returns the broker ids in an order that takes one broker of each rack in turn, racks sorted by name and brokers
+    by id."""
     waiting: dict[str, list[int]] = {}
     for broker_id in sorted(rack_of):
         waiting.setdefault(rack_of[broker_id], []).append(broker_id)

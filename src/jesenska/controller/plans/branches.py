@@ -1,24 +1,26 @@
-"""Branches: topics that begin as a copy of another topic (the source). A branch is asked for with a setting of a new
-topic:
+"""Branches: topics that begin as a copy of another topic (the source). A new topic becomes a branch by a setting:
 
-    jesenska.branch.of=orders                            in CreateTopics: the name of the source
-    jesenska.branch.of=orders:6:9tbXHgBvRzO0K-63RUy5HQ   in the tree while the branch is being made: the first leader
-                                                         epoch of its partitions, and the source's id
-    jesenska.branch.of=orders                            in the tree once every leader has its log: it says where the
-                                                         topic comes from, and has no effect any more
+  jesenska.branch.of=orders                            in CreateTopics: the name of the source
+  jesenska.branch.of=orders:6:9tbXHgBvRzO0K-63RUy5HQ   in the metadata tree while the branch is being created: the
+                                                       first leader epoch of its partitions, and the source's id
+  jesenska.branch.of=orders                            in the tree when every leader has its log: it records the
+                                                       source, and has no further effect
 
-A broker that gets a topic with the second form makes its logs from its logs of the source. With the third form it
-begins an empty log if it has none, and follows the leader, as with any topic: a replaced disk is not filled with a
-second branch of the source as it is then.
+With the second form, a broker creates the topic's logs from its logs of the source. With the third form, a broker
+without a log begins an empty log and follows the leader, as for any topic. So a replaced disk is not filled with a
+newer copy of the source.
 
-A branch has the partitions, replicas and leaders of its source. Its first leader epoch is above all of the source's,
-so no record of the source has an epoch of a leader of the branch. The ISR is the leader alone: followers may have
-branched at an earlier high watermark, and join when they have fetched the missing records. The leader has everything
-that was committed when the branch was asked for, or it has no log: after an election or a crash it may have to wait
-until it knows what was committed. A creation whose leader has no log fails. A branch whose making outlived a
-controller or a leader has no leader until then.
+A branch has the partitions, replicas and leaders of its source. Its first leader epoch is above all of the source's
+epochs, so no copied record has an epoch of a leader of the branch. At first the ISR contains only the leader.
+Followers may have copied the source up to an older high watermark, and join the ISR when they have fetched the missing
+records.
 
-While a branch is being made its source cannot be deleted by request. Pure."""
+A leader's log contains everything that was committed when the branch was requested; otherwise the leader has no log.
+After an election or a crash it may have to wait until it knows what was committed. If a leader has no log, the
+creation of the topic fails. If the controller or a leader changes while a branch is being created, the branch has no
+leader until the creation is complete.
+
+While a branch is being created, its source cannot be deleted by request."""
 
 from __future__ import annotations
 
@@ -42,7 +44,7 @@ from jesenska.controller.plans.partition_states import Change, changed
 from jesenska.metadata.nodes import PartitionStateNode
 
 BRANCH_OF = "jesenska.branch.of"
-#: Internal topics of Apache Kafka, which cannot be branched: their records are about other topics.
+#: Internal topics of Apache Kafka. They cannot be branched, because their records are about other topics.
 _NOT_BRANCHED: Final = frozenset(
     {"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"}
 )
@@ -50,7 +52,7 @@ _INT32_MAX: Final = 2**31 - 1
 
 
 class BranchPoint(NamedTuple):
-    """The source of a branch that is being made."""
+    """The source topic of a branch (a topic that begins as a copy) that is being created."""
 
     source: str
     first_epoch: int
@@ -62,7 +64,7 @@ class BranchPoint(NamedTuple):
 
 
 class SourceTopic(NamedTuple):
-    """The parts of the source that a branch takes over."""
+    """The data of the source that a branch copies: replicas, and the first states of the branch's partitions."""
 
     replicas: dict[int, tuple[int, ...]]
     states: dict[int, PartitionStateNode]
@@ -70,7 +72,8 @@ class SourceTopic(NamedTuple):
 
 
 def branch_point(settings: Mapping[str, str]) -> BranchPoint | None:
-    """Returns the source of a branch with these settings; None if the topic is not a branch that is being made."""
+    """Returns the source of a branch from the topic's settings. Returns None if the topic is not a branch that is
+    being created."""
     source, _, rest = settings.get(BRANCH_OF, "").partition(":")
     epoch, _, topic_id = rest.partition(":")
     if not (epoch.isascii() and epoch.isdigit() and int(epoch) <= _INT32_MAX):
@@ -82,13 +85,13 @@ def branch_point(settings: Mapping[str, str]) -> BranchPoint | None:
 
 
 def once_made(settings: Mapping[str, str]) -> dict[str, str]:
-    """Returns the settings that a branch has once it is made."""
+    """Returns the settings of a branch (a topic that begins as a copy) whose creation is complete."""
     point = branch_point(settings)
     return dict(settings) if point is None else {**settings, BRANCH_OF: point.source}
 
 
 def branches_under_way(view: ControllerContext, source: str) -> list[str]:
-    """Returns the branches of a topic that are being made."""
+    """Returns the topics that are being created as copies (branches) of this source topic."""
     found = []
     for entity, config in view.configs.items():
         kind, _, name = entity.partition("/")
@@ -100,7 +103,8 @@ def branches_under_way(view: ControllerContext, source: str) -> list[str]:
 
 
 def require_not_branched(view: ControllerContext, name: str) -> None:
-    """Raises InvalidRequestError if a branch of the topic is being made: the topic cannot be deleted then."""
+    """Raises InvalidRequestError if a branch of the topic is being created, because the topic cannot be deleted
+    then."""
     for branch in branches_under_way(view, name)[:1]:
         raise InvalidRequestError(
             f"Topic '{name}' is being branched to '{branch}': delete it when that is done, or delete '{branch}' first."
@@ -116,8 +120,9 @@ def source_of(
     replication_factor: int,
     assignment: Mapping[int, Sequence[int]],
 ) -> SourceTopic:
-    """Returns the parts of the source `name` that `branch` takes over. Raises KafkaError if the source cannot be
-    branched, or if the request asks for other numbers (-1: not given) or another assignment (empty: not given)."""
+    """Returns the data of the source `name` that `branch` copies. Raises KafkaError if the source cannot be branched.
+    Also raises KafkaError if the request asks for other numbers of partitions or replicas (-1: not given), or another
+    assignment (empty: not given)."""
     if not name:
         raise InvalidConfigError(f"{BRANCH_OF} names no topic: give the name of the topic to branch.")
     for kept in (name, branch):

@@ -1,14 +1,14 @@
-"""Plans for changes of configuration: AlterConfigs (the whole set is replaced) and IncrementalAlterConfigs (SET,
-DELETE, APPEND, SUBTRACT), of topics, of one broker, and of every broker (named by the empty string).
+"""Plans for changes of settings: AlterConfigs (replaces all settings) and IncrementalAlterConfigs (SET, DELETE,
+APPEND, SUBTRACT). They apply to a topic, to one broker, or to every broker (named by the empty string).
 
-A plan writes the entity's node under /config and a node under /config/changes that notifies every broker, in one
-multi. Codes and sentences are those of 3.9.1 and 4.3.1: a topic's mistakes are INVALID_CONFIG, a broker's
-INVALID_REQUEST.
+A plan writes the entity's node under /config, and a node under /config/changes that announces the change to every
+broker, in one multi. Error codes and messages are those of Kafka 3.9.1 and 4.3.1: a topic's mistakes are
+INVALID_CONFIG, a broker's INVALID_REQUEST.
 
-The table of broker settings says which can be changed while running (`dynamic`). Also refused: TLS keys and
-certificates outside a listener's prefix, classes that are not Kafka's own (there are no others here), passwords
-(nothing encrypts them yet), and a change that `safety` would stop at the next start. Names that no table knows are
-kept for brokers and refused for topics, as Kafka does."""
+The table of broker settings says which can be changed while the broker runs (`dynamic`). These changes are also
+refused: TLS keys and certificates without a listener's prefix, classes that are not Kafka's own, passwords (nothing
+encrypts them yet), and settings with which the next start would fail (`safety`). Unknown names are stored for brokers
+and refused for topics, as in Kafka."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ from jesenska.metadata import paths
 from jesenska.metadata.nodes import encode_config, encode_config_change
 from jesenska.metadata.tree_operations import Create, Delete, Operation, SetData
 
-#: How long a change node stays, for brokers that read it late. Kafka's own figure.
+#: How long a change node is kept for brokers that read it late, in milliseconds. Kafka has the same number.
 CHANGE_EXPIRATION_MS = 15 * 60 * 1000
 
 _BRANCH_REFUSAL = (
     f"{BRANCH_OF} says where a topic comes from: it can be given when the topic is created, and not be changed."
 )
 
-#: Settings that can be changed with a listener's prefix only.
+#: Settings that can only be changed with a listener's prefix.
 _ONLY_OF_LISTENERS = ("ssl.keystore.", "ssl.truststore.", "ssl.key.password")
-#: Settings that can be changed and name classes, with the classes in Apache Kafka.
+#: Changeable settings that name classes, with the allowed classes of Apache Kafka.
 _CLASSES: Mapping[str, frozenset[str]] = {
     "metric.reporters": frozenset({"org.apache.kafka.common.metrics.JmxReporter"}),
     "principal.builder.class": frozenset(
@@ -55,8 +55,8 @@ _CLASSES: Mapping[str, frozenset[str]] = {
 
 
 class ChangeNodes:
-    """The change nodes of settings, or of access rules, oldest first. Each change creates a node; a later change
-    deletes the old nodes."""
+    """The change nodes of settings or of ACLs, oldest first. Each change creates a node, and later changes delete the
+    old nodes."""
 
     def __init__(self) -> None:
         self._nodes: dict[str, int] = {}  # when it was first seen
@@ -65,7 +65,7 @@ class ChangeNodes:
         self._nodes.setdefault(path, now_ms)
 
     def due(self, now_ms: int) -> tuple[Operation, ...]:
-        """Returns the operations that delete the old nodes, and forgets these nodes."""
+        """Returns the operations that delete the old change nodes, and removes these nodes from the list."""
         old: list[str] = []
         for path, heard_ms in self._nodes.items():
             if heard_ms > now_ms - CHANGE_EXPIRATION_MS:
@@ -77,7 +77,7 @@ class ChangeNodes:
 
 
 class OpType(IntEnum):
-    """The operation on one setting; the numbers are those of IncrementalAlterConfigs."""
+    """The operation on one setting, with the numbers of IncrementalAlterConfigs."""
 
     SET = 0
     DELETE = 1
@@ -87,7 +87,7 @@ class OpType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ConfigOp:
-    """The change of one setting. `op` is the number of the operation in the request; it may be unknown."""
+    """The change of one setting. `op` is the number of the operation in the request; it may be an unknown number."""
 
     name: str
     op: int
@@ -103,7 +103,7 @@ class ConfigPlan:
     settings: Mapping[str, str]
 
     def apply(self, view: ControllerContext) -> None:
-        """Brings a view up to date after the operations were done."""
+        """Updates the controller's copy of the metadata tree after the operations were written."""
         known = view.configs.get(self.entity)
         view.configs[self.entity] = ConfigView(self.settings, 0 if known is None else known.version + 1)
 
@@ -116,8 +116,8 @@ def plan_topic_config(
     *,
     exists: bool | None = None,
 ) -> ConfigPlan:
-    """Plans an IncrementalAlterConfigs of a topic. `exists`: True if the topic exists; None to look it up in the
-    view."""
+    """Plans an IncrementalAlterConfigs of a topic. `exists` is True if the topic exists; None means that the view is
+    asked."""
     if any(op.name == BRANCH_OF for op in ops):
         raise InvalidConfigError(_BRANCH_REFUSAL)
     settings = _changed(view.topic_settings(topic), ops, TOPIC_SETTINGS)
@@ -132,7 +132,7 @@ def plan_topic_config_replaced(
     *,
     exists: bool | None = None,
 ) -> ConfigPlan:
-    """Plans an AlterConfigs of a topic: settings that are not named get their defaults again, except a branch's
+    """Plans an AlterConfigs of a topic. Settings that are not named get their defaults again, except a branch's
     source."""
     settings, known = _without_nulls(configs), view.topic_settings(topic).get(BRANCH_OF)
     if settings.setdefault(BRANCH_OF, known or "") != (known or ""):
@@ -145,7 +145,7 @@ def plan_topic_config_replaced(
 def plan_broker_config(
     view: ControllerContext, resource: str, ops: Sequence[ConfigOp], broker_id: int, config: BrokerConfig
 ) -> ConfigPlan:
-    """Plans an IncrementalAlterConfigs of a broker. `resource` is the name in the request; `broker_id` and `config`
+    """Plans an IncrementalAlterConfigs of a broker. `resource` is the name in the request. `broker_id` and `config`
     are those of this broker."""
     target = require_broker(resource, broker_id)
     current = view.broker_settings(target)
@@ -161,8 +161,8 @@ def plan_broker_config_replaced(
 
 
 def require_broker(resource: str, broker_id: int) -> int | None:
-    """Returns the broker id that a resource's name means; None for every broker. Raises InvalidRequestError if it is
-    not this broker."""
+    """Returns the broker id that a resource's name means, or None for every broker. Raises InvalidRequestError if it
+    is another broker's id."""
     if resource == "":
         return None
     try:
@@ -190,7 +190,7 @@ def _without_nulls(configs: Mapping[str, str | None]) -> dict[str, str]:
 
 
 def _changed(current: Mapping[str, str], ops: Sequence[ConfigOp], table: Table | None) -> dict[str, str]:
-    """Returns the settings after the operations. Checks only the operations, not the values."""
+    """Returns the settings after the operations. Checks the operations, but not the values."""
     names = [op.name for op in ops]
     if len(set(names)) != len(names):
         raise InvalidRequestError("Error due to duplicate config keys")
@@ -230,8 +230,8 @@ def _list_changed(settings: Mapping[str, str], item: ConfigOp, table: Table | No
 
 
 def _parts(text: str) -> list[str]:
-    """Splits a list as Java does: blanks are kept, empty parts at the end are not, and a text without a comma is one
-    part."""
+    """Splits a list as Java does: blanks are kept, empty parts at the end are dropped, and a text without a comma is
+    one part."""
     parts = text.split(",")
     while len(parts) > 1 and not parts[-1]:
         parts.pop()
@@ -239,7 +239,7 @@ def _parts(text: str) -> list[str]:
 
 
 def plan_client_config(view: ControllerContext, entity: str, changes: Mapping[str, str | None]) -> ConfigPlan:
-    """Plans changes of settings of a user, a client id or an address. The value None removes a setting."""
+    """Plans changes of settings of a user, a client id or an IP address. The value None removes a setting."""
     known = view.configs.get(entity)
     settings = dict(known.settings) if known is not None else {}
     for name, value in changes.items():
@@ -253,7 +253,7 @@ def plan_client_config(view: ControllerContext, entity: str, changes: Mapping[st
 def _topic_plan(
     view: ControllerContext, topic: str, settings: dict[str, str], broker_config: BrokerConfig, exists: bool | None
 ) -> ConfigPlan:
-    """Plans the write of a topic's settings. Values are checked before the topic is looked up, as in Kafka, so a wrong
+    """Plans the write of a topic's settings. As in Kafka, values are checked before the topic is looked up, so a wrong
     value is reported first."""
     _require_legal(topic)
     for name, value in settings.items():

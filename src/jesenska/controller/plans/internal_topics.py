@@ -1,15 +1,14 @@
-"""The internal topics of Apache Kafka, with the partitions and settings that its brokers give them when they are
-created automatically.
+"""The internal topics of Apache Kafka, with the partitions and settings of automatic creation.
 
     __consumer_offsets      groups and their committed offsets             compact
     __transaction_state     transactions                                   compact, uncompressed, no unclean leader
     __share_group_state     share groups                                   kept for ever
     __cluster_metadata      the log of a KRaft controller                  never created (`controller.plans.topics`)
 
-A CreateTopics for one of the first three creates it as the request says, as in Kafka. An automatically created topic
-has the numbers of the broker's settings. If there are fewer brokers than the replication factor, the topic begins with
-one replica for each broker, and min.insync.replicas is not above that number. It gets the remaining replicas when more
-brokers come (`plan_raised`)."""
+If a client creates one of the first three by CreateTopics, it is created as the request says, as in Kafka. An
+automatically created topic has the numbers of the broker's settings. If there are fewer brokers than the replication
+factor, the topic begins with one replica on each broker, and min.insync.replicas is at most that number. It gets the
+missing replicas when more brokers register (`plan_raised`)."""
 
 from __future__ import annotations
 
@@ -29,7 +28,7 @@ CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE = (
     "__transaction_state",
     "__share_group_state",
 )
-#: The internal topics that a controller gives replicas.
+#: The internal topics to which a controller adds missing replicas.
 INTERNAL_TOPICS: Final = (CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE)
 _FACTORS: Final = {
     CONSUMER_OFFSETS: "offsets.topic.replication.factor",
@@ -39,7 +38,7 @@ _FACTORS: Final = {
 
 
 def automatic_topic(name: str, config: BrokerConfig, brokers: int) -> TopicCreation:
-    """Returns the request that creates a topic automatically. `brokers`: the number of brokers."""
+    """Returns the request that creates a topic automatically. `brokers` is the number of brokers."""
     if name == CONSUMER_OFFSETS:
         prefix = "offsets.topic"
         settings = {"cleanup.policy": "compact", "compression.type": "producer"}
@@ -63,7 +62,8 @@ def automatic_topic(name: str, config: BrokerConfig, brokers: int) -> TopicCreat
 
 
 class RaisePlan(NamedTuple):
-    """The operations to write together, the topic after them, and its partitions that get more replicas."""
+    """The operations to write together, the topic after them, and the numbers of its partitions that get more
+    replicas."""
 
     operations: tuple[Operation, ...]
     topic: TopicView
@@ -71,9 +71,9 @@ class RaisePlan(NamedTuple):
 
 
 def plan_raised(view: ControllerContext, topic: TopicView, config: BrokerConfig) -> RaisePlan | None:
-    """Plans more replicas for an internal topic, up to the factor in the settings, on the brokers with the fewest of
-    its partitions. Its partitions begin a new leader epoch, so that every broker applies the new replicas. Returns
-    None if the topic has enough replicas, or no more brokers are up."""
+    """Plans more replicas for an internal topic, up to the replication factor in the settings. They are placed on the
+    brokers with the fewest of its partitions. Its partitions begin a new leader epoch, so that every broker applies
+    the new replicas. Returns None if the topic has enough replicas, or if there are no more brokers."""
     up = [place.broker_id for place in view.places() if place.broker_id not in view.stopping]
     factor = min(config.integer(_FACTORS[topic.name]), len(up))
     held = Counter(broker_id for replicas in topic.node.replicas.values() for broker_id in replicas)

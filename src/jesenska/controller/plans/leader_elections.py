@@ -1,5 +1,5 @@
-"""Plans for elections: the writes to the tree after which every partition that can have a leader has one.
-`partition_states` has the table of elections by state, and decides who is elected."""
+"""Plans for elections: the writes to the metadata tree after which every partition that can have a leader has one.
+`partition_states` has the table of elections, and decides which replica is elected."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from jesenska.metadata import paths
 from jesenska.metadata.nodes import PartitionStateNode
 from jesenska.metadata.tree_operations import Create, Operation, SetData
 
-#: The events whose elections are tried, in this order; the first election that changes the partition counts.
+#: The events whose elections are tried, in this order. The first election that changes the partition is used.
 _CHANGED: Final = (PartitionEvent.BROKERS_CHANGED,)
 _CRASHED: Final = (PartitionEvent.BROKERS_CRASHED, PartitionEvent.BROKERS_CHANGED)
 
@@ -33,9 +33,9 @@ _CRASHED: Final = (PartitionEvent.BROKERS_CRASHED, PartitionEvent.BROKERS_CHANGE
 def plan_elections(
     view: ControllerContext, topic: TopicView, *, crashed: Collection[int] = (), unclean: bool = False
 ) -> tuple[dict[int, PartitionView], list[Operation]]:
-    """Plans the elections that a topic needs. Returns its partitions after them, and the operations to write. The live
-    brokers are those of the view. Brokers that `crashed` are up again, and may lack records. A stopping broker is
-    elected only if no other can be. `unclean` is unclean.leader.election.enable."""
+    """Plans the elections that a topic needs. Returns its partitions after the elections, and the operations to write.
+    Brokers in `crashed` have registered again and may lack records. A stopping broker is elected only if no other can
+    be. `unclean` is unclean.leader.election.enable."""
     partitions: dict[int, PartitionView] = dict(topic.partitions)
     operations: list[Operation] = []
     for number, replicas in topic.node.replicas.items():
@@ -66,7 +66,7 @@ def _elect(
     *,
     unclean: bool,
 ) -> PartitionStateNode | None:
-    """Returns the new state of a partition when brokers have come or gone; None if nothing changes."""
+    """Returns the new state of a partition after brokers have registered or left, or None if nothing changes."""
     state, epoch = partition_state(written, live), view.controller_epoch
     for event in _CRASHED if crashed else _CHANGED:
         change = ELECTS[event][state]
@@ -91,7 +91,8 @@ def _elect_after_loss(
     *,
     unclean: bool,
 ) -> PartitionStateNode | None:
-    """Elects a live broker that is not stopping, if possible; else any live broker."""
+    """Returns the partition's state after the election of a new leader. A live broker that is not stopping is
+    preferred. Returns None if the state stays as it is."""
     if view.stopping:
         staying = [broker_id for broker_id in live if broker_id not in view.stopping]
         elected = elect_after_loss(replicas, written, staying, view.controller_epoch, unclean=False)
@@ -103,8 +104,8 @@ def _elect_after_loss(
 def plan_stop(
     view: ControllerContext, topic: TopicView, broker_id: int
 ) -> tuple[dict[int, PartitionView], list[Operation]]:
-    """Plans the changes of a topic when a broker is about to stop. Returns the partitions that change (another leader,
-    or an ISR without the broker), and the operations to write."""
+    """Plans the changes of a topic when a broker is about to stop. Returns the partitions that get another leader, or
+    an ISR without the broker, and the operations to write."""
 
     def elect(number: int, written: PartitionStateNode) -> PartitionStateNode | None:
         replicas, live = topic.node.replicas[number], view.live(topic.name, number)
@@ -120,8 +121,8 @@ def plan_stop(
 def plan_preferred(
     view: ControllerContext, topic: TopicView, numbers: Iterable[int]
 ) -> tuple[dict[int, PartitionView], list[Operation]]:
-    """Plans the election of first replicas. Returns the partitions whose first replica can lead and does not yet, and
-    the operations to write."""
+    """Plans the election of preferred (first) replicas. Returns the partitions whose first replica can lead and does
+    not lead yet, and the operations to write."""
 
     def elect(number: int, written: PartitionStateNode) -> PartitionStateNode | None:
         replicas = topic.node.replicas[number]
@@ -157,8 +158,8 @@ def _planned(
 
 
 def imbalanced(view: ControllerContext, topics: Iterable[TopicView], percentage: int) -> dict[str, list[int]]:
-    """Returns by topic the partitions that their first replica does not lead, for brokers that lead too few of the
-    partitions whose first replica they have. `percentage` is leader.imbalance.per.broker.percentage."""
+    """Returns, by topic, the partitions that their first replica does not lead. Only brokers that lead too few of the
+    partitions for which they are preferred are counted. `percentage` is leader.imbalance.per.broker.percentage."""
     owned: dict[int, int] = {}
     missed: dict[int, dict[str, list[int]]] = {}
     for topic in topics:

@@ -1,10 +1,11 @@
-"""The states of a partition as the controller sees them, the allowed changes of its node in the tree, and the
-elections of its leader. Pure functions: their results are written to the tree.
+"""The states of a partition as the controller sees them, the allowed changes of its node in the metadata tree, and the
+elections of its leader. The functions compute results; other code writes them to the tree. "Live" brokers are
+registered and can read their replica.
 
-    state     means
-    NEW       replicas are assigned, nothing is written
-    ONLINE    a broker that is up leads it
-    OFFLINE   no broker that is up leads it
+    state     meaning
+    NEW       replicas are assigned, but no leader is written to the tree
+    ONLINE    a live broker leads it
+    OFFLINE   no live broker leads it
 
     state     change          becomes
     NEW       FIRST           ONLINE, OFFLINE
@@ -21,29 +22,28 @@ elections of its leader. Pure functions: their results are written to the tree.
               PREFERRED       ONLINE
               MORE_REPLICAS   OFFLINE
 
-`BECOMES` has these rows. Code that changes a node passes it through `changed`, which refuses any other change.
-`ELECTS` has the change that an event asks for in each state. Without a change of its node, a partition is OFFLINE when
-its leader goes, and ONLINE again when that broker is back.
+`BECOMES` has these rows. Code that changes a node passes the new state to `changed`, which refuses any other change.
+`ELECTS` has the change that each event causes in each state. A partition becomes OFFLINE when its leader leaves, and
+ONLINE again when that broker registers again; its node does not change for that.
 
-    election    the leader                                              the ISR then
-    first       the first replica that is up                            every replica that is up: there are no records
-                                                                        to lack
-    after loss  the first replica that is up and in sync                those in sync that are up
-    unclean     the first replica that is up, if none is in sync:       it alone
-                records that only other replicas had are lost, so
-                only if unclean.leader.election.enable allows it
-    after a     as after loss, without those that crashed, which may    those in sync that are up and did not crash
-    crash       lack records. If no other was in sync, the current
-                leader, in a new epoch
-    before a    the first replica that is up, in sync and stays; if     those in sync that are up and stay
-    stop        there is none, the leader stays until it has stopped
-    preferred   the first replica, if it is up and in sync              those in sync that are up
-    none        the leader stays; other members of the ISR have gone,   those in sync that are up
-                and writes must not wait for them
+    election    the new leader                                          the new ISR
+    first       the first live replica                                  every live replica, since there are no records
+    after loss  the first live in-sync replica                          the live in-sync replicas
+    unclean     the first live replica, if none is in sync. Records     only the new leader
+                that only other replicas have are lost, so
+                unclean.leader.election.enable must permit it
+    after a     as after loss, without crashed brokers, which may       the live in-sync replicas that did not crash
+    crash       lack records. If no other replica was in sync, the
+                current leader, in a new epoch
+    before a    the first live in-sync replica that is not stopping;    the live in-sync replicas that are not stopping
+    stop        if there is none, the leader remains until it stops
+    preferred   the first replica, if it is live and in sync            the live in-sync replicas
+    none        the leader remains; other members of the ISR have       the live in-sync replicas
+                left, and writes must not wait for them
 
-Each election begins a new leader epoch. If no broker can lead, the leader is -1, and the last ISR is kept: one of its
-members has every committed record. Sources: the chapter "Replication" of the documents, KIP-106, KIP-460, KIP-966; the
-orders are Apache Kafka's.
+Each election begins a new leader epoch. If no broker can lead, the leader is -1, and the last ISR is kept, because one
+of its members has every committed record. Sources: the chapter "Replication" of Kafka's documentation, KIP-106,
+KIP-460, KIP-966. The elections are in Apache Kafka's order.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ FIRST_LEADER_EPOCH: Final = 0
 
 
 class PartitionState(IntEnum):
-    """The states of a partition. They are integers because they are looked up for each partition when brokers come or
-    go."""
+    """The states of a partition. They are integers because they are looked up for each partition when brokers register
+    or leave."""
 
     NEW = auto()
     ONLINE = auto()
@@ -68,7 +68,7 @@ class PartitionState(IntEnum):
 
 
 class Change(IntEnum):
-    """The changes of a partition's node."""
+    """The kinds of changes of a partition's node."""
 
     #: Elections.
     FIRST = auto()
@@ -76,25 +76,26 @@ class Change(IntEnum):
     AFTER_CRASH = auto()
     BEFORE_STOP = auto()
     PREFERRED = auto()
-    #: The leader stays; other members of the ISR have gone.
+    #: The leader is unchanged; other members of the ISR have left.
     WITHOUT_GONE = auto()
-    #: The leader is that of the topic that it is a branch of.
+    #: The partition is of a branch: its leader is the leader of the source's partition.
     BRANCH = auto()
-    #: The leader has proposed another ISR.
+    #: The leader has requested another ISR.
     ISR = auto()
-    #: The partition gets more replicas. The leader stays, in a new epoch.
+    #: The partition gets more replicas. The leader is unchanged, in a new leader epoch.
     MORE_REPLICAS = auto()
 
 
 class PartitionEvent(IntEnum):
     """The events after which elections may be needed."""
 
-    #: Brokers have come or gone, or can read other replicas than before.
+    #: Brokers have registered or left, or their offline replicas have changed.
     BROKERS_CHANGED = auto()
-    #: Brokers that crashed are up again. If a partition needs no election for that, BROKERS_CHANGED is tried.
+    #: Brokers that crashed have registered again. If a partition needs no election because of that, BROKERS_CHANGED is
+    #: tried.
     BROKERS_CRASHED = auto()
     BROKER_STOPS = auto()
-    #: The first replica is to lead.
+    #: The first replica must become leader.
     PREFERRED_WANTED = auto()
 
 
@@ -104,7 +105,7 @@ OFFLINE: Final = PartitionState.OFFLINE
 _NONE: Final[frozenset[PartitionState]] = frozenset()
 _EITHER: Final = frozenset({ONLINE, OFFLINE})
 
-#: The states after each change in each state; none where the change is not allowed.
+#: The possible states after each change in each state; none if the change is not allowed.
 BECOMES: Final[dict[Change, dict[PartitionState, frozenset[PartitionState]]]] = {
     Change.FIRST: {NEW: _EITHER, ONLINE: _NONE, OFFLINE: _NONE},
     Change.AFTER_LOSS: {NEW: _NONE, ONLINE: _NONE, OFFLINE: _EITHER},
@@ -117,7 +118,7 @@ BECOMES: Final[dict[Change, dict[PartitionState, frozenset[PartitionState]]]] = 
     Change.MORE_REPLICAS: {NEW: _NONE, ONLINE: frozenset({ONLINE}), OFFLINE: frozenset({OFFLINE})},
 }
 
-#: The change that an event asks for in each state; None for no change.
+#: The change that each event causes in each state; None for no change.
 ELECTS: Final[dict[PartitionEvent, dict[PartitionState, Change | None]]] = {
     PartitionEvent.BROKERS_CHANGED: {NEW: Change.FIRST, ONLINE: Change.WITHOUT_GONE, OFFLINE: Change.AFTER_LOSS},
     PartitionEvent.BROKERS_CRASHED: {NEW: Change.FIRST, ONLINE: Change.AFTER_CRASH, OFFLINE: Change.AFTER_CRASH},
@@ -127,8 +128,8 @@ ELECTS: Final[dict[PartitionEvent, dict[PartitionState, Change | None]]] = {
 
 
 def partition_state(written: PartitionStateNode | None, live: Collection[int]) -> PartitionState:
-    """Returns the state of a partition from its node in the tree (None: there is no node) and the brokers that are
-    up."""
+    """Returns the state of a partition, from its node in the tree (None: there is no node) and the registered
+    brokers."""
     if written is None:
         return NEW
     return ONLINE if written.leader in live else OFFLINE
@@ -137,7 +138,7 @@ def partition_state(written: PartitionStateNode | None, live: Collection[int]) -
 def changed(
     change: Change | None, before: PartitionStateNode | None, after: PartitionStateNode, live: Collection[int]
 ) -> PartitionStateNode:
-    """Returns `after`, if the table allows the change. Any other change, or None, is a mistake of the controller and
+    """Returns `after` if the table allows the change. Any other change, or None, is a defect of the controller and
     raises AssertionError."""
     was, becomes = partition_state(before, live), partition_state(after, live)
     if change is None or becomes not in BECOMES[change][was]:
@@ -155,8 +156,8 @@ def elect_first(replicas: Sequence[int], live: Collection[int], controller_epoch
 def elect_after_loss(
     replicas: Sequence[int], written: PartitionStateNode, live: Collection[int], controller_epoch: int, *, unclean: bool
 ) -> PartitionStateNode | None:
-    """Returns the new state of an OFFLINE partition; None if nothing changes. `unclean` lets a replica lead that was
-    not in sync."""
+    """Returns the new state of an OFFLINE partition, or None if nothing changes. With `unclean`, a replica that was
+    not in sync may lead."""
     up = [broker for broker in replicas if broker in live]
     leader = next((broker for broker in up if broker in written.isr), None)
     if leader is not None:
@@ -185,9 +186,9 @@ def elect_after_crash(
     *,
     unclean: bool,
 ) -> PartitionStateNode | None:
-    """Returns the new state of a partition when brokers that `crashed` are up again; None if nothing changes.
-
-    These brokers leave an ISR that has another member: that member has every committed record, they may lack some."""
+    """Returns the new state of a partition when brokers in `crashed` have registered again, or None if nothing
+    changes. These brokers are removed from an ISR that has another member: that member has every committed record,
+    while they may lack some."""
     rest = tuple(broker for broker in written.isr if broker not in crashed)
     if rest == written.isr:
         return None
@@ -208,7 +209,7 @@ def elect_after_crash(
 def without_gone(
     written: PartitionStateNode, live: Collection[int], controller_epoch: int
 ) -> PartitionStateNode | None:
-    """Returns the new state of an ONLINE partition when members of its ISR have gone; None if none has."""
+    """Returns the new state of an ONLINE partition when members of its ISR have left, or None if none has."""
     isr = tuple(broker for broker in written.isr if broker in live)
     if isr == written.isr or written.leader not in isr:
         return None
@@ -222,8 +223,8 @@ def elect_before_stop(
     stopping: Collection[int],
     controller_epoch: int,
 ) -> PartitionStateNode | None:
-    """Returns the new state of a partition with replicas on brokers that are `stopping` and still up. Returns None if
-    nothing changes: these brokers are not in sync, or no other replica is."""
+    """Returns the new state of a partition when its brokers in `stopping` are about to stop. Returns None if nothing
+    changes: these brokers are not in sync, or no other replica is."""
     isr = tuple(broker for broker in written.isr if broker in live and broker not in stopping)
     if not isr or not set(written.isr) & set(stopping):
         return None
@@ -234,7 +235,8 @@ def elect_before_stop(
 def elect_preferred(
     replicas: Sequence[int], written: PartitionStateNode, live: Collection[int], controller_epoch: int
 ) -> PartitionStateNode | None:
-    """Returns the new state with the first replica elected as leader; None if it is not up or not in sync."""
+    """Returns the state in which the first replica is elected as leader, or None if it is not registered or not in
+    sync."""
     if not replicas or replicas[0] not in live or replicas[0] not in written.isr:
         return None
     isr = tuple(broker for broker in written.isr if broker in live)

@@ -1,21 +1,21 @@
 """The states of a topic's replicas on one broker, as the controller sees them.
 
-    NEW                assigned; the broker has not said that it has them
-                       -> ONLINE, OFFLINE, DELETION_STARTED
-    ONLINE             the broker has them, be it up or not
-                       -> NEW when it gets more, OFFLINE, DELETION_STARTED
-    OFFLINE            an order is due for a broker that is gone
-                       -> NEW when it is back, DELETION_STARTED when it is back too late
-    DELETION_STARTED   the broker was ordered to delete them
-                       -> DELETION_DONE, DELETION_REFUSED, OFFLINE
-    DELETION_REFUSED   it could not; the data are still there
-                       -> DELETION_STARTED when it is tried again, OFFLINE
-    DELETION_DONE      the data are gone
-                       -> nothing, when the tree has forgotten the topic
+  NEW                assigned; the broker has not answered yet that it has them
+                     -> ONLINE, OFFLINE, DELETION_STARTED
+  ONLINE             the broker has them, whether it is registered or not
+                     -> NEW when it gets more, OFFLINE, DELETION_STARTED
+  OFFLINE            a request must be sent to a broker that has left
+                     -> NEW when it registers again, DELETION_STARTED when the topic is being deleted by then
+  DELETION_STARTED   the broker was told to delete them
+                     -> DELETION_DONE, DELETION_REFUSED, OFFLINE
+  DELETION_REFUSED   the broker could not delete them; the data still exist
+                     -> DELETION_STARTED when it is told again, OFFLINE
+  DELETION_DONE      the data are deleted
+                     -> no state, when the topic is removed from the tree
 
-Orders are about whole topics, so a state is that of all replicas of a topic on a broker. Only states other than
-ONLINE are kept: most are ONLINE. Source: the replica state machine of Apache Kafka's controller, which is by
-replica."""
+Requests to brokers are about whole topics, so a state applies to all replicas of a topic on a broker. Only states
+other than ONLINE are stored, because most are ONLINE. Source: the replica state machine of Apache Kafka's controller,
+which has a state for each replica."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _BECOMES: Final = {
 
 
 class ReplicaStates:
-    """The states of all topics on all brokers."""
+    """The states of the replicas of all topics on all brokers."""
 
     def __init__(self) -> None:
         self._states: dict[str, dict[int, ReplicaState]] = {}
@@ -53,7 +53,8 @@ class ReplicaStates:
         return self._states.get(topic, {}).get(broker_id, ReplicaState.ONLINE)
 
     def move(self, topic: str, broker_id: int, state: ReplicaState) -> None:
-        """Moves replicas to a state that the table allows. Raises AssertionError for any other state."""
+        """Changes the state of a topic's replicas on a broker. Raises AssertionError if the table does not allow the
+        change."""
         before = self.of(topic, broker_id)
         if state not in _BECOMES[before]:
             raise AssertionError(
@@ -68,9 +69,9 @@ class ReplicaStates:
             del self._states[topic]
 
     def in_state(self, topic: str, state: ReplicaState) -> Collection[int]:
-        """Returns the brokers whose replicas of the topic are in a state other than ONLINE."""
+        """Returns the brokers whose replicas of the topic are in this state, which must not be ONLINE."""
         return [broker_id for broker_id, found in self._states.get(topic, {}).items() if found is state]
 
     def forget(self, topic: str) -> None:
-        """Forgets a topic that is gone."""
+        """Removes all states of a topic, because the topic is deleted."""
         self._states.pop(topic, None)

@@ -1,16 +1,17 @@
-"""Plans for topics: the writes to the tree that create, expand or delete a topic, or the error that the request gets.
+"""Plans for topics: the writes to the metadata tree that create, expand or delete a topic, or the error that the
+request gets.
 
-A plan's operations are one `multi`: all or none are done, and only while the controller's epoch is the one the plan
-was made in. So there is no topic without its partitions' states, and a controller that was replaced without knowing it
-changes nothing.
+The operations of a plan are one `multi`: all are done or none. They are refused if the controller epoch is not the one
+in which the plan was made. So there is no topic without its partitions' states, and a controller that was replaced
+without knowing it changes nothing.
 
     creation   /config/topics/T, /brokers/topics/T with replicas and id, .../partitions/N/state with the first live
                replica as leader
     expansion  /brokers/topics/T with more replicas, the new .../partitions/N/state
     deletion   first /admin/delete_topics/T, which survives a crash; then, when the data are gone, everything about T
 
-Codes and sentences are Kafka's (4.3.1, 3.9.1 where they differ in substance). A plan of many thousands of partitions
-is larger than a real ZooKeeper takes in one piece; splitting it belongs to that store's mover."""
+Error codes and messages are those of Kafka 4.3.1, or 3.9.1 where the two differ in substance. A plan of many thousands
+of partitions is larger than ZooKeeper accepts in one request; the code that writes it divides it."""
 
 from __future__ import annotations
 
@@ -45,7 +46,7 @@ from jesenska.metadata import paths
 from jesenska.metadata.nodes import PartitionStateNode, TopicNode, encode_config
 from jesenska.metadata.tree_operations import Check, Create, Delete, Operation, SetData
 
-#: The log of a KRaft controller: no topic may have its name.
+#: The log of a KRaft controller. No topic may have this name.
 CLUSTER_METADATA = "__cluster_metadata"
 Name = TypeVar("Name", bound=Hashable)
 DEFAULT_COUNT = -1
@@ -53,17 +54,18 @@ DEFAULT_COUNT = -1
 
 @dataclass(frozen=True, slots=True)
 class TopicCreation:
-    """The request to create a topic: numbers (-1: the broker's default) or an assignment, and settings."""
+    """A request to create a topic: numbers of partitions and replicas (-1: the broker's default) or an assignment, and
+    settings."""
 
     name: str
     partitions: int = DEFAULT_COUNT
     replication_factor: int = DEFAULT_COUNT
     assignment: Mapping[int, Sequence[int]] = field(default_factory=dict)
     configs: Mapping[str, str | None] = field(default_factory=dict)
-    #: The request assigns replicas to a partition more than once.
+    #: True if the request assigns replicas to a partition more than once.
     assigned_twice: bool = False
-    #: Of several mistakes the answer names the one that Kafka in ZooKeeper mode finds first, not the first of a KRaft
-    #: controller.
+    #: If the request has several mistakes: True if the error must be the one that Kafka in ZooKeeper mode finds first,
+    #: False for the one that a KRaft controller finds first.
     checked_as_in_zookeeper_mode: bool = False
 
 
@@ -74,11 +76,11 @@ class TopicPlan:
     operations: tuple[Operation, ...]
     topic: TopicView
     config: TopicConfig
-    #: True if the operations write the settings: a creation's do, an expansion's do not.
+    #: True if the operations write the topic's settings. A creation does this, an expansion does not.
     writes_config: bool
 
     def apply(self, view: ControllerContext) -> None:
-        """Brings a view up to date after the operations were done."""
+        """Updates the controller's copy of the metadata tree after the operations were written."""
         view.topics[self.topic.name] = self.topic
         if self.writes_config:
             view.configs[f"topics/{self.topic.name}"] = ConfigView(
@@ -92,7 +94,7 @@ def duplicates(names: Iterable[Name]) -> set[Name]:
 
 
 def require_count(requests: Iterable[int]) -> None:
-    """Raises PolicyViolationError if a request asks for more partitions than may be created at a time."""
+    """Raises PolicyViolationError if a request asks for more partitions than may be created at once."""
     if sum(max(count, 0) for count in requests) > PARTITIONS_PER_REQUEST_MAX:
         raise PolicyViolationError("Excessively large number of partitions per request.")
 
@@ -107,10 +109,11 @@ def plan_creation(
     shift: int,
     source_settings: Mapping[str, str] | None = None,
 ) -> TopicPlan:
-    """Plans a new topic. Raises KafkaError with the code and sentence for the answer if it is refused. For a branch,
-    `source_settings` are the settings of its source, if the view may not know them.
+    """Plans a new topic. Raises KafkaError, with the code and message to answer, if the request is refused. For a
+    branch, `source_settings` are the settings of its source, if the view may not know them.
 
-    `start_index` and `shift` are where placing replicas begins: random numbers, from 0 to the number of brokers."""
+    `start_index` and `shift` determine the first broker that gets replicas. They are random numbers from 0 to below
+    the number of brokers."""
     if request.checked_as_in_zookeeper_mode:
         _require_as_in_zookeeper_mode(view, request, broker_config)
     require_topic_name(request.name)
@@ -144,7 +147,8 @@ def _of_source(
     broker_config: BrokerConfig,
     source_settings: Mapping[str, str] | None,
 ) -> tuple[dict[int, tuple[int, ...]], dict[int, PartitionStateNode], dict[str, str]]:
-    """Returns the replicas, states and settings of a branch. Settings of the request override those of its source."""
+    """Returns the replicas, states and settings of a branch (a topic that begins as a copy of a source topic).
+    Settings of the request override those of the source."""
     source = overrides[BRANCH_OF]
     if request.assigned_twice:
         raise InvalidRequestError("The manual partition assignment names a partition twice.")
@@ -170,11 +174,11 @@ def plan_expansion(
     assignments: Sequence[Sequence[int]] | None,
     broker_config: BrokerConfig,
 ) -> TopicPlan:
-    """The plan for a topic to have `count` partitions; `assignments` names the replicas of the new ones, if the
-    request does.
+    """Returns the plan after which the topic has `count` partitions. `assignments` names the replicas of the new
+    partitions; it is None if the request does not.
 
-    New partitions are placed as if they had been made with the first ones: beginning at the first partition's
-    leader."""
+    New partitions are placed as if they had been created with the first ones, beginning at the leader of the first
+    partition."""
     topic = require_topic(view, name)
     existing = topic.node.replicas
     if topic.node.adding or topic.node.removing:
@@ -219,8 +223,8 @@ def plan_expansion(
 
 
 def plan_deletion(view: ControllerContext, name: str, broker_config: BrokerConfig) -> tuple[Operation, ...]:
-    """Plans the first step of a deletion: writes a mark that survives a crash. Empty if the topic is marked
-    already."""
+    """Plans the first step of a deletion: writes a mark, which survives a crash. There are no operations if the topic
+    is marked already."""
     if not broker_config.boolean("delete.topic.enable"):
         raise TopicDeletionDisabledError("Topic deletion is disabled.")
     topic = require_topic(view, name)
@@ -231,7 +235,7 @@ def plan_deletion(view: ControllerContext, name: str, broker_config: BrokerConfi
 
 def plan_deletion_end(view: ControllerContext, name: str, *, marked: bool = True) -> tuple[Operation, ...]:
     """Plans the last step of a deletion, when no replica has data any more: deletes everything about the topic from
-    the tree, and the mark if it is `marked` (a topic that no client has seen has no mark)."""
+    the tree. With `marked` it deletes the mark, too (a topic that no client has seen has no mark)."""
     operations: list[Operation] = list(epoch_check(view))
     topic = view.topics.get(name)
     if topic is not None:
@@ -246,13 +250,13 @@ def plan_deletion_end(view: ControllerContext, name: str, *, marked: bool = True
 
 
 def forget_topic(view: ControllerContext, name: str) -> None:
-    """Brings a view up to date after `plan_deletion_end` was done."""
+    """Updates the controller's copy of the metadata tree after the operations of `plan_deletion_end` were written."""
     view.topics.pop(name, None)
     view.configs.pop(f"topics/{name}", None)
 
 
 def require_topic(view: ControllerContext, name: str) -> TopicView:
-    """Returns the topic. Raises UnknownTopicOrPartitionError if there is none."""
+    """Returns the topic. Raises UnknownTopicOrPartitionError if it does not exist."""
     topic = view.topics.get(name)
     if topic is None:
         raise UnknownTopicOrPartitionError("This server does not host this topic-partition.")
@@ -260,7 +264,8 @@ def require_topic(view: ControllerContext, name: str) -> TopicView:
 
 
 def epoch_check(view: ControllerContext) -> tuple[Operation, ...]:
-    """Returns the check by which the tree refuses a controller that was replaced; empty if none was ever elected."""
+    """Returns the operation by which the tree refuses a controller that was replaced. Returns nothing if no controller
+    was ever elected."""
     if view.controller_epoch_version is None:
         return ()
     return (Check(paths.CONTROLLER_EPOCH, view.controller_epoch_version),)
@@ -374,7 +379,8 @@ def _require_assignment(view: ControllerContext, assignment: Assignment, replica
 
 
 def _config_write(view: ControllerContext, name: str, overrides: Mapping[str, str]) -> Operation:
-    """Returns the write of a topic's settings. Settings left from an earlier topic of that name are replaced."""
+    """Returns the operation that writes a topic's settings. Settings left from an earlier topic with the same name are
+    replaced."""
     known = view.configs.get(f"topics/{name}")
     path, data = paths.topic_config(name), encode_config(overrides)
     return Create(path, data) if known is None else SetData(path, data, known.version)

@@ -1,7 +1,5 @@
-"""One group of the classic protocol: its members, its generation, its offsets, and the state that it is in (`states`).
-
-Everything here is plain state with the rules of one group; `coordinator` decides what happens when.
-"""
+"""One group of the classic protocol: its members, its generation, its offsets, and its state (`states`). This module
+has the data of one group and their rules; `coordinator` decides when they change."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ from jesenska.groups.records import GroupMetadataValue, GroupMetadataValueMember
 
 
 class Member:
-    """A member: its ids, its protocols, and its request that waits for an answer."""
+    """A member of a group: its ids, its protocols, and its request that waits for an answer."""
 
     __slots__ = (
         "assignment",
@@ -54,10 +52,10 @@ class Member:
         self.assignment = assignment
         self.awaiting_join: Token | None = None
         self.awaiting_sync: Token | None = None
-        #: The end of the member's session if it sends nothing. A member that waits for an answer of the coordinator is
-        #: alive.
+        #: The time at which the member's session ends if it sends nothing. It does not apply while the member waits
+        #: for an answer of the coordinator.
         self.deadline_ms = 0
-        #: True if the member has not been through a rebalance yet. It may wait long for the first one.
+        #: True if the member has not been in a rebalance yet. It may wait longer for the first rebalance.
         self.is_new = False
 
     @property
@@ -66,8 +64,8 @@ class Member:
 
     @property
     def waits_for_us(self) -> bool:
-        """True while the member waits for an answer of the coordinator: then it is alive. The first wait of a new
-        member has a limit nevertheless."""
+        """Returns True while the member waits for an answer of the coordinator, so that its session cannot end. The
+        first wait of a new member is an exception: it has a time limit."""
         return self.awaiting_sync is not None or (self.awaiting_join is not None and not self.is_new)
 
     def metadata(self, protocol: str | None) -> bytes:
@@ -75,9 +73,9 @@ class Member:
 
 
 class Group:
-    """A group. `generation` goes up with each rebalance that ends. The members that wait in a join and the protocols
-    of members are counted, so that a member's request costs the same in a group of two and of thousands; so both
-    change only through the methods here."""
+    """A group. `generation` is raised at the end of each rebalance. The number of members that wait in JoinGroup, and
+    the number of members with each protocol, are counted here. So a member's request costs the same in a group of two
+    as in a group of thousands. Both change only through the methods of this class."""
 
     __slots__ = (
         "_protocol_counts",
@@ -107,7 +105,7 @@ class Group:
     def __init__(self, group_id: str, now: Now) -> None:
         self.group_id = group_id
         self.state = GroupState.EMPTY
-        #: Wall-clock time, as in the group's record.
+        #: The wall-clock time of the last change of state, as in the group's record.
         self.state_since_ms = now.wall_ms
         self.protocol_type: str | None = None
         self.protocol: str | None = None
@@ -115,54 +113,56 @@ class Group:
         self.leader_id: str | None = None
         self.members: dict[str, Member] = {}
         self.static_members: dict[str, str] = {}
-        #: How many members wait for the answer to a join.
+        #: The number of members that wait for the answer to JoinGroup.
         self.joined_count = 0
-        #: How many members have a protocol, by its name.
+        #: The number of members that support each protocol, by its name.
         self._protocol_counts: Counter[str] = Counter()
-        #: Ids that were given out with MEMBER_ID_REQUIRED and have not come back: id -> deadline.
+        #: Member ids that were answered with MEMBER_ID_REQUIRED and have not been used yet, with their deadlines.
         self.pending_members: dict[str, int] = {}
         self.offsets: dict[TopicPartition, CommittedOffset] = {}
-        #: The partitions of commits that are being written, by the number of the write. They show that the group is in
-        #: use.
+        #: The partitions of commits that are being written, by the number of the write. The group cannot expire while
+        #: there are any.
         self.pending_commits: dict[int, tuple[TopicPartition, ...]] = {}
-        #: The offsets committed in open transactions, by producer. None for an offset that was committed outside of
-        #: the transaction since: it has no effect any more.
+        #: The offsets committed in open transactions, by producer id. An offset is None if the partition's offset was
+        #: later committed outside of the transaction; it then has no effect.
         self.open_offsets: dict[int, dict[TopicPartition, CommittedOffset | None]] = {}
-        #: The numbers of those `pending_commits` that belong to a transaction.
+        #: The numbers of the `pending_commits` that belong to a transaction.
         self.pending_within: set[int] = set()
         #: True while the assignment of this generation is being written.
         self.is_storing = False
-        #: The time at which a rebalance goes on without members that have not joined.
+        #: The time at which a rebalance continues without members that have not sent JoinGroup.
         self.rebalance_deadline_ms: int | None = None
-        #: Set during the initial delay: its latest end, and whether a member came in since it was last extended.
+        #: Set during the initial delay: the time at which it ends at the latest, and True if a member has joined since
+        #: it was last extended.
         self.initial_deadline_ms: int | None = None
         self.initial_delay_new_member = False
-        #: The time at which members that have joined and not synced are taken for dead.
+        #: The time at which members that have joined, but not sent SyncGroup, are removed.
         self.sync_deadline_ms: int | None = None
-        #: The time at which the coordinator looks at this group next; None if nothing is scheduled.
+        #: The time of the next check of this group's deadlines; None if none is scheduled.
         self.wake_ms: int | None = None
 
     # --- states ------------------------------------------------------------------------------------------------------
 
     def take(self, event: GroupEvent, now: Now) -> Step:
-        """Returns the step for the event, and puts the group into the state to which the step leads."""
+        """Returns the step for an event (`states.HAPPENS`), and changes the group's state as the step requires."""
         step = HAPPENS[event][self.state]
         assert isinstance(step, Step), f"group {self.group_id}: {event.name} is a request"
         assert step is not Step.CANNOT_HAPPEN, f"group {self.group_id}: {event.name} in {self.state}"
         if step in LEADS_TO:
             self.state = LEADS_TO[step]
-            # A group that is brought back counts its time from the removal.
+            # A group whose removal failed keeps the time of the removal attempt.
             if step is not Step.BRING_BACK:
                 self.state_since_ms = now.wall_ms
         return step
 
     def unstable(self) -> set[TopicPartition]:
-        """Returns the partitions whose offset may change soon, because a transaction that commits it is undecided."""
+        """Returns the partitions whose offset may change soon, because a transaction that commits an offset for them
+        is not decided."""
         keys = {key for offsets in self.open_offsets.values() for key in offsets}
         return keys.union(*(self.pending_commits[serial] for serial in self.pending_within))
 
     def next_deadline_ms(self) -> int | None:
-        """Returns the next deadline of the group in ms of the monotonic clock; None if there is none."""
+        """Returns the group's next deadline in milliseconds of the monotonic clock, or None if there is none."""
         due = [
             *self.pending_members.values(),
             *(member.deadline_ms for member in self.members.values() if not member.waits_for_us),
@@ -174,9 +174,9 @@ class Group:
         return min(due, default=None)
 
     def stored(self, value: GroupMetadataValue, now: Now) -> None:
-        """Applies the group's record, which is in the log. If it is of this generation, the members get their
-        assignments, and the group becomes STABLE. A record of an older generation, or of one that a rebalance is
-        ending, is ignored."""
+        """Applies the group's record when it is in the log. If it is of this generation, the members get their
+        assignments, and the group becomes STABLE. The record is ignored if it is of an older generation, or if a
+        rebalance has begun since."""
         if value.generation != self.generation or self.take(GroupEvent.ASSIGNMENT_LOGGED, now) is Step.NOTHING:
             return
         for item in value.members:
@@ -208,7 +208,7 @@ class Group:
         return member
 
     def rename(self, member: Member, new_id: str) -> None:
-        """Gives a new id to a static member that came back. The member keeps its position in the group."""
+        """Gives a new id to a static member that has rejoined. The member keeps its position in the group."""
         old_id = member.member_id
         self.members = {(new_id if key == old_id else key): value for key, value in self.members.items()}
         member.member_id = new_id
@@ -223,13 +223,14 @@ class Group:
         self._protocol_counts.update({name for name, _ in protocols})
 
     def wait_in_join(self, member: Member, token: Token) -> None:
-        """Notes that the member's join is answered later. An older join of the member must be answered already."""
+        """Stores the token of the member's JoinGroup, which will be answered later. An older JoinGroup of the member
+        must have been answered."""
         if member.awaiting_join is None:
             self.joined_count += 1
         member.awaiting_join = token
 
     def end_wait_in_join(self, member: Member) -> Token:
-        """Returns the token of the member's join, which is answered now."""
+        """Returns the token of the member's JoinGroup, which must be answered now."""
         token, member.awaiting_join = member.awaiting_join, None
         assert token is not None, "nobody waits in a join"
         self.joined_count -= 1
@@ -244,8 +245,8 @@ class Group:
         return not self.pending_members and self.joined_count == len(self.members)
 
     def choose_leader_among_joined(self) -> bool:
-        """Keeps the leader if it has joined, else chooses the first member that has joined. Returns False if none
-        has."""
+        """Keeps the leader if it has joined, else chooses the first member that has joined. Returns False if no member
+        has joined."""
         leader = self.members.get(self.leader_id or "")
         if leader is not None and leader.awaiting_join is not None:
             return True
@@ -258,8 +259,8 @@ class Group:
     # --- protocols ---------------------------------------------------------------------------------------------------
 
     def supports(self, protocol_type: str, names: set[str]) -> bool:
-        """Returns True if a member with these protocols fits into the group. Its own earlier protocols count, too, as
-        in Kafka: a lone member cannot change all its protocols without leaving first."""
+        """Returns True if a member with these protocols may join the group. As in Kafka, the member's own earlier
+        protocols count, too: the only member of a group cannot change all its protocols without leaving first."""
         if not self.members:
             return bool(protocol_type) and bool(names)
         return protocol_type == self.protocol_type and any(
@@ -281,7 +282,8 @@ class Group:
             for member in self.members.values()
         )
 
-    # --- the record --------------------------------------------------------------------------------------------------
+    # --- the group's record
+    # ----------------------------------------------------------------------------------------------
 
     def to_value(self, assignments: dict[str, bytes], now: Now) -> GroupMetadataValue:
         """Returns the value of the group's record, with these assignments."""
@@ -334,7 +336,8 @@ class Group:
 
 
 def fenced(group: Group, member_id: str, instance_id: str | None, generation_id: int | None = None) -> ErrorCode:
-    """Returns NONE if the group has this member, and is in this generation if one is given; else the error."""
+    """Checks a member's request. Returns NONE if the group has this member (and is in this generation, if one is
+    given), else the error."""
     if instance_id is not None:
         known = group.static_members.get(instance_id)
         if known is None:

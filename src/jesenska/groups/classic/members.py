@@ -1,16 +1,16 @@
-"""The part of the group coordinator that handles members: join, sync, heartbeat, leave, and expiry of sessions.
+"""The part of the group coordinator that handles members: JoinGroup, SyncGroup, Heartbeat, LeaveGroup, and expiry of
+sessions.
 
-    join       the member waits until a generation begins, or gets the answer of the current generation
-    all joined generation + 1; all are answered, the leader with every member's metadata
-    sync       the leader brings the assignment; when it is written all are answered
-    heartbeat  a sign of life; says whether a rebalance is under way
-    gone       a member that leaves or whose session is over makes the other members join again
+  join        the member waits until a new generation begins, or gets the answer of the current generation
+  all joined  the generation is raised, and all members are answered; the leader gets the metadata of every member
+  sync        the leader sends the assignment; when it is written, all members are answered
+  heartbeat   keeps the session alive; the answer says if a rebalance is in progress
+  gone        if a member leaves or its session expires, the other members must join again
 
-A method here looks up the row of its event in `states`, and carries out the step.
+Each method finds the row of its event in the table of `states`, and carries out the step.
 
-A member that waits for our answer does not expire. Membership is not written until the leader's assignment is: a start
-from the log finds the last generation with an assignment.
-"""
+A member that waits for an answer does not expire. Members are written to the log only with the leader's assignment:
+after a restart, the group is in the last generation that had an assignment."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ from jesenska.groups.events import (
 from jesenska.groups.records import GroupRecord
 from jesenska.groups.writes import AssignmentWrite, EmptyGroupWrite, MemberWrite, ReplacementWrite
 
-#: Characters of a client's name that its member id begins with: the whole id must fit the 32,767 bytes of a string on
-#: the wire.
+#: Most characters of a client's name at the beginning of its member id, so that the id fits into the 32,767 bytes of a
+#: string in the protocol.
 _NAME_IN_ID_MAX = 8_000
 
 
 class GroupMembers:
-    """The members of the groups in the roster. `new_member_suffix` returns the random part of a new member id."""
+    """Handles the members of a shard's groups. `new_member_suffix` returns the random part of a new member id."""
 
     def __init__(self, roster: Roster, new_member_suffix: Callable[[], str]) -> None:
         self._roster = roster
@@ -96,8 +96,8 @@ class GroupMembers:
         return None
 
     def _admits(self, group: Group, step: Step, member_id: str) -> bool:
-        """Returns True if the group has room for the member. Member ids that were given out and never used do not
-        count."""
+        """Returns True if the group has room for the member. Member ids that were given out and never used are not
+        counted."""
         if step is Step.ADMIT:
             return True
         member = group.members.get(member_id)
@@ -158,7 +158,8 @@ class GroupMembers:
         )
 
     def _replace_static(self, group: Group, member: Member, new_id: str, event: Join, now: Now) -> None:
-        """Gives a new id to a static member that came back without its id. A client that uses the old id is fenced."""
+        """Gives a new id to a static member that has rejoined without its id. A client that still uses the old id is
+        fenced."""
         self._drop_waiting(group, member, ErrorCode.FENCED_INSTANCE_ID)
         replaces = HAPPENS[GroupEvent.STATIC_MEMBER_BACK][group.state] is Step.REPLACE_OR_REBALANCE
         old_selected = group.select_protocol() if replaces else None
@@ -176,8 +177,8 @@ class GroupMembers:
             return
         answer = self._joined(group, member, skip_assignment=was_leader)
         if was_leader and not event.can_skip_assignment:
-            # With its old id as the leader's in the answer, it does not take itself for the leader: it gets its
-            # assignment, and no new one is made.
+            # The answer contains the old id as that of the leader. So the client does not regard itself as leader: it
+            # gets its present assignment, and makes no new one.
             answer = answer._replace(leader=old_id, skip_assignment=False, members=())
         assignments = {item.member_id: item.assignment for item in group.members.values()}
         record = GroupRecord(group.group_id, group.to_value(assignments, now))
@@ -216,13 +217,14 @@ class GroupMembers:
 
     def _wait_in_join(self, group: Group, member: Member, event: Join, now: Now) -> None:
         if member.awaiting_join is not None:
-            # The same member asks again on another connection: the older request can only be answered with an error.
+            # The same member has sent JoinGroup again on another connection. The older request can only be answered
+            # with an error.
             self._answer(member.awaiting_join, JoinAnswer(ErrorCode.UNKNOWN_MEMBER_ID, member.member_id))
         group.wait_in_join(member, event.token)
         self._rebalance(group, GroupEvent.REBALANCE_NEEDED, now)
 
     def _rebalance(self, group: Group, event: GroupEvent, now: Now) -> None:
-        """Begins a rebalance if the event leads to one."""
+        """Begins a rebalance, if the event causes one in the group's state."""
         step = group.take(event, now)
         if step is Step.NOTHING:
             return
@@ -247,7 +249,7 @@ class GroupMembers:
             self._complete_join(group, now)
 
     def _complete_join(self, group: Group, now: Now) -> None:
-        """Ends the wait for members: members that have not come are dropped, static ones are kept."""
+        """Ends the wait for members. Members that have not joined are removed, except static members."""
         group.initial_deadline_ms = group.rebalance_deadline_ms = None
         for member in [item for item in group.members.values() if item.awaiting_join is None and not item.is_static]:
             self._say_removed(group, member.member_id, f"it did not join again within {group.rebalance_timeout_ms} ms")
@@ -256,7 +258,7 @@ class GroupMembers:
             self._become_empty(group, now)
             return
         if not group.choose_leader_among_joined():
-            # There are only silent static members: they keep their places for one more time-out.
+            # Only static members are left, and none has joined: they remain members for one more rebalance timeout.
             group.rebalance_deadline_ms = now.monotonic_ms + group.rebalance_timeout_ms
             self._due(group, group.rebalance_deadline_ms)
             return
@@ -388,7 +390,7 @@ class GroupMembers:
             group.remove(member_id)
 
     def _expel(self, group: Group, member_id: str, reason: str) -> None:
-        """Removes a member that has not asked for it, and has the broker log the reason."""
+        """Removes a member without its request, and logs the reason."""
         if member_id in group.members:
             self._say_removed(group, member_id, reason)
         self._remove_member(group, member_id)
@@ -404,7 +406,7 @@ class GroupMembers:
             member.awaiting_sync = None
 
     def _after_removal(self, group: Group, now: Now) -> None:
-        """Begins a rebalance of the remaining members, after members have gone."""
+        """Begins a rebalance of the remaining members, after members were removed."""
         self._rebalance(group, GroupEvent.MEMBER_GONE, now)
         self._complete_join_if_ready(group, now)
 
@@ -414,10 +416,11 @@ class GroupMembers:
             for member in group.members.values():
                 self._drop_waiting(group, member, ErrorCode.NOT_COORDINATOR)
 
-    # --- what was written --------------------------------------------------------------------------------------------
+    # --- outcomes of writes
+    # ----------------------------------------------------------------------------------------------
 
     def written(self, operation: MemberWrite, in_time: bool, now: Now) -> None:
-        """Called when the records of a write are committed and replayed: answers waiting members."""
+        """Called when the records of a write are committed and applied: answers the waiting members."""
         group = self._groups.get(operation.group_id)
         match operation:
             case AssignmentWrite():
@@ -442,7 +445,7 @@ class GroupMembers:
                 self._touch(group, member, now)
 
     def late(self, operation: MemberWrite, error: ErrorCode, now: Now) -> None:
-        """Answers the error, because a write takes too long, or this coordinator resigns."""
+        """Answers the error, because a write takes too long, or because this broker is no longer the coordinator."""
         match operation:
             case AssignmentWrite():
                 self._begin_again(operation, error, now)
@@ -460,7 +463,7 @@ class GroupMembers:
                     self._answer(operation.token, JoinAnswer(error, ""))
 
     def _begin_again(self, operation: AssignmentWrite, error: ErrorCode, now: Now) -> None:
-        """Ends a generation whose assignment cannot be stored."""
+        """Ends a generation whose assignment could not be stored, and begins a new rebalance."""
         group = self._groups.get(operation.group_id)
         if group is None or group.generation != operation.generation or not group.is_storing:
             return
@@ -468,7 +471,8 @@ class GroupMembers:
         self._rebalance(group, GroupEvent.REBALANCE_NEEDED, now)
 
     def _take_back(self, operation: ReplacementWrite) -> None:
-        """Gives the member its old id and protocols, unless it has been replaced again."""
+        """Gives a static member its old id and protocols again, because the write of its replacement failed. Does
+        nothing if it was replaced again meanwhile."""
         group = self._groups.get(operation.group_id)
         member = group.members.get(operation.answer.member_id) if group is not None else None
         if group is not None and member is not None:
@@ -478,7 +482,7 @@ class GroupMembers:
     # --- time --------------------------------------------------------------------------------------------------------
 
     def tick(self, group: Group, now: Now) -> None:
-        """Handles the deadlines of a group that are due."""
+        """Handles the deadlines of a group that have been reached."""
         self._expire_members(group, now)
         is_called = HAPPENS[GroupEvent.REBALANCE_DUE][group.state] is Step.COMPLETE
         waits_for_syncs = HAPPENS[GroupEvent.SYNC_DUE][group.state] is Step.DROP_SILENT
@@ -512,8 +516,8 @@ class GroupMembers:
             and group.initial_delay_new_member
             and now.monotonic_ms < group.initial_deadline_ms
         ):
-            # A member came in during the delay: a little longer, so that a group that starts does not rebalance for
-            # each member.
+            # A member joined during the delay, which is extended, so that a starting group does not rebalance for each
+            # member.
             group.initial_delay_new_member = False
             group.rebalance_deadline_ms = min(
                 now.monotonic_ms + self._roster.settings.initial_rebalance_delay_ms, group.initial_deadline_ms
@@ -522,7 +526,7 @@ class GroupMembers:
         self._complete_join(group, now)
 
     def _sync_due(self, group: Group, now: Now) -> None:
-        """Removes members that have joined and not asked for their assignment in time (pending sync, KIP-735)."""
+        """Removes members that have joined, but not sent SyncGroup in time (KIP-735)."""
         silent = [member.member_id for member in group.members.values() if member.awaiting_sync is None]
         group.sync_deadline_ms = None
         for member_id in silent:

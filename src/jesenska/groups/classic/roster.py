@@ -1,4 +1,5 @@
-"""The groups of one shard, the next time each is looked at, and the effects of the current event."""
+"""The groups of one shard, the times at which their deadlines must be checked, and the effects of the current
+event."""
 
 from __future__ import annotations
 
@@ -11,12 +12,12 @@ from jesenska.groups.records import GroupRecord, OffsetRecord
 from jesenska.groups.settings import GroupSettings
 from jesenska.groups.writes import MemberWrite, OffsetWrite
 
-#: How long a new member may wait for its first rebalance; Kafka's own limit.
+#: How long a new member may wait for its first rebalance, in milliseconds. Kafka has the same limit.
 NEW_MEMBER_TIMEOUT_MS = 300_000
 
 
 class Roster:
-    """The state that the two parts of a coordinator share: `members`, and `offsets`."""
+    """The state that the two parts of a group coordinator share (`members` and `offsets`): the groups of one shard."""
 
     def __init__(self, settings: GroupSettings) -> None:
         self.settings = settings
@@ -24,20 +25,21 @@ class Roster:
         self._effects: list[Answer | Write | Say] = []
         self._wakes: list[tuple[int, str]] = []
 
-    # --- what is decided ---------------------------------------------------------------------------------------------
+    # --- effects
+    # ---------------------------------------------------------------------------------------------------------
 
     def begin(self) -> list[Answer | Write | Say]:
-        """Begins an event: its effects are collected in the returned list."""
+        """Begins the handling of an event. Its effects are collected in the returned list."""
         self._effects = []
         return self._effects
 
     def answer(self, token: Token | None, response: Response) -> None:
-        """Answers a request; does nothing if `token` is None."""
+        """Answers a request. Does nothing if `token` is None."""
         if token is not None:
             self._effects.append(Answer(token, response))
 
     def say(self, line: str) -> None:
-        """Has the broker log a line."""
+        """Adds a line to the broker's log."""
         self._effects.append(Say(line))
 
     def write(
@@ -55,23 +57,23 @@ class Roster:
     # --- time --------------------------------------------------------------------------------------------------------
 
     def touch(self, group: Group, member: Member, now: Now) -> None:
-        """Starts the member's session again, after a sign of life."""
+        """Starts the member's session timeout again, after a request of the member."""
         member.deadline_ms = now.monotonic_ms + (NEW_MEMBER_TIMEOUT_MS if member.is_new else member.session_timeout_ms)
         self.due(group, member.deadline_ms)
 
     def due(self, group: Group, due_ms: int | None) -> None:
-        """Schedules a look at the group when a deadline of it falls due. Code that moves a deadline calls this; a
-        deadline that moved later is found when the group is looked at."""
+        """Schedules a check of the group at this time. Code that sets an earlier deadline must call this. A deadline
+        that was moved to a later time is found at the scheduled check."""
         if due_ms is not None and (group.wake_ms is None or due_ms < group.wake_ms):
             group.wake_ms = due_ms
             heapq.heappush(self._wakes, (due_ms, group.group_id))
 
     def next_wake_ms(self) -> int | None:
-        """Returns the next time (ms of the monotonic clock) at which a group is due; None if no group is."""
+        """Returns the next time (in milliseconds of the monotonic clock) at which a group must be checked, or None."""
         return self._wakes[0][0] if self._wakes else None
 
     def pop_due(self, now: Now) -> Group | None:
-        """Removes and returns the next group that is due; None if there is none."""
+        """Removes and returns the next group that must be checked now, or None if there is none."""
         while self._wakes and self._wakes[0][0] <= now.monotonic_ms:
             due_ms, group_id = heapq.heappop(self._wakes)
             group = self.groups.get(group_id)

@@ -1,12 +1,12 @@
-"""The states of a group of the classic protocol, and the step for each event in each of them: one table.
+"""The states of a group of the classic protocol, and the step for each event in each state, in one table.
 
-    state                   means
-    EMPTY                   no members; it may hold offsets. A group begins here
-    PREPARING_REBALANCE     waits for every member to join
-    COMPLETING_REBALANCE    has a generation, waits for the leader's assignment
-    STABLE                  every member can have its assignment. A group that is read from the log with members
-                            begins here
-    DEAD                    it is being removed
+    state                   meaning
+    EMPTY                   no members; the group may have offsets. A group begins in this state
+    PREPARING_REBALANCE     waits for every member to send JoinGroup
+    COMPLETING_REBALANCE    has a new generation, and waits for the leader's assignment
+    STABLE                  every member can get its assignment. A group with members that is read from the log begins
+                            in this state
+    DEAD                    the group is being removed
 
     state                   event                 step                    goes to
     EMPTY                   REBALANCE_NEEDED      CALL_WITH_DELAY         PREPARING_REBALANCE
@@ -20,12 +20,12 @@
                             MEMBER_GONE           CALL                    PREPARING_REBALANCE
     DEAD                    REMOVAL_FAILED        BRING_BACK              EMPTY
 
-Nothing else changes the state. `HAPPENS` has these rows and those of events that leave the state as it is, `LEADS_TO`
-the state after a step. An error is the answer to a request. A group in DEAD is forgotten when its removal is in the
-log.
+No other event changes the state. `HAPPENS` has these rows, and those of events that do not change the state.
+`LEADS_TO` has the state after a step. An error in the table is the answer to a request. A group in DEAD is dropped
+when its removal is in the log.
 
-A request that names an unknown member or another generation is refused before its row counts. So only members are told
-REBALANCE_IN_PROGRESS. In EMPTY and DEAD there is no member that could be named, and the row has the answer.
+A request that names an unknown member or another generation is refused before its row is used. So only members are
+answered REBALANCE_IN_PROGRESS. In EMPTY and DEAD there are no members, and the row has the answer.
 
 `Group.take` changes the state. `members` and `offsets` carry out the steps.
 """
@@ -41,7 +41,7 @@ from jesenska.base.errors import ErrorCode
 class GroupState(Enum):
     """The states of a group. Their values are the names in DescribeGroups and ListGroups."""
 
-    #: Enum's own hash is a call, and states are looked up for each heartbeat.
+    #: Enum's own hash is slower, and states are looked up for each heartbeat.
     __hash__ = object.__hash__
 
     EMPTY = "Empty"
@@ -52,37 +52,37 @@ class GroupState(Enum):
 
 
 class GroupEvent(IntEnum):
-    """The requests to a group, and the other events that it handles. They are integers because they are looked up for
+    """The requests to a group, and other events that a group handles. They are integers because they are looked up for
     each heartbeat."""
 
     # --- members ---
-    #: A client joins: is it admitted?
+    #: A client sends JoinGroup: may it join?
     JOIN = auto()
-    #: A client that is a member joins again.
+    #: A client that is a member sends JoinGroup again.
     MEMBER_AGAIN = auto()
-    #: A static member joins without its member id: it was started again.
+    #: A static member sends JoinGroup without its member id, because it was restarted.
     STATIC_MEMBER_BACK = auto()
     SYNC = auto()
     HEARTBEAT = auto()
-    #: A member has left, or its session is over.
+    #: A member has left, or its session has expired.
     MEMBER_GONE = auto()
 
     # --- a rebalance ---
-    #: A member waits for the answer to its join, or the assignment cannot be stored.
+    #: A member waits in JoinGroup, or the assignment could not be stored.
     REBALANCE_NEEDED = auto()
-    #: The wait for members may be over: a member has joined or gone, or an id that was given out was not used in time.
+    #: The wait for members may be complete: a member has joined or left, or a new member id was not used in time.
     JOINS_COUNTED = auto()
-    #: The members' time to join, as they asked for it, is over.
+    #: The rebalance timeout of the members has passed.
     REBALANCE_DUE = auto()
     #: The wait for members has ended, and some have joined.
     GENERATION_BEGINS = auto()
-    #: The wait for members has ended, and none is left.
+    #: The wait for members has ended, and no member is left.
     NOBODY_JOINED = auto()
     #: The group's record of this generation is in the log.
     ASSIGNMENT_LOGGED = auto()
     #: The write of the leader's assignment has succeeded.
     ASSIGNMENT_WRITTEN = auto()
-    #: The time of members that have joined to ask for their assignments is over.
+    #: The time in which members that have joined must send SyncGroup has passed.
     SYNC_DUE = auto()
 
     # --- offsets ---
@@ -92,94 +92,95 @@ class GroupEvent(IntEnum):
     COMMIT_WITHIN = auto()
     #: A commit outside of a transaction that names no member.
     COMMIT_FROM_OUTSIDE = auto()
-    #: The same, for partitions of a branch.
+    #: The same, for partitions of a branch (a topic that began as a copy of another one).
     COMMIT_OF_BRANCH = auto()
     DELETE_OFFSETS = auto()
     #: Offsets are checked for expiry.
     EXPIRY_DUE = auto()
-    #: The topics that members subscribe to are needed.
+    #: The topics to which members subscribe are needed.
     SUBSCRIPTIONS = auto()
 
     # --- the group ---
-    #: A client reads the group's description or its offsets, or lists it.
+    #: A client reads the group's description or its offsets, or lists the group.
     READ = auto()
     DELETE_GROUP = auto()
-    #: The group is to be removed.
+    #: The group must be removed.
     REMOVAL = auto()
     #: The removal could not be written.
     REMOVAL_FAILED = auto()
 
 
 class Step(Enum):
-    """The step of a group for an event."""
+    """The steps: the reaction of a group to an event."""
 
     NOTHING = auto()
-    #: No such event comes in this state.
+    #: The event is impossible in this state.
     CANNOT_HAPPEN = auto()
 
     # --- members ---
     ADMIT = auto()
-    #: Admits those that join first, up to the group's maximum, so that a group that is too large loses its last ones.
+    #: Admits the first members to join, up to the group's maximum. So a group that is too large loses its last
+    #: members.
     ADMIT_FIRST_JOINED = auto()
-    #: Admits members, and others up to the group's maximum.
+    #: Admits current members, and new ones up to the group's maximum.
     ADMIT_MEMBERS_FIRST = auto()
     #: The member waits for the other members.
     WAIT = auto()
-    #: A member whose answer was lost, or that brings nothing new, gets the answer of its generation; any other calls
-    #: for a rebalance.
+    #: A member whose protocols are unchanged gets the answer of its generation again, because the answer may have been
+    #: lost. Any other member causes a rebalance.
     REPEAT_OR_REBALANCE = auto()
-    #: The same, but the leader's join always leads to a new assignment.
+    #: The same for followers. A JoinGroup of the leader always causes a rebalance.
     REPEAT_TO_FOLLOWER_OR_REBALANCE = auto()
-    #: The generation goes on if the group's protocol stays the same; else the member calls for a rebalance.
+    #: If the group's protocol is unchanged, the generation continues. Otherwise the member causes a rebalance.
     REPLACE_OR_REBALANCE = auto()
-    #: The member waits for the assignment; the leader brings it, and it is written.
+    #: The member waits for the assignment. If it is the leader, it sends the assignment, which is written.
     WAIT_FOR_ASSIGNMENT = auto()
     #: The member gets its assignment.
     TELL_ASSIGNMENT = auto()
-    #: The member's session starts again.
+    #: The member's session timeout starts again.
     LIVE = auto()
 
     # --- a rebalance ---
-    #: Every member is called to join.
+    #: A rebalance begins: every member must join.
     CALL = auto()
-    #: The same for the first member. The rebalance waits for more of them (group.initial.rebalance.delay.ms).
+    #: A rebalance begins with the first member, and waits for more members (group.initial.rebalance.delay.ms).
     CALL_WITH_DELAY = auto()
-    #: The same. Members that wait for the assignment are told.
+    #: A rebalance begins, and members that wait for the assignment are answered REBALANCE_IN_PROGRESS.
     CALL_AND_REFUSE_SYNCS = auto()
     COMPLETE_IF_ALL_HAVE_JOINED = auto()
     #: Ends the wait for members.
     COMPLETE = auto()
     BEGIN_GENERATION = auto()
     BECOME_EMPTY = auto()
-    #: The members have the assignments of the record.
+    #: The members get the assignments in the group's record, and the group becomes STABLE.
     BECOME_STABLE = auto()
-    #: The same, in the generation that goes on.
+    #: The members get the assignments in the group's record; the generation continues.
     TAKE_ASSIGNMENTS = auto()
-    #: Every member that waits gets its assignment.
+    #: Every member that waits in SyncGroup gets its assignment.
     TELL_ASSIGNMENTS = auto()
-    #: Members that have joined and never asked for an assignment are taken for dead (KIP-735).
+    #: Removes members that have joined but never sent SyncGroup (KIP-735).
     DROP_SILENT = auto()
 
     # --- offsets ---
     WRITE = auto()
-    #: Writes for a client that names no generation. There are no members.
+    #: Writes offsets, provided that the client names no generation, because the group has no members.
     WRITE_WITHOUT_GENERATION = auto()
-    #: Writes offsets of partitions that have none, of topics to which no member subscribes.
+    #: Writes offsets, provided that the partitions have none and no member subscribes to their topics.
     WRITE_UNREAD = auto()
-    #: Removes unused offsets.
+    #: Deletes offsets of topics to which no member subscribes.
     FORGET = auto()
-    #: Removes offsets; also the group if they were its last.
+    #: Deletes expired offsets, and also the group if these were its last offsets.
     FORGET_AND_REMOVE = auto()
-    #: Nobody subscribes.
+    #: There are no subscriptions, because there are no members.
     NO_TOPICS = auto()
-    #: The members' subscriptions say it.
+    #: The topics are in the members' subscriptions.
     TOPICS_OF_MEMBERS = auto()
 
     # --- the group ---
     SHOW = auto()
-    #: The same, with the members' assignments.
+    #: Shows the group, with the members' assignments.
     SHOW_ASSIGNMENTS = auto()
-    #: Removes the group unless a client was given a member id to join with.
+    #: Removes the group, unless a client has got a member id with which it will join.
     REMOVE_IF_UNUSED = auto()
     #: Removes the group with its offsets.
     REMOVE = auto()
@@ -188,14 +189,14 @@ class Step(Enum):
 
 EMPTY, PREPARING_REBALANCE, COMPLETING_REBALANCE, STABLE, DEAD = GroupState
 
-#: The step of a group for each event in each state; an error is the answer.
+#: For each event in each state: the step, or the error that is answered.
 HAPPENS: Final[dict[GroupEvent, dict[GroupState, Step | ErrorCode]]] = {
     GroupEvent.JOIN: {
         EMPTY: Step.ADMIT,
         PREPARING_REBALANCE: Step.ADMIT_FIRST_JOINED,
         COMPLETING_REBALANCE: Step.ADMIT_MEMBERS_FIRST,
         STABLE: Step.ADMIT_MEMBERS_FIRST,
-        # The member comes again, and the group either exists then or does not.
+        # The client retries. By then the group either exists again or is removed.
         DEAD: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     },
     GroupEvent.MEMBER_AGAIN: {
@@ -313,7 +314,7 @@ HAPPENS: Final[dict[GroupEvent, dict[GroupState, Step | ErrorCode]]] = {
     },
     GroupEvent.COMMIT_OF_BRANCH: {
         EMPTY: Step.WRITE,
-        # The client comes again when the members' subscriptions are known.
+        # The client must retry when the members' subscriptions are known.
         PREPARING_REBALANCE: ErrorCode.REBALANCE_IN_PROGRESS,
         COMPLETING_REBALANCE: ErrorCode.REBALANCE_IN_PROGRESS,
         STABLE: Step.WRITE_UNREAD,
@@ -370,7 +371,7 @@ HAPPENS: Final[dict[GroupEvent, dict[GroupState, Step | ErrorCode]]] = {
     },
 }
 
-#: The state after each step that changes it.
+#: The state after each step that changes the state.
 LEADS_TO: Final[dict[Step, GroupState]] = {
     Step.CALL: PREPARING_REBALANCE,
     Step.CALL_WITH_DELAY: PREPARING_REBALANCE,

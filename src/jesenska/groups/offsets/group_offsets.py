@@ -1,18 +1,17 @@
-"""The part of the group coordinator that handles committed offsets: commits, deletes and expires them, and removes
-groups that hold nothing else.
+"""The part of the group coordinator that handles committed offsets: it commits, deletes and expires offsets, and
+removes groups that have nothing else.
 
-commit     the offsets are appended. They take effect, and the request is answered, once they are committed in the log.
-A
-           group that has members accepts offsets only from them. The exception are offsets of a branch
-           (controller.plans.branches): any client may commit them, if the group has none yet and no member subscribes
-           to the branch
-delete     by request, with their topic, or with their group: tombstones are appended first
-within     an offset of a transaction waits for the transaction's marker; until then the earlier offset is valid, and a
-           request for stable offsets must be repeated. Such a commit is fenced by its producer: it may come without a
-           member id, and during a rebalance
-expire     offsets of an empty group some time after it became empty, and of topics that no member of a stable group
-           subscribes to after the commit, or at the time that their commit asked for; a group that loses its last
-           offset goes with it
+  commit   the offsets are appended to the log. They become valid, and the request is answered, when they are committed
+           in the log. A group that has members accepts offsets only from its members. The exception are offsets of a
+           branch, a topic that began as a copy of another one (controller.plans.branches): any client may commit them,
+           if the group has no offset for them and no member subscribes to the branch
+  delete   by request, with their topic, or with their group: tombstones are appended first
+  within   an offset of a transaction waits for the transaction's end marker. Until then the earlier offset is valid,
+           and a request for stable offsets must be repeated. Such a commit is fenced by its producer: it is accepted
+           without a member id, and during a rebalance
+  expire   offsets of an empty group expire some time after the group became empty. Offsets of topics to which no
+           member of a stable group subscribes expire some time after their commit. A commit may request its own time
+           of expiry. A group is removed with its last offset
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ from jesenska.wire.consumer_protocol import decode_subscribed_topics
 
 
 class GroupOffsets:
-    """The offsets of the groups in the roster."""
+    """The committed offsets of a shard's groups."""
 
     def __init__(self, roster: Roster) -> None:
         self._roster = roster
@@ -86,7 +85,7 @@ class GroupOffsets:
         )
 
     def end(self, event: EndOffsets) -> None:
-        """Writes the end marker of a transaction into this shard's log, for all groups with offsets in the
+        """Writes the end marker of a transaction to this shard's log, for all groups that have offsets in the
         transaction."""
         self._roster.mark(event.marker, MarkerWrite(event.token))
 
@@ -127,7 +126,7 @@ class GroupOffsets:
         if subscribed is None and group.protocol_type != "consumer":
             self._answer(event.token, PartitionsAnswer(ErrorCode.NON_EMPTY_GROUP, {}))
             return
-        # A member whose subscription cannot be read may want any topic.
+        # If a member's subscription cannot be decoded, it may subscribe to any topic.
         wanted = {key.topic for key in event.partitions} if subscribed is None else subscribed
         results = {
             key: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if key.topic in wanted else ErrorCode.NONE
@@ -163,14 +162,14 @@ class GroupOffsets:
             self._remove_group(group, now, event.token)
 
     def _remove_group(self, group: Group, now: Now, token: Token | None) -> None:
-        """Removes a group with its offsets, also offsets that are still being written."""
+        """Removes a group with its offsets, including offsets that are being written."""
         group.take(GroupEvent.REMOVAL, now)
         keys = dict.fromkeys([*group.offsets, *(key for keys in group.pending_commits.values() for key in keys)])
         records = [*_tombstones(group, keys), GroupRecord(group.group_id, None)]
         self._write(group.group_id, records, RemovalWrite(token, group.group_id))
 
     def expire(self, now: Now) -> None:
-        """Removes expired offsets, and groups that keep nothing any more."""
+        """Deletes expired offsets, and removes groups that have nothing else."""
         for group in list(self._groups.values()):
             if group.pending_commits:
                 continue
@@ -188,7 +187,7 @@ class GroupOffsets:
 
     def _expired(self, group: Group, now: Now) -> list[TopicPartition]:
         """Returns the partitions with expired offsets. Offsets of topics to which a member subscribes do not expire,
-        whatever expiry their commit asked for."""
+        even if their commit requested an expiry."""
         step = HAPPENS[GroupEvent.EXPIRY_DUE][group.state]
         subscribed = None if step is Step.NOTHING else subscribed_topics(group)
         if subscribed is None:
@@ -209,17 +208,18 @@ class GroupOffsets:
                 old.append(key)
         return old
 
-    # --- what was written --------------------------------------------------------------------------------------------
+    # --- outcomes of writes
+    # ----------------------------------------------------------------------------------------------
 
     def written(self, operation: OffsetWrite, in_time: bool) -> None:
-        """Called when the records of a write are committed and replayed: answers the request."""
+        """Called when the records of a write are committed and applied: answers the request."""
         if isinstance(operation, CommitWrite):
             self._is_no_longer_pending(operation)
         if in_time:
             self._answer(operation.token, _response(operation))
 
     def late(self, operation: OffsetWrite, error: ErrorCode) -> None:
-        """Answers the error, because a write takes too long, or this coordinator resigns."""
+        """Answers the error, because a write takes too long, or because this broker is no longer the coordinator."""
         self._answer(operation.token, _response(operation, error))
 
     def failed(self, operation: OffsetWrite, error: ErrorCode, in_time: bool, now: Now) -> None:
@@ -242,8 +242,8 @@ class GroupOffsets:
     def committed(
         self, group_id: str, partitions: Sequence[TopicPartition] | None
     ) -> dict[TopicPartition, CommittedOffset]:
-        """Returns the committed offsets of these partitions; None means all. Partitions without an offset are left
-        out."""
+        """Returns the committed offsets of these partitions; None means all partitions. Partitions without an offset
+        are left out."""
         group = self._groups.get(group_id)
         if group is None or isinstance(HAPPENS[GroupEvent.READ][group.state], ErrorCode):
             return {}
@@ -252,14 +252,15 @@ class GroupOffsets:
         return {key: group.offsets[key] for key in partitions if key in group.offsets}
 
     def unstable(self, group_id: str) -> set[TopicPartition]:
-        """Returns the partitions for which an undecided transaction has committed an offset."""
+        """Returns the partitions for which a transaction that is not decided has committed an offset."""
         group = self._groups.get(group_id)
         return set() if group is None else group.unstable()
 
 
 def _refuse_what_is_read(group: Group, event: CommitOffsets) -> ErrorCode:
-    """Returns NONE if a client may commit offsets of a branch for a group with members: the group has no offsets in
-    the branch, and no member subscribes to it, so that the members do not notice. Else returns the error."""
+    """Checks a commit of a branch's offsets by a client that is not a member. Returns NONE if the group has no offsets
+    for these partitions and no member subscribes to the branch, so that the members are not affected. Otherwise
+    returns the error."""
     subscribed = subscribed_topics(group)
     pending = {key for keys in group.pending_commits.values() for key in keys}
     if subscribed is None or any(
@@ -270,8 +271,8 @@ def _refuse_what_is_read(group: Group, event: CommitOffsets) -> ErrorCode:
 
 
 def _response(operation: OffsetWrite, error: ErrorCode = ErrorCode.NONE) -> ErrorAnswer | PartitionsAnswer:
-    """Returns the answer to the request that waits for a write. `error` is set if the write is not known to be in the
-    log."""
+    """Returns the answer to the request that waits for a write. `error` is set if the write failed or its outcome is
+    unknown."""
     if isinstance(operation, (MarkerWrite, RemovalWrite)):
         return ErrorAnswer(error)
     if error is ErrorCode.NONE:
@@ -284,8 +285,8 @@ def _tombstones(group: Group, keys: Iterable[TopicPartition]) -> list[OffsetReco
 
 
 def is_metadata_too_large(text: str, limit: int) -> bool:
-    """Returns True if a commit's metadata has more characters than `offset.metadata.max.bytes` allows. Characters
-    beyond U+FFFF count twice, as in Kafka."""
+    """Returns True if a commit's metadata has more characters than `offset.metadata.max.bytes` permits. As in Kafka,
+    characters beyond U+FFFF count twice."""
     return 2 * len(text) > limit and len(text.encode("utf-16-le", "surrogatepass")) // 2 > limit
 
 
@@ -300,7 +301,7 @@ def _offset_value(value: CommittedOffset) -> OffsetCommitValue:
 
 
 def subscribed_topics(group: Group) -> set[str] | None:
-    """Returns the topics to which the members of a consumer group subscribe; None if they are not known."""
+    """Returns the topics to which the members of a consumer group subscribe, or None if they are unknown."""
     if HAPPENS[GroupEvent.SUBSCRIPTIONS][group.state] is Step.NO_TOPICS:
         return set()
     if group.protocol_type != "consumer":

@@ -1,5 +1,5 @@
-"""The topic that keeps groups and their offsets, and the partition that keeps a group: its leader is the group's
-coordinator."""
+"""The name of the topic that stores groups and their offsets, and the function that maps a group to its partition. The
+partition's leader is the group's coordinator."""
 
 from __future__ import annotations
 

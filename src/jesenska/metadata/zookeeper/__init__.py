@@ -1,5 +1,5 @@
-"""ZooKeeper's client protocol: the tree served to ZooKeeper's clients, and a store on anything that speaks the
-protocol.
+"""ZooKeeper's client protocol. It has two parts: a server that offers a metadata tree to ZooKeeper's clients, and a
+client (a `Store`) for any server that uses the protocol.
 
 messages                    bytes <-> values (jute)
 frames                      a stream of bytes <-> frames

@@ -1,6 +1,6 @@
-"""ZooKeeper's frames in a stream of bytes: four bytes of length (INT, big-endian), then that many bytes.
+"""ZooKeeper's frames in a stream of bytes. A frame is a length of four bytes (INT, big-endian), then that many bytes.
 
-Incomplete frames are kept as they arrived: a length alone allocates no memory."""
+Only bytes that have arrived are stored: a large length in an incomplete frame allocates no memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ LENGTH_BYTES = _LENGTH.size
 
 
 class Frames:
-    """Takes bytes as they arrive (`feed`), returns frames (`next`)."""
+    """Splits a stream of bytes into frames: `feed` adds bytes as they arrive, `next` returns the next complete
+    frame."""
 
     __slots__ = ("_data", "_max_bytes", "_position")
 
@@ -32,13 +33,13 @@ class Frames:
         self._data += data
 
     def first(self) -> bytes | None:
-        """Returns the first four bytes that have not been taken, once they are there."""
+        """Returns the first four bytes that were not consumed yet, or None if fewer have arrived."""
         found = bytes(self._data[self._position : self._position + LENGTH_BYTES])
         return found if len(found) == LENGTH_BYTES else None
 
     def next(self) -> bytes | None:
-        """Returns the next frame's bytes, None while it is not whole; MessageError for a length that is not
-        allowed."""
+        """Returns the content of the next frame, or None while the frame is incomplete. Raises MessageError if the
+        frame's length is negative or above the limit."""
         begin = self._position + LENGTH_BYTES
         if len(self._data) < begin:
             return None
@@ -52,5 +53,5 @@ class Frames:
 
 
 def framed(payload: bytes | bytearray) -> bytes:
-    """Returns the payload with its length in front."""
+    """Returns a frame: the payload with its length before it."""
     return len(payload).to_bytes(LENGTH_BYTES, "big") + payload

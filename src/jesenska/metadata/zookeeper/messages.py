@@ -1,26 +1,26 @@
-"""The messages of ZooKeeper's clients and servers, as bytes (jute) and as values.
+"""The messages of ZooKeeper's client protocol: values, and their encoding as bytes (jute).
 
-A frame is four bytes of length, then one message. The first of a connection is a ConnectRequest, answered by a
-ConnectResponse; then
+A frame is four bytes of length, then one message. The first message on a connection is a ConnectRequest, which the
+server answers with a ConnectResponse. All later messages have these forms:
 
     request     RequestHeader  body of its type
     answer      ReplyHeader    body, if the error is 0 and the type has one
     event       ReplyHeader with xid -1, WatcherEvent
 
-jute: BOOL is one byte; INT and LONG are big-endian, signed; BUFFER and STRING (UTF-8) are an INT of length and that
-many bytes, a vector is an INT of count and its elements. A length or count of -1 is null, which is read as empty; a
-node's data (DATA) may be null, and clients distinguish that from no bytes. `LAYOUT` has the fields of every message in
-their order.
+Types of jute: BOOL is one byte. INT and LONG are big-endian and signed. BUFFER and STRING (UTF-8) are a length (INT)
+and that many bytes. A vector is a count (INT) and its elements. A length or count of -1 means null, and is read as
+empty. A node's data (DATA) may be null, which clients distinguish from zero bytes. `LAYOUT` lists the fields of every
+message in order.
 
     multi       (MultiHeader(type, False, -1)  body of its type)*  MultiHeader(-1, True, -1)
     its answer  (MultiHeader(type, False, 0)   body)*              MultiHeader(-1, True, -1)          all were done
                 (MultiHeader(-1, False, code)  INT code)*          MultiHeader(-1, True, -1)          none was
 
-multiRead has the form of multi, but each of its answers is independent.
+multiRead has the form of multi, but each of its answers is independent of the others.
 
-Everything is bounded by its frame: a length or a count that is too large for the frame is refused before memory is
-allocated. Reading raises only MessageError. Left out: reconfig, SASL, containers and nodes with a time to live (their
-types are known, to be answered UNIMPLEMENTED), persistent watches.
+A length or a count that does not fit into its frame is refused before memory is allocated. Reading raises only
+MessageError. Not supported: reconfig, SASL, containers, nodes with a time to live, persistent watches. Their request
+types are known, so that the server can answer them UNIMPLEMENTED.
 
 Sources: ZooKeeper's zookeeper.jute and its Programmer's Guide; where they do not define something, the behaviour of
 ZooKeeper 3.8.4."""
@@ -38,11 +38,11 @@ PASSWORD_BYTES = 16
 
 
 class MessageError(Exception):
-    """Bytes that are not a message."""
+    """Raised for bytes that are not a valid message."""
 
 
 class OpCode(IntEnum):
-    """Types of request; the numbers are ZooKeeper's."""
+    """ZooKeeper's types of requests, with the numbers of its protocol."""
 
     ERROR = -1
     CREATE = 1
@@ -78,7 +78,8 @@ class OpCode(IntEnum):
 
 
 class Xid(IntEnum):
-    """Fixed xids of requests of these kinds; other requests count from 1."""
+    """The fixed xids (request numbers) of notifications, pings, AUTH and SET_WATCHES. The xids of all other requests
+    count up from 1."""
 
     NOTIFICATION = -1
     PING = -2
@@ -87,7 +88,7 @@ class Xid(IntEnum):
 
 
 class CreateFlag(IntFlag):
-    """The values of CREATE's `flags` that this tree supports."""
+    """The values of the field `flags` of a CREATE request that this server supports."""
 
     PERSISTENT = 0
     EPHEMERAL = 1
@@ -95,14 +96,14 @@ class CreateFlag(IntFlag):
 
 
 class WatcherKind(IntEnum):
-    """The kinds of watches for CHECK_WATCHES and REMOVE_WATCHES."""
+    """The kinds of watches that CHECK_WATCHES and REMOVE_WATCHES can name."""
 
     CHILDREN = 1
     DATA = 2
     ANY = 3
 
 
-#: ZooKeeper's KeeperState.SyncConnected: the state of every event that a server sends.
+#: The connection state in every event that a server sends: ZooKeeper's KeeperState.SyncConnected.
 SYNC_CONNECTED = 3
 
 
@@ -110,7 +111,7 @@ SYNC_CONNECTED = 3
 
 
 class Reader:
-    """Reads values from the front of a frame; MessageError if it is too short."""
+    """Reads values from a frame, one after the other. Raises MessageError if the frame is too short."""
 
     __slots__ = ("_data", "_end", "_position")
 
@@ -131,7 +132,7 @@ class Reader:
         return self._data[begin:end]
 
     def fixed(self, layout: struct.Struct) -> tuple[Any, ...]:
-        """Reads values of a fixed size."""
+        """Reads the values of a struct of fixed size."""
         begin = self._position
         if layout.size > self._end - begin:
             raise MessageError(f"{layout.size} bytes are wanted where {self.left} are left")
@@ -139,7 +140,8 @@ class Reader:
         return layout.unpack_from(self._data, begin)
 
     def skip(self, expected: bytes) -> bool:
-        """True if these are the next bytes; they are then skipped."""
+        """Skips the expected bytes if they are next in the frame. Returns False, and skips nothing, if other bytes are
+        next."""
         if not self._data.startswith(expected, self._position):
             return False
         self._position += len(expected)
@@ -173,7 +175,8 @@ class Reader:
             raise MessageError(f"a string is not UTF-8: {error.reason}") from None
 
     def count(self, element_min_bytes: int) -> int:
-        """Reads the number of a vector's elements; each element takes at least `element_min_bytes`."""
+        """Reads the number of elements of a vector. Raises MessageError if the rest of the frame is too short for
+        them: each element takes at least `element_min_bytes`."""
         count = self.int32()
         if count == -1:
             return 0
@@ -182,7 +185,7 @@ class Reader:
         return count
 
     def end(self) -> None:
-        """Raises MessageError unless everything was read."""
+        """Raises MessageError if bytes remain after the message."""
         if self.left:
             raise MessageError(f"{self.left} bytes stand behind the message")
 
@@ -288,7 +291,8 @@ _STAT_FIELDS = _Type(_read_stat, _write_stat)
 
 
 class ConnectRequest(NamedTuple):
-    """The first message of a connection. Newer clients append a boolean: True if they accept a read-only server."""
+    """The first message on a connection, from the client. Newer clients append a boolean: True if they accept a
+    read-only server."""
 
     protocol_version: int
     last_zxid_seen: int
@@ -298,7 +302,7 @@ class ConnectRequest(NamedTuple):
 
 
 class ConnectResponse(NamedTuple):
-    """The answer to a ConnectRequest. A timeout of 0 means that the session is over."""
+    """The server's answer to a ConnectRequest. A timeout of 0 means that the session has expired."""
 
     protocol_version: int
     timeout_ms: int
@@ -324,13 +328,13 @@ class MultiHeader(NamedTuple):
 
 
 class PathRequest(NamedTuple):
-    """The body of SYNC, GET_ACL, GET_EPHEMERALS and GET_ALL_CHILDREN_NUMBER."""
+    """The body of the requests SYNC, GET_ACL, GET_EPHEMERALS and GET_ALL_CHILDREN_NUMBER."""
 
     path: str
 
 
 class WatchableRequest(NamedTuple):
-    """The body of EXISTS, GET_DATA, GET_CHILDREN and GET_CHILDREN2."""
+    """The body of the requests EXISTS, GET_DATA, GET_CHILDREN and GET_CHILDREN2."""
 
     path: str
     watch: bool
@@ -344,7 +348,7 @@ class CreateRequest(NamedTuple):
 
 
 class VersionRequest(NamedTuple):
-    """The body of DELETE and CHECK."""
+    """The body of the requests DELETE and CHECK: a path, and the version that the node must have."""
 
     path: str
     version: int
@@ -369,14 +373,15 @@ class AuthPacket(NamedTuple):
 
 
 class WatchesRequest(NamedTuple):
-    """The body of CHECK_WATCHES and REMOVE_WATCHES; `kind` is a WatcherKind."""
+    """The body of the requests CHECK_WATCHES and REMOVE_WATCHES. `kind` is a WatcherKind."""
 
     path: str
     kind: int
 
 
 class SetWatches(NamedTuple):
-    """The watches of a client on a new connection; the client has seen everything up to `relative_zxid`."""
+    """The watches of a client, sent on a new connection. The client has seen all changes up to the zxid
+    `relative_zxid`."""
 
     relative_zxid: int
     data_watches: tuple[str, ...]
@@ -440,19 +445,20 @@ class GetChildren2Response(NamedTuple):
 
 
 class NumberResponse(NamedTuple):
-    """The answer to GET_ALL_CHILDREN_NUMBER, and the refusal of one operation in the answer to a multi."""
+    """The answer to GET_ALL_CHILDREN_NUMBER. It is also the form of an error code for one operation in the answer to a
+    multi."""
 
     number: int
 
 
 class WhoAmIResponse(NamedTuple):
-    """The answer to WHO_AM_I: scheme and name of each identity of the connection."""
+    """The answer to WHO_AM_I: the scheme and name of each identity of the connection."""
 
     identities: tuple[tuple[str, str], ...]
 
 
 class EmptyResponse(NamedTuple):
-    """The answer without content: to DELETE and CHECK in a multi."""
+    """An answer without content, to DELETE and CHECK."""
 
 
 Message = tuple[Any, ...]
@@ -489,7 +495,7 @@ LAYOUT: Final[dict[type[Message], tuple[_Type, ...]]] = {
 
 _TAKES = {kind: tuple(field.read for field in fields) for kind, fields in LAYOUT.items()}
 _PUTS = {kind: tuple(field.write for field in fields) for kind, fields in LAYOUT.items()}
-#: Messages of numbers only.
+#: Precompiled structs for the messages that consist of numbers only: one call reads all fields.
 _FIXED = {
     kind: struct.Struct(">" + "".join("i" if field is _INT32 else "q" for field in fields))
     for kind, fields in LAYOUT.items()
@@ -497,7 +503,7 @@ _FIXED = {
 }
 _REPLY_BYTES = _REPLY.size - _INT.size
 
-#: The body of each type of request; types that are missing here have no body, are multis, or are not served.
+#: The body of each type of request. A type that is missing here has no body, is a multi, or is not supported.
 REQUESTS: Final[dict[OpCode, type[Message]]] = {
     OpCode.CREATE: CreateRequest,
     OpCode.CREATE2: CreateRequest,
@@ -545,13 +551,13 @@ MULTI_READ_TYPES: Final = frozenset({OpCode.GET_DATA, OpCode.GET_CHILDREN})
 
 
 def read(kind: type[M], reader: Reader) -> M:
-    """Reads one message from the front of the reader."""
+    """Reads the next message, of the type `kind`."""
     layout = _FIXED.get(kind)
     return tuple.__new__(kind, reader.fixed(layout) if layout is not None else [take(reader) for take in _TAKES[kind]])
 
 
 def write(out: bytearray, *messages: Message) -> bytearray:
-    """Appends some messages, and returns `out`."""
+    """Appends the bytes of the messages to `out`, and returns `out`."""
     for message in messages:
         for put, value in zip(_PUTS[type(message)], message, strict=True):
             put(out, value)
@@ -564,8 +570,8 @@ def reply(xid: int, zxid: int, error: int, body: bytes | bytearray = b"") -> byt
 
 
 def read_connect(data: bytes | bytearray | memoryview) -> tuple[ConnectRequest, bool | None]:
-    """Reads a connection's first message, and whether its sender accepts a read-only server: None if the sender does
-    not send that byte."""
+    """Reads the ConnectRequest. The second value says if the client accepts a read-only server; it is None if the
+    client did not send that byte."""
     reader = Reader(data)
     request = read(ConnectRequest, reader)
     read_only = reader.boolean() if reader.left else None
@@ -574,7 +580,7 @@ def read_connect(data: bytes | bytearray | memoryview) -> tuple[ConnectRequest, 
 
 
 def read_connected(data: bytes | bytearray | memoryview) -> ConnectResponse:
-    """Reads the answer to it; the byte for a read-only server is dropped."""
+    """Reads a ConnectResponse. The byte about a read-only server that may follow it is ignored."""
     reader = Reader(data)
     response = read(ConnectResponse, reader)
     if reader.left:
@@ -584,14 +590,14 @@ def read_connected(data: bytes | bytearray | memoryview) -> ConnectResponse:
 
 
 class SubRequest(NamedTuple):
-    """One operation of a multi."""
+    """One operation of a MULTI request, which does all its operations or none."""
 
     type: OpCode
     body: Message
 
 
 def read_multi(reader: Reader, allowed: frozenset[OpCode]) -> tuple[SubRequest, ...]:
-    """Reads the operations of a multi; MessageError if one is of a type that is not allowed."""
+    """Reads the operations of a MULTI request. Raises MessageError if the type of an operation is not in `allowed`."""
     found: list[SubRequest] = []
     while True:
         header = read(MultiHeader, reader)
@@ -610,7 +616,7 @@ def write_multi(out: bytearray, operations: Sequence[SubRequest]) -> bytearray:
 
 
 class SubResponse(NamedTuple):
-    """The answer to one operation of a multi: its body, or a code if it was refused (or not tried)."""
+    """The answer to one operation of a multi: its body, or an error code if the operation was refused or not tried."""
 
     type: OpCode
     error: int

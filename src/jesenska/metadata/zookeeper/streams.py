@@ -1,5 +1,5 @@
-"""The source of connections of ZooKeeper's protocol: the system, or a substitute in a simulation. A stream is a
-connection with asyncio's transports and protocols at its two ends."""
+"""Opens and accepts the connections of ZooKeeper's protocol, through the operating system or a substitute in a
+simulation. A stream is a connection with an asyncio transport and protocol at each end."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import socket
 from collections.abc import Callable
 from typing import Protocol
 
-#: Makes the protocol at this end of a stream.
+#: Makes the asyncio protocol for this end of a stream.
 MakeProtocol = Callable[[], asyncio.Protocol]
 
 
 class StreamServer(Protocol):
-    """Accepts streams until it is closed; accepted streams stay open."""
+    """A listening server: it accepts streams until it is closed. Accepted streams stay open after that."""
 
     def close(self) -> None: ...
 
@@ -22,15 +22,17 @@ class StreamServer(Protocol):
 
 class Streams(Protocol):
     async def open_stream(self, make: MakeProtocol, host: str, port: int) -> None:
-        """Opens a stream with the protocol of `make` at this end; OSError if there is no answer."""
+        """Opens a stream to a server, with the protocol that `make` returns at this end. Raises OSError if the server
+        does not answer."""
 
     async def serve_streams(self, make: MakeProtocol, listening: socket.socket) -> StreamServer:
-        """Accepts streams at a listening socket, which is closed with the server."""
+        """Accepts streams on a listening socket, which is closed with the returned server. `make` returns the protocol
+        for each stream."""
         ...
 
 
 class SystemStreams:
-    """The system's streams."""
+    """Streams over the operating system's TCP sockets."""
 
     async def open_stream(self, make: MakeProtocol, host: str, port: int) -> None:
         await asyncio.get_running_loop().create_connection(make, host, port)

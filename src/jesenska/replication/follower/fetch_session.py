@@ -1,19 +1,18 @@
-"""A follower's side of a fetch session (KIP-227): the partitions that it wants from one leader, and the changes that
-it must send. A decider: it sends nothing.
+"""A follower's side of a fetch session (KIP-227): the partitions that the follower requests from one leader, and the
+changes that the leader does not know yet. This module only decides: it sends nothing.
 
-    want, drop    changes the wanted position of a partition
-    request       returns the content of the next request: everything in a new session, the changes in a running one.
-                  Of partitions that are new to the leader only a limited number is sent at a time, since the leader
-                  does nothing else meanwhile; everything is sent if the leader keeps no session
-    answered      a session goes on, is new, or is over
+  want, drop    change the partitions and offsets that the follower requests
+  request       returns the content of the next request: all partitions in a new session, only changed ones in a
+                running session. A request names at most NEW_AT_ONCE partitions that are new to the leader, because
+                the leader handles them without a break. If the leader keeps no session, every request names all
+  answered      handles an answer: the session continues, a new one begins, or the session has ended
 
-Only one request is pending at a time. A partition is never requested and forgotten in the same request, since a leader
-would take it for forgotten. Only a partition that now belongs to another topic is both, under the two topic ids.
+Only one request is pending at a time. A partition is never requested and forgotten in the same request, because the
+leader would only forget it. The exception is a partition that now belongs to a new topic of the same name: the request
+then has it under both topic ids. A session ends when the leader does not know it, or when the connection ends. The
+next request then begins a new session.
 
-A session is over when the leader does not know it (any more), or when a connection ends: then the next request begins
-a new one.
-
-A consumer's session is another class (`client.fetch_session`, which says why)."""
+Consumers use another class for their sessions; `client.fetch_session` says why."""
 
 from __future__ import annotations
 
@@ -27,13 +26,13 @@ from jesenska.base.identifiers import TopicPartition
 NO_SESSION: Final = 0
 FIRST_EPOCH: Final = 0
 _LAST_EPOCH: Final = 2**31 - 1
-#: Largest number of partitions in one request that are new to the leader.
+#: Most partitions in one request that are new to the leader.
 NEW_AT_ONCE: Final = 500
 
 
 class Wanted(NamedTuple):
-    """The wanted position of a partition: its records from `offset` on. `log_start_offset` and `last_epoch` (of the
-    last batch, -1: none) are the follower's own."""
+    """A partition that a follower requests, from `offset` on. `log_start_offset` and `last_epoch` describe the
+    follower's own log; `last_epoch` is the leader epoch of its last batch, or -1 if the log has no batch."""
 
     topic_partition: TopicPartition
     topic_id: uuid.UUID
@@ -44,8 +43,9 @@ class Wanted(NamedTuple):
 
 
 class SessionRequest(NamedTuple):
-    """The content of a fetch request. `forgotten` names partitions with the topic ids under which they were requested.
-    `has_more`: the next request will name others, so this one must be answered at once."""
+    """The content of a Fetch request. `forgotten` has the partitions that the leader is to remove from the session,
+    with the topic ids under which they were requested. If `has_more` is set, the next request will name further
+    partitions, so the leader should answer this one at once."""
 
     session_id: int
     session_epoch: int
@@ -55,42 +55,45 @@ class SessionRequest(NamedTuple):
 
 
 class FollowerSession:
-    """A session with one leader. The cost of a request depends only on the number of changes."""
+    """A follower's fetch session with one leader. The cost of a request depends only on the number of changed
+    partitions."""
 
     def __init__(self) -> None:
         self._id, self._epoch = NO_SESSION, FIRST_EPOCH
         self._wanted: dict[TopicPartition, Wanted] = {}
-        #: The positions that the leader has from earlier requests.
+        #: The partitions and offsets that were sent to the leader in this session.
         self._sent: dict[TopicPartition, Wanted] = {}
         self._changed: dict[TopicPartition, None] = {}
-        #: Partitions that were not wanted for a while since the last request: they are sent again, even if unchanged.
+        #: Partitions that were dropped since the last request. If they are wanted again, they are sent even if their
+        #: offset is unchanged.
         self._dropped: set[TopicPartition] = set()
-        #: True if the leader has answered without a session: the next request is sent without one.
+        #: True if the leader has answered without a session. Then the next request is also sent without one.
         self._is_refused = False
 
     @property
     def is_empty(self) -> bool:
-        """True if nothing is wanted."""
+        """True if no partition is requested."""
         return not self._wanted
 
     def sent(self, topic_partition: TopicPartition) -> Wanted | None:
-        """Returns the position of a partition that was last sent to the leader; None if it has none."""
+        """Returns the values of a partition that were last sent to the leader; None if the session does not contain
+        the partition."""
         return self._sent.get(topic_partition)
 
     def want(self, wanted: Wanted) -> None:
-        """Sets the wanted position of a partition."""
+        """Requests a partition from this offset on, from the next request on."""
         self._wanted[wanted.topic_partition] = wanted
         self._changed[wanted.topic_partition] = None
 
     def drop(self, topic_partition: TopicPartition) -> None:
-        """Ends the interest in a partition."""
+        """Stops requesting a partition: the next request asks the leader to forget it."""
         if self._wanted.pop(topic_partition, None) is not None:
             self._changed[topic_partition] = None
             self._dropped.add(topic_partition)
 
     def request(self) -> SessionRequest:
-        """Returns the content of the next request, which counts as sent: if it is not answered, `lost` must be
-        called."""
+        """Returns the content of the next request, and records it as sent. If no answer to the request arrives, `lost`
+        must be called."""
         changed, self._changed = self._changed, {}
         dropped, self._dropped = self._dropped, set()
         if self._id == NO_SESSION:
@@ -118,7 +121,8 @@ class FollowerSession:
         return SessionRequest(self._id, self._epoch, tuple(asked), tuple(forgotten), bool(self._changed))
 
     def answered(self, error_code: int, session_id: int) -> bool:
-        """Handles the answer to the request. False if the session is over, and the answer is void."""
+        """Handles the session part of the answer to the last request. Returns False if the answer is an error; the
+        session has then ended, and the answer must be ignored."""
         if error_code != ErrorCode.NONE:
             self.lost()
             return False
@@ -128,7 +132,7 @@ class FollowerSession:
         return True
 
     def lost(self) -> None:
-        """Ends the session, which the leader may not know: the next request begins a new one."""
+        """Ends the session, because the leader may not know it any more. The next request begins a new session."""
         self._id, self._epoch = NO_SESSION, FIRST_EPOCH
         self._is_refused = False
         self._sent = {}

@@ -1,27 +1,31 @@
-"""Decides how a follower handles the partitions that one other broker leads: its requests, and the work after the
-answers. A decider: it knows no log, no socket and no clock; times are milliseconds of a monotonic clock.
+"""Decides how a follower handles the partitions that one other broker leads: its Fetch requests, and the work on its
+logs after the answers. This module only decides: it has no log, no socket and no clock. Times are milliseconds of a
+monotonic clock.
 
-    state      means                                       becomes
-    FETCHING   records are requested                       WORKING, when an answer has something for it
-                                                           PAUSED, when the leader answers an error
-    WORKING    its log is being appended to or cut; it     FETCHING, when that is done (`done`)
-               is requested again when that is done        PAUSED, when it has failed (`failed`)
-    PAUSED     it is not requested for a while             FETCHING, when the pause is over
+  state      meaning                                     next state
+  FETCHING   records are requested                       WORKING, when an answer has work for the partition
+                                                         PAUSED, when the leader answers with an error
+  WORKING    the log is being appended to or cut; the    FETCHING, when the work has succeeded (`done`)
+             partition is not requested meanwhile        PAUSED, when the work has failed (`failed`)
+  PAUSED     the partition is not requested for a while  FETCHING, when the pause has ended
 
-A pause lasts replica.fetch.backoff.ms. The controller informs each broker separately, so a leader may not know yet
-that it leads. Then the first pause lasts FIRST_PAUSE_MS and each later one twice as long, up to that limit: a leader
-whose followers do not fetch cannot acknowledge writes with acks=all.
+A pause lasts replica.fetch.backoff.ms. A leader may not know yet that it leads, because the controller informs each
+broker separately. Then the first pause lasts FIRST_PAUSE_MS, and each later one twice as long, up to
+replica.fetch.backoff.ms. Pauses are short here because a leader cannot acknowledge writes with acks=all while its
+followers do not fetch.
 
-An answer has for a partition
+An answer may contain for a partition
 
-    records, or moved offsets    `Received`: to be appended, then `done` with the new position of the log
-    a diverging epoch            `Cut`: the log has records that the leader's has not; cut to `cut_offset`, then `done`
-    OFFSET_OUT_OF_RANGE          `AskWhere`: the leader is asked for its log start and end offsets; then the log is cut
-                                 to its end, or restarted at its start (`go_on_at`), and `done`
-    another error                nothing; it is requested again later. The controller reports a new leader
+  records, or new offsets    `Received`: the records are appended; then `done` is called with the log's new position
+  a diverging epoch          `Cut`: the log has records that the leader's log does not have. It is cut to `cut_offset`;
+                             then `done` is called
+  OFFSET_OUT_OF_RANGE        `AskWhere`: the leader is asked for its log start and end offsets. Then the log is cut to
+                             the leader's end, or restarted at the leader's start (`go_on_at`), and `done` is called
+  another error              no work: the partition is requested again later. If there is a new leader, the controller
+                             sends it
 
-An answer to a request that was sent before the partition got another leader epoch, or was left, is ignored: only
-answers for the followed epoch count. Sources: KIP-101, KIP-279, KIP-392, KIP-595 (diverging epochs in Fetch)."""
+Only answers for the present leader epoch of a partition count. Older answers are ignored, and so are answers for
+partitions that are not followed any more. Sources: KIP-101, KIP-279, KIP-392, KIP-595 (diverging epochs in Fetch)."""
 
 from __future__ import annotations
 
@@ -38,7 +42,7 @@ from jesenska.log.disk.leader_epochs import UNDEFINED_EPOCH, LeaderEpochs
 from jesenska.replication.follower.fetch_session import FollowerSession, SessionRequest, Wanted
 from jesenska.wire.language import Records
 
-#: First pause for a leader that does not know yet that it leads.
+#: First pause in milliseconds, if the leader does not know yet that it leads.
 FIRST_PAUSE_MS = 20
 _NOT_LED_YET = frozenset(
     (
@@ -51,7 +55,8 @@ _NOT_LED_YET = frozenset(
 
 
 class Position(NamedTuple):
-    """The position of a follower's log: its end, its start, the epoch of its last batch (-1: it has none)."""
+    """The position of a follower's log: its end offset, its start offset, and the leader epoch of its last batch (-1
+    if it has no batch)."""
 
     end_offset: int
     log_start_offset: int
@@ -65,8 +70,8 @@ class FollowerState(Enum):
 
 
 class PartitionAnswer(NamedTuple):
-    """A leader's answer about a partition; `diverging` is the epoch and the end offset from which on the logs may
-    differ, or None."""
+    """A leader's answer to a Fetch request for one partition. `diverging` is None, or an epoch and its end offset on
+    the leader: after that offset the two logs may differ."""
 
     topic_partition: TopicPartition
     error_code: int
@@ -77,7 +82,8 @@ class PartitionAnswer(NamedTuple):
 
 
 class Received(NamedTuple):
-    """Work: append these records, if there are any, then take over the leader's offsets."""
+    """Work on a log: append these records, if there are any, and then take over the leader's high watermark and log
+    start offset."""
 
     topic_partition: TopicPartition
     leader_epoch: int
@@ -87,8 +93,8 @@ class Received(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """Work: cut the log. `epoch` is the leader's newest epoch that is not newer than the log's last epoch, and
-    `end_offset` is where it ends on the leader."""
+    """Work on a log: cut the records that the leader does not have. `epoch` is the leader's newest epoch that is not
+    newer than the last epoch of the follower's log. `end_offset` is the end of this epoch on the leader."""
 
     topic_partition: TopicPartition
     leader_epoch: int
@@ -97,7 +103,8 @@ class Cut(NamedTuple):
 
 
 class AskWhere(NamedTuple):
-    """Work: ask the leader for its log start and end offsets, because it has no records at the requested offset."""
+    """Work on a log: ask the leader for its log start and end offsets, because the leader has no records at the
+    requested offset."""
 
     topic_partition: TopicPartition
     leader_epoch: int
@@ -107,7 +114,7 @@ Work = Received | Cut | AskWhere
 
 
 class _Followed:
-    """A partition that is followed."""
+    """A partition that this broker follows."""
 
     __slots__ = ("leader_epoch", "position", "refusals", "state", "topic_id")
 
@@ -116,7 +123,7 @@ class _Followed:
         self.leader_epoch = leader_epoch
         self.position = position
         self.state = FollowerState.FETCHING
-        #: Number of consecutive answers in which the leader has denied its leadership.
+        #: Number of consecutive answers in which the broker has answered that it does not lead the partition.
         self.refusals = 0
 
 
@@ -124,12 +131,13 @@ class Fetcher:
     """The partitions that this broker follows from one other broker."""
 
     def __init__(self, pause_ms: int) -> None:
-        """`pause_ms` is replica.fetch.backoff.ms."""
+        """Makes a fetcher without partitions. `pause_ms` is replica.fetch.backoff.ms."""
         self._pause_ms = pause_ms
         self._backoff = Backoff(FIRST_PAUSE_MS / 1000, pause_ms / 1000)
         self._session = FollowerSession()
         self._followed: dict[TopicPartition, _Followed] = {}
-        #: Ends of the pauses; some partitions may have been left, or continue already.
+        #: The ends of pauses, the earliest first. Some entries are outdated: their partitions are not followed any
+        #: more, or are requested again.
         self._pauses: list[tuple[int, TopicPartition, int]] = []
         self._working: dict[TopicPartition, None] = {}
 
@@ -146,13 +154,14 @@ class Fetcher:
     def follow(
         self, topic_partition: TopicPartition, topic_id: uuid.UUID, leader_epoch: int, position: Position
     ) -> None:
-        """Follows a partition in this epoch from the position of its log; replaces an older epoch."""
+        """Follows a partition in this leader epoch, from the position of its log on. Replaces an older epoch of the
+        partition."""
         followed = self._followed[topic_partition] = _Followed(topic_id, leader_epoch, position)
         self._working.pop(topic_partition, None)
         self._want(topic_partition, followed)
 
     def leave(self, topic_partition: TopicPartition) -> None:
-        """Ends the following of a partition."""
+        """Stops following a partition."""
         if self._followed.pop(topic_partition, None) is not None:
             self._working.pop(topic_partition, None)
             self._session.drop(topic_partition)
@@ -170,7 +179,7 @@ class Fetcher:
         heapq.heappush(self._pauses, (now_ms + pause_ms, topic_partition, followed.leader_epoch))
 
     def _pause_ms_after(self, error_code: int, followed: _Followed) -> int:
-        """Returns the time for which nothing is requested after an error."""
+        """Returns the time in milliseconds for which the partition is not requested after an error."""
         if error_code not in _NOT_LED_YET:
             return self._pause_ms
         followed.refusals += 1
@@ -180,17 +189,18 @@ class Fetcher:
 
     @property
     def resumes_at_ms(self) -> int | None:
-        """The time at which a paused partition is to be requested again; None if there is no paused one."""
+        """The time in milliseconds at which the first paused partition is to be requested again; None if no partition
+        is paused."""
         return self._pauses[0][0] if self._pauses else None
 
     @property
     def is_at_work(self) -> bool:
-        """True while received work is being appended or cut."""
+        """True while work on at least one log has not ended."""
         return bool(self._working)
 
     def next_request(self, now_ms: int) -> SessionRequest | None:
-        """Returns the content of the next request; None while nothing is wanted. Partitions with pending work are left
-        out: the leader is asked to forget them until it is done."""
+        """Returns the content of the next Fetch request; None if no partition is to be requested. Partitions whose
+        work has not ended are left out, and the leader is asked to forget them."""
         while self._pauses and self._pauses[0][0] <= now_ms:
             _, topic_partition, leader_epoch = heapq.heappop(self._pauses)
             followed = self._followed.get(topic_partition)
@@ -205,7 +215,7 @@ class Fetcher:
         return None if self._session.is_empty else self._session.request()
 
     def answered(self, error_code: int, session_id: int, answers: Iterable[PartitionAnswer], now_ms: int) -> list[Work]:
-        """Returns the work for the answer to the last request."""
+        """Handles the answer to the last request. Returns the work on the logs."""
         if not self._session.answered(error_code, session_id):
             return []
         work: list[Work] = []
@@ -229,8 +239,8 @@ class Fetcher:
         return work
 
     def _was_asked(self, topic_partition: TopicPartition, followed: _Followed) -> bool:
-        """True if an answer to the last request is about the partition as it is followed now, and its present log
-        end."""
+        """Returns True if the last request named this partition with its present topic id, leader epoch and log end
+        offset."""
         sent = self._session.sent(topic_partition)
         return sent is not None and (sent.topic_id, sent.leader_epoch, sent.offset) == (
             followed.topic_id,
@@ -251,12 +261,12 @@ class Fetcher:
         )
 
     def lost(self) -> None:
-        """Handles the end of the connection, or a request without an answer."""
+        """Handles the end of the connection, or a request without an answer: the fetch session ends."""
         self._session.lost()
 
     def log_starts_at(self, topic_partition: TopicPartition, offset: int) -> None:
-        """Takes a new log start offset, moved by the log's own retention or the leader's. The leader gets it with the
-        next request, since it sends consumers here only for records that are here."""
+        """Records a new log start offset, which retention or the leader has moved. The next request sends it to the
+        leader, which directs a consumer to this follower only for records that the follower has."""
         followed = self._followed.get(topic_partition)
         if followed is not None and followed.position.log_start_offset != offset:
             followed.position = followed.position._replace(log_start_offset=offset)
@@ -266,14 +276,15 @@ class Fetcher:
     # --- outcomes of the work ----------------------------------------------------------------------------------------
 
     def done(self, topic_partition: TopicPartition, leader_epoch: int, position: Position) -> None:
-        """Takes the new position of the log after the work of this epoch is done."""
+        """Records that work on a log has succeeded, with the log's new position. Does nothing if the partition is
+        followed in another epoch meanwhile."""
         followed = self._at_work(topic_partition, leader_epoch)
         if followed is not None:
             followed.position = position
             self._want(topic_partition, followed)
 
     def failed(self, topic_partition: TopicPartition, leader_epoch: int, position: Position, now_ms: int) -> None:
-        """Handles work that has failed; it is tried again later."""
+        """Records that work on a log has failed, and pauses the partition."""
         followed = self._at_work(topic_partition, leader_epoch)
         if followed is not None:
             followed.position = position
@@ -288,11 +299,12 @@ class Fetcher:
 
 
 def cut_offset(epochs: LeaderEpochs, log_end_offset: int, epoch: int, end_offset: int) -> int:
-    """Returns the offset to which a log is cut. `epoch` is the leader's newest epoch that is not newer than the log's
-    last one, and `end_offset` is its end.
+    """Returns the offset to which a follower cuts its log. `epoch` is the leader's newest epoch that is not newer than
+    the last epoch of the follower's log, and `end_offset` is the end of this epoch on the leader.
 
-    The log agrees with the leader's at most up to there, and up to the end of its own newest epoch that is not newer.
-    If the leader does not have that epoch, its answer to the next request has the next cut."""
+    The two logs can agree only up to `end_offset`, and only up to the end of the follower's newest epoch that is
+    not newer than `epoch`. If the leader does not have that epoch of the follower, the next answer requires another
+    cut."""
     found_epoch, own_end_offset = epochs.end_offset_for(epoch, log_end_offset)
     if found_epoch == UNDEFINED_EPOCH:
         own_end_offset = log_end_offset
@@ -300,18 +312,19 @@ def cut_offset(epochs: LeaderEpochs, log_end_offset: int, epoch: int, end_offset
 
 
 class GoOn(NamedTuple):
-    """The offset at which a log continues: it is cut to it, or, if it `restarts`, restarted there."""
+    """The offset at which a follower's log continues. If `restarts` is set, all records are removed, and the log
+    begins again at the offset. Otherwise the log is cut to the offset."""
 
     offset: int
     restarts: bool
 
 
 def go_on_at(log_end_offset: int, leader_start_offset: int, leader_end_offset: int) -> GoOn | None:
-    """Returns how a log continues whose end the leader does not have, by the leader's start and end offsets; None if
-    the leader has that end by now.
+    """Returns how a follower's log continues if the leader has no record at its log end offset. Returns None if the
+    leader's log contains that offset by now.
 
-    A leader whose log ends before was elected without being in sync. A leader whose log starts later has deleted the
-    next records."""
+    If the leader's log ends earlier, the leader was elected without being in sync. If the leader's log starts later,
+    the leader has already deleted the records that the follower needs next."""
     if leader_end_offset < log_end_offset:
         return GoOn(leader_end_offset, restarts=False)
     if leader_start_offset > log_end_offset:

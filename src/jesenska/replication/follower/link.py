@@ -1,16 +1,16 @@
-"""The link over which a follower fetches from one other broker: many partitions in one request, one pending request at
-a time. A mover: `replication.follower.fetcher` decides the requests and the work after the answers, and
-`replication.follower.replica_log` changes the logs.
+"""The connection over which a follower fetches from one other broker: many partitions in one request, and one pending
+request at a time. `replication.follower.fetcher` decides the requests and the work after the answers.
+`replication.follower.replica_log` changes the logs. This module does input and output.
 
-    follow, leave     change the followed logs; a log is requested after it has settled
-    connected         requests are sent, one after the other. The next one waits until the records of the last answer
-                      are in the logs, but only briefly: a log that takes longer is left out until it is ready
-    not connected     connected again after replica.fetch.backoff.ms
-    look              called periodically: drops a leader that does not answer for replica.socket.timeout.ms; reads the
-                      log start offsets
+  follow, leave     change the followed logs. A log is requested once its queued changes have ended
+  connected         requests are sent, one after the other. The next request waits until the records of the last
+                    answer are in the logs, but at most _SLOW_LOG_SECONDS. It leaves out logs that need longer
+  not connected     the link connects again after replica.fetch.backoff.ms
+  look              is called periodically. Closes the connection to a leader that does not answer for
+                    replica.socket.timeout.ms, and reads the log start offsets
 
-A request needs no task of its own. Topic ids are sent if the leader supports them (version 13). Versions below 12 are
-not supported: they cannot report where logs diverge."""
+A request does not need a task of its own. Topic ids are sent if the leader supports them (Fetch version 13). Leaders
+that support only versions below 12 cannot be followed, because these versions do not report where logs diverge."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ logger = logging.getLogger(__name__)
 _FIRST_VERSION: Final = 12
 _FIRST_WITH_IDS: Final = 13
 _FIRST_WITH_REPLICA_STATE: Final = 15
-#: Time for which the next request waits for slow logs.
+#: Time in seconds for which the next request waits for slow logs.
 _SLOW_LOG_SECONDS: Final = 0.05
 _LATEST, _EARLIEST = -1, -2
 
@@ -81,8 +81,8 @@ class LeaderChannel(Protocol):
 
 
 class LinkSettings(NamedTuple):
-    """Settings with Kafka's names: replica.fetch.*, replica.socket.timeout.ms. `broker_epoch` is that of this broker's
-    registration; -1: none is sent."""
+    """Settings of fetching, from Kafka's replica.fetch.* and replica.socket.timeout.ms. `broker_epoch` is the epoch of
+    this broker's registration, which requests contain; -1 if there is none."""
 
     replica_id: int
     broker_epoch: int = -1
@@ -104,8 +104,8 @@ class _FollowedLog:
 
 
 class FollowerLink:
-    """The link from this broker to one other, on the running loop. `connect` opens a channel to the leader; `changed`
-    is called for each partition whose log has more records, or whose offsets have moved."""
+    """The link from this broker to one leader, on the running event loop. `connect` opens a connection to the leader.
+    `changed` is called for each partition whose log has new records, or whose offsets have moved."""
 
     def __init__(
         self,
@@ -126,14 +126,15 @@ class FollowerLink:
         self._names: dict[uuid.UUID, str] = {}
         self._channel: LeaderChannel | None = None
         self._connecting: asyncio.Task[None] | None = None
-        #: True if the last attempt to reach the leader has failed, which is logged.
+        #: True if the last attempt to reach the leader has failed. The failure is logged only once.
         self._is_out_of_reach = False
         self._asking_where: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
-        #: The time at which the pending request was sent; None if no request is pending.
+        #: The time at which the pending request was sent, in seconds of the monotonic clock; None if no request is
+        #: pending.
         self._asked_at: float | None = None
         self._version = _FIRST_VERSION
-        #: True while an answer is being handled: the next request is not sent before all work of the answer has begun.
+        #: True while an answer is being handled. The next request is sent only after all work of the answer has begun.
         self._is_dealing = False
         self._closed = False
 
@@ -143,13 +144,14 @@ class FollowerLink:
         return len(self._followed)
 
     def state(self, topic_partition: TopicPartition) -> FollowerState | None:
-        """Returns the state of a partition; None if it is not followed, or its log has not settled yet."""
+        """Returns the state of a partition. Returns None if it is not followed, or if its log still has queued changes
+        from before."""
         return self._following.state(topic_partition)
 
     def follow(
         self, topic_partition: TopicPartition, log: PartitionLog, topic_id: uuid.UUID, leader_epoch: int
     ) -> None:
-        """Follows the leader of a partition in this epoch, in place of an older epoch."""
+        """Follows the leader of a partition in this leader epoch. Replaces an older epoch."""
         self._following.leave(topic_partition)
         followed = self._followed[topic_partition] = _FollowedLog(log, topic_id, leader_epoch)
         self._names[topic_id] = topic_partition.topic
@@ -170,12 +172,12 @@ class FollowerLink:
         self._wake(0.0)
 
     def leave(self, topic_partition: TopicPartition) -> None:
-        """Ends the following of a partition: outcomes of pending work are ignored."""
+        """Stops following a partition. Results of work that is still running are ignored."""
         self._followed.pop(topic_partition, None)
         self._following.leave(topic_partition)
 
     def close(self) -> None:
-        """Ends the link; nothing more is appended."""
+        """Ends the link. No more records are appended."""
         self._closed = True
         self._followed.clear()
         for ends in (self._timer, self._connecting, *self._asking_where):
@@ -185,7 +187,8 @@ class FollowerLink:
             self._channel.close("the follower stops")
 
     def look(self) -> None:
-        """Drops a leader that does not answer; reads the present log start offsets."""
+        """Closes the connection if the leader has not answered within the time limit. Also passes the present log
+        start offsets to the fetcher."""
         for topic_partition, followed in self._followed.items():
             self._following.log_starts_at(topic_partition, followed.log.log_start_offset)
         if (
@@ -198,7 +201,7 @@ class FollowerLink:
     # --- requests ----------------------------------------------------------------------------------------------------
 
     def _wake(self, seconds: float) -> None:
-        """Schedules the next request after a delay; an earlier time replaces a later one."""
+        """Schedules the next request after this time in seconds, unless it is already due earlier."""
         if self._closed:
             return
         when = self._loop.time() + seconds
@@ -213,7 +216,8 @@ class FollowerLink:
         self._ask()
 
     def _ask(self) -> None:
-        """Sends the next request, if there is something to request and no request is pending."""
+        """Sends the next request, if there are partitions to request and no request is pending. Connects first if
+        there is no connection."""
         if self._closed or self._asked_at is not None or self._connecting is not None or not self._following:
             return
         channel = self._channel
@@ -343,7 +347,8 @@ class FollowerLink:
         return found
 
     def _go_on(self) -> None:
-        """Goes to the next request: at once if all logs are ready, else after a short wait."""
+        """Continues after work on a log: sends the next request at once if all work has ended, and otherwise after a
+        short wait."""
         if not self._is_dealing:
             if self._following.is_at_work:
                 self._wake(_SLOW_LOG_SECONDS)
@@ -363,7 +368,7 @@ class FollowerLink:
             task.add_done_callback(self._asking_where.discard)
 
     def _done(self, topic_partition: TopicPartition, followed: _FollowedLog, failure: KafkaError | None) -> None:
-        """Handles the outcome of the work on a log."""
+        """Handles the outcome of the work on a log: None, or the failure."""
         if self._closed or self._followed.get(topic_partition) is not followed:
             return
         position = position_of(followed.log)
@@ -380,7 +385,8 @@ class FollowerLink:
     async def _ask_where(
         self, asked: AskWhere, followed: _FollowedLog, done: Callable[[KafkaError | None], None]
     ) -> None:
-        """Asks the leader for its log start and end offsets, and continues the log there."""
+        """Asks the leader for its log start and end offsets. Then cuts or restarts the log at an offset that the
+        leader has."""
         try:
             start, end = [await self._offset_at(asked, timestamp) for timestamp in (_EARLIEST, _LATEST)]
         except KafkaError as error:
@@ -393,7 +399,7 @@ class FollowerLink:
             done(None)
             return
         logger.warning(
-            "%s goes on at offset %d: its log ended at %d, its leader's holds %d to %d",
+            "the log of %s continues at offset %d: it ended at offset %d, but its leader has offsets %d to %d",
             asked.topic_partition,
             where.offset,
             followed.log.log_end_offset,
@@ -419,7 +425,7 @@ class FollowerLink:
                 if (topic.name, part.partition_index) == asked.topic_partition and part.error_code == 0:
                     return part.offset
         raise NotLeaderOrFollowerError(
-            f"broker {self.leader_id} does not say where {asked.topic_partition} starts and ends"
+            f"broker {self.leader_id} did not return the log start and end offsets of {asked.topic_partition}"
         )
 
     def _say(self, topic_partition: TopicPartition, failure: KafkaError) -> None:

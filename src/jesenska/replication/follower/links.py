@@ -1,5 +1,5 @@
-"""Divides the partitions that this broker follows among its links: num.replica.fetchers links to each leader, and a
-partition always on the same link."""
+"""Divides the partitions that this broker follows among its links. There are num.replica.fetchers links to each
+leader, and a partition is always on the same one."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from jesenska.replication.follower.link import FollowerLink, LeaderChannel, Link
 
 
 class FollowerLinks:
-    """The links of one broker, on the running loop. `connect` opens a channel to a broker; `changed` is called for
-    each partition whose log has more records, or whose offsets have moved."""
+    """The links of one broker, on the running event loop. `connect` opens a connection to a broker. `changed` is
+    called for each partition whose log has new records, or whose offsets have moved."""
 
     def __init__(
         self,
@@ -32,10 +32,10 @@ class FollowerLinks:
         self._settings = settings
         self._per_leader = per_leader
         self._changed = changed
-        #: By leader, and number of the link to it.
+        #: The links by leader and number (0 to num.replica.fetchers - 1).
         self._links: dict[tuple[int, int], FollowerLink] = {}
         self._followed_on: dict[TopicPartition, tuple[int, int]] = {}
-        #: Leader and leader epoch of each partition.
+        #: The leader and the leader epoch of each followed partition.
         self._epochs: dict[TopicPartition, tuple[int, int]] = {}
         self._closed = False
 
@@ -44,20 +44,21 @@ class FollowerLinks:
         return len(self._links)
 
     def leader_of(self, topic_partition: TopicPartition) -> int | None:
-        """Returns the broker from which a partition is followed; None if it is not followed."""
+        """Returns the id of the broker from which a partition is followed; None if it is not followed."""
         found = self._followed_on.get(topic_partition)
         return None if found is None else found[0]
 
     def state(self, topic_partition: TopicPartition) -> FollowerState | None:
-        """Returns the state of a partition; None if it is not followed, or its log has not settled yet."""
+        """Returns the state of a partition. Returns None if it is not followed, or if its log still has queued changes
+        from before."""
         found = self._followed_on.get(topic_partition)
         return None if found is None else self._links[found].state(topic_partition)
 
     def follow(
         self, topic_partition: TopicPartition, log: PartitionLog, topic_id: uuid.UUID, leader_id: int, leader_epoch: int
     ) -> None:
-        """Follows a partition's leader in this epoch, in place of an earlier leader or epoch. A second call changes
-        nothing."""
+        """Follows the leader of a partition in this leader epoch. Replaces an earlier leader or epoch. A call with the
+        same leader and epoch changes nothing."""
         if self._closed or self._epochs.get(topic_partition) == (leader_id, leader_epoch):
             return
         key = leader_id, crc32(f"{topic_partition.topic}-{topic_partition.partition}".encode()) % self._per_leader
@@ -73,7 +74,7 @@ class FollowerLinks:
         link.follow(topic_partition, log, topic_id, leader_epoch)
 
     def leave(self, topic_partition: TopicPartition) -> None:
-        """Ends the following of a partition. A link without partitions is closed."""
+        """Stops following a partition. A link without partitions is closed."""
         key = self._followed_on.pop(topic_partition, None)
         self._epochs.pop(topic_partition, None)
         if key is None:
@@ -85,8 +86,8 @@ class FollowerLinks:
             link.close()
 
     def divide(self, per_leader: int) -> bool:
-        """Changes the number of links to each leader (num.replica.fetchers). True if the number is another one: then
-        nothing is followed any more, and everything must be followed again."""
+        """Changes the number of links to each leader (num.replica.fetchers). Returns True if the number is different.
+        Then all partitions have been left, and the caller must call `follow` for each again."""
         if per_leader == self._per_leader:
             return False
         self._per_leader = per_leader
@@ -95,12 +96,13 @@ class FollowerLinks:
         return True
 
     def look(self) -> None:
-        """Drops leaders that do not answer, reads the log start offsets; called periodically."""
+        """Closes connections to leaders that do not answer in time, and reads the log start offsets. Called
+        periodically."""
         for link in self._links.values():
             link.look()
 
     def close(self) -> None:
-        """Ends all following."""
+        """Stops following all partitions, and closes all links."""
         self._closed = True
         for link in self._links.values():
             link.close()

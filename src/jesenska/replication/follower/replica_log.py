@@ -1,13 +1,12 @@
-"""A follower's changes of its log: appends the leader's records, cuts records that the leader does not have, and
-restarts the log if the leader does not have the next records. A mover: `replication.follower.fetcher` decides the
-changes.
+"""Changes the log of a follower. It appends the leader's records and cuts records that the leader does not have. If
+the leader has already deleted the next records, it restarts the log. `replication.follower.fetcher` decides the
+changes; this module does input and output.
 
-All changes are made in the order of the calls, after everything that is queued in the log. So a log that this broker
-has led, or that is still being cut, first settles when the broker begins to follow: its position is known only
-afterwards (`settle`).
+All changes are made in the order of the calls, after the changes that are queued in the log. So when a broker begins
+to follow, it first waits for the queued changes of the log (`settle`). Only then the log's position is known.
 
-    high watermark      the leader's, at most this log's end; it never goes back
-    log start offset    the leader's, at most this log's high watermark
+  high watermark      the leader's high watermark, but at most this log's end. It never decreases
+  log start offset    the leader's log start offset, but at most this log's high watermark
 """
 
 from __future__ import annotations
@@ -26,28 +25,28 @@ from jesenska.replication.follower.fetcher import Cut, GoOn, Position, Received,
 
 logger = logging.getLogger(__name__)
 
-#: Beyond the end of every log.
+#: An offset after the end of every log: truncating to it removes no record.
 _NOWHERE: Final = 2**63 - 1
 
-#: Called with the outcome: None if it is done.
+#: A function that is called with the outcome: None for success, or the error.
 Settled = Callable[[KafkaError | None], None]
 
 
 def position_of(log: PartitionLog) -> Position:
-    """Returns the position of a log without pending changes."""
+    """Returns the position of a log that has no queued changes."""
     return Position(log.log_end_offset, log.log_start_offset, log.leader_epochs.latest_epoch)
 
 
 def settle(log: PartitionLog, now_ms: int, settled: Settled) -> None:
-    """Waits for queued appends, and for a running truncation. Epochs of leaders that have written nothing are removed:
-    the leader compares the logs by the epochs of written records."""
+    """Calls `settled` after queued appends and a running truncation have ended. Also removes leader epochs without any
+    record from the log's list of epochs, because the leader compares logs by the epochs of their records."""
     log.truncate_to(_NOWHERE, now_ms, settled)
 
 
 def receive(log: PartitionLog, received: Received, now_ms: int, settled: Settled) -> None:
-    """Appends the leader's records, each batch unchanged after a check of its CRC, and takes over the leader's
-    offsets. `settled` may be called before this returns, and is called with CORRUPT_MESSAGE if a batch differs from
-    the leader's."""
+    """Appends the leader's records, each batch unchanged after a check of its CRC. Then takes over the leader's high
+    watermark and log start offset. `settled` may be called before this function returns. It gets CORRUPT_MESSAGE if a
+    batch is damaged."""
 
     def appended(outcome: AppendResult | KafkaError) -> None:
         if isinstance(outcome, KafkaError):
@@ -70,7 +69,7 @@ _NOTHING: Final = AppendResult(-1, -1, -1, -1, False)
 
 
 def _whole_batches(received: Received) -> tuple[memoryview, list[BatchHeader]]:
-    """Returns the received batches up to the last whole one: a leader may cut the last batch."""
+    """Returns the bytes and headers of the complete batches: the last batch of a Fetch answer may be incomplete."""
     records = received.records
     assert records is None or isinstance(records, memoryview | bytes | bytearray), "an answer holds bytes"
     view, end, headers = memoryview(records or b""), 0, []
@@ -92,11 +91,11 @@ def _take_over(log: PartitionLog, received: Received) -> None:
 
 
 def cut(log: PartitionLog, diverging: Cut, now_ms: int, settled: Settled) -> None:
-    """Cuts the records that the leader does not have, as far as its answer shows."""
+    """Cuts records that the leader does not have, as far as the leader's answer shows."""
     offset = cut_offset(log.leader_epochs, log.log_end_offset, diverging.epoch, diverging.end_offset)
     if offset < log.high_watermark:
         logger.warning(
-            "%s is cut to offset %d, below %d, up to where it was committed: its leader was elected without being in "
+            "the log of %s is cut to offset %d, below its high watermark %d: its leader was elected without being in "
             "sync",
             log.topic_partition,
             offset,
@@ -106,7 +105,7 @@ def cut(log: PartitionLog, diverging: Cut, now_ms: int, settled: Settled) -> Non
 
 
 def go_on(log: PartitionLog, where: GoOn, now_ms: int, settled: Settled) -> None:
-    """Continues the log at an offset that the leader has."""
+    """Cuts or restarts the log at an offset that the leader has."""
     if where.restarts:
         log.restart_at(where.offset, now_ms, settled)
     else:

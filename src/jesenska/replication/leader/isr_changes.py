@@ -1,22 +1,23 @@
-"""Writes the ISRs that the leaders on this broker propose to the tree. Each is a compare-and-set on the partition's
-state, so that no state is overwritten that a controller has written meanwhile. A mover: `replication.replicas` makes
-the proposals.
+"""Writes the ISRs that the leaders on this broker propose into the metadata tree (ZooKeeper's nodes). Each write is a
+compare-and-set on the partition's state, so that it never overwrites a state that a controller has written meanwhile.
+`replication.replicas` makes the proposals; this module does input and output.
 
-    written                        the proposal is the ISR
-    refused, nothing else is new   written again: perhaps an earlier attempt was refused whose answer is lost
-    refused, another ISR is there  that one is the ISR: the controller's, or our own earlier attempt
-    refused, another epoch is      nothing: the controller sends the new leader
-    there
-    the partition is gone          nothing: its topic is being deleted
-    not answered                   read, and tried again after a pause
-    no connection to the tree      not sent, and tried again after a pause: meanwhile the leader may propose something
-                                   else, or nothing
+  outcome of the write               effect
+  written                            the proposal is the ISR
+  refused; the state is as before    written again at once
+  refused; the state has another     that ISR is used: the controller has written it, or an earlier attempt of this
+  ISR                                broker
+  refused; another leader epoch      none: the controller sends the new leader
+  refused; the partition is gone     none: its topic is being deleted
+  no answer                          the state is read, and the write is tried again after a pause
+  no connection to the tree          nothing is written, and the write is tried again after a pause. Meanwhile the
+                                     leader may change or drop its proposal
 
-An ISR with fewer members than min.insync.replicas is written after this broker has synced its log (`isr_syncs`):
-acknowledged records may then have no other copy.
+If a proposed ISR has fewer members than min.insync.replicas, this broker first syncs its log (`isr_syncs`). Otherwise
+acknowledged records might have no copy on a disk.
 
-Controllers get the changes from /isr_change_notification, and inform all brokers, for their clients. Many partitions
-are named in one node; a partition whose node could not be written is named in the next."""
+Controllers read the changes from /isr_change_notification and inform all brokers, which answer their clients' Metadata
+requests. One node names many partitions. If a node could not be written, its partitions are named in the next one."""
 
 from __future__ import annotations
 
@@ -38,19 +39,19 @@ logger = logging.getLogger(__name__)
 _AT_ONCE: Final = 50
 _PAUSE_SECONDS: Final = 0.25
 _TELLING_PAUSE_SECONDS: Final = 1.0
-#: Largest number of partitions named in one node, which must not be larger than a tree takes.
+#: Most partitions that are named in one node. The size of a ZooKeeper node is limited.
 _REPORTED_AT_ONCE: Final = 3000
 
 
 class Proposing(Syncing, Protocol):
-    """A partition that this broker leads, or has led."""
+    """A partition that this broker leads, or has led: the members that `IsrChanges` uses."""
 
     @property
     def leader_epoch(self) -> int: ...
 
     @property
     def partition_epoch(self) -> int:
-        """The version of the state on which the proposal is based."""
+        """The version of the partition's state on which the proposal is based."""
         ...
 
     @property
@@ -58,18 +59,19 @@ class Proposing(Syncing, Protocol):
 
     @property
     def waits_for_sync(self) -> bool:
-        """True while the proposal must not be written, since the log must be synced before."""
+        """True while the proposal must not be written, because the log must be synced first."""
         ...
 
     def proposal_sent(self) -> None:
-        """Records that the proposal is being sent: from now on it may be written, even if the answer is lost."""
+        """Records that the proposal is being sent. From now on it may be written, even if no answer arrives."""
         ...
 
     def isr_written(self, isr: tuple[int, ...], leader_epoch: int, partition_epoch: int) -> None: ...
 
 
 class IsrChanges:
-    """The ISR changes of one broker, on the running loop. `controller_epoch` returns the newest known epoch."""
+    """The ISR changes of one broker, on the running event loop. `controller_epoch` returns the newest known controller
+    epoch."""
 
     def __init__(self, store: Store, broker_id: int, controller_epoch: Callable[[], int], syncs: IsrSyncs) -> None:
         self._store = store
@@ -95,7 +97,7 @@ class IsrChanges:
         )
 
     def propose(self, partition: Proposing) -> None:
-        """Writes the partition's proposal at its turn, if there still is one then."""
+        """Writes the partition's proposal when its turn comes. Does nothing if the proposal was dropped meanwhile."""
         if self._closed:
             return
         if partition.waits_for_sync:
@@ -105,8 +107,8 @@ class IsrChanges:
             self._begin()
 
     async def close(self) -> None:
-        """Ends running writes. Changes that are not written are not lost: the next leader itself detects which
-        followers keep up."""
+        """Cancels running writes. A change that is not written need not be repeated: the next leader detects by itself
+        which followers are in sync."""
         self._closed = True
         self._waiting.clear()
         tasks = [*self._working.values(), *([self._telling] if self._telling is not None else [])]
@@ -115,7 +117,8 @@ class IsrChanges:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _begin(self) -> None:
-        # Thousands may wait, and each of them calls this: only as many are looked at as there is room for.
+        # Thousands of partitions may wait, and each of them calls this method. So only as many are taken as can be
+        # written now.
         while len(self._working) < _AT_ONCE:
             topic_partition = next((one for one in self._waiting if one not in self._working), None)
             if topic_partition is None:
@@ -139,7 +142,7 @@ class IsrChanges:
         self._begin()
 
     async def _write(self, partition: Proposing) -> bool:
-        """Writes the proposed ISR. Returns False if that must be tried again later."""
+        """Writes the proposed ISR. Returns False if the write must be tried again later."""
         name, number = partition.topic_partition
         path = paths.partition_state(name, number)
         while True:
@@ -147,7 +150,8 @@ class IsrChanges:
             if isr is None:
                 return True
             if partition.waits_for_sync:
-                # After the proposal min.insync.replicas was raised, or the replicas in sync have changed.
+                # The proposal was made before: since then min.insync.replicas was raised, or the in-sync replicas have
+                # changed.
                 self.propose(partition)
                 return True
             if self._store.state is not SessionState.CONNECTED:
@@ -169,8 +173,9 @@ class IsrChanges:
             return True
 
     async def _has_read_another(self, partition: Proposing, path: str, leader_epoch: int, version: int) -> bool:
-        """True if the tree has another state than the one on which the proposal is based; the partition gets the new
-        state."""
+        """Reads the partition's state from the metadata tree. Returns True if the proposal must not be written any
+        more: the state has changed, or the partition is gone. If only the ISR has changed, the partition takes over
+        the ISR that was read. Returns False if the state is the same, or cannot be read."""
         try:
             data, stat = await self._store.get(path)
             found = PartitionStateNode.decode(data)
@@ -194,7 +199,7 @@ class IsrChanges:
             self._telling = self._loop.create_task(self._tell())
 
     async def _tell(self) -> None:
-        """Reports changes to controllers; changes within a second are reported together."""
+        """Reports changed ISRs to controllers. Changes within a second are reported together."""
         try:
             while self._unreported:
                 await asyncio.sleep(_TELLING_PAUSE_SECONDS)
@@ -202,7 +207,7 @@ class IsrChanges:
                 try:
                     await self._store.create(paths.ISR_CHANGE_PREFIX, encode_partitions(reported), sequential=True)
                 except TreeError as error:
-                    logger.info("changed ISRs are not told yet: %s", error)
+                    logger.info("changed ISRs are not reported to the controller yet: %s", error)
                     continue
                 for topic_partition in reported:
                     self._unreported.pop(topic_partition, None)

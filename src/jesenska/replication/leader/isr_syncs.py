@@ -1,13 +1,15 @@
-"""Syncs logs of partitions with too few replicas in sync: the remaining replicas must have acknowledged records on the
-disk, so that a loss of power there loses nothing. A mover: `replication.replicas` decides which logs are to be synced.
+"""Syncs the logs of partitions that have too few in-sync replicas. The remaining replicas must have acknowledged
+records on the disk, so that they survive a loss of power. `replication.replicas` decides which logs must be synced;
+this module does input and output.
 
-    a leader proposes fewer than       before the ISR is written
-    min.insync.replicas members
-    a broker gets such an ISR          at once
-    the sync failed                    again every second. The ISR is not written before it succeeds
+  event                                        the log is synced
+  a leader proposes an ISR with fewer than     before the ISR is written
+  min.insync.replicas members
+  a broker gets such an ISR                    at once
+  the sync has failed                          again every second; the ISR is not written before the sync succeeds
 
-A broker whose peers have stopped may lead thousands of such partitions. Only a few at a time are given to the threads
-that flush; the others wait here. A log that is synced already needs no flush."""
+If other brokers have stopped, a broker may lead thousands of such partitions. Only _AT_ONCE syncs at a time are passed
+to the flushing threads; the other partitions wait here. A log that is already synced is not flushed again."""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ _AT_ONCE: Final = 10
 
 
 class Syncing(Protocol):
-    """A partition with a replica on this broker."""
+    """A partition with a replica on this broker: the members that `IsrSyncs` uses."""
 
     topic_partition: TopicPartition
 
@@ -36,11 +38,11 @@ class Syncing(Protocol):
 
 
 class IsrSyncs:
-    """The syncs of one broker, on its loop."""
+    """The syncs of one broker, on its event loop."""
 
     def __init__(self) -> None:
         self._waiting: dict[TopicPartition, tuple[Syncing, Callable[[], None]]] = {}
-        #: Partitions whose sync has failed.
+        #: Partitions whose sync has failed, with the function that is called after a sync.
         self._failed: dict[TopicPartition, tuple[Syncing, Callable[[], None]]] = {}
         self._working = 0
         self._begins = False
@@ -51,8 +53,8 @@ class IsrSyncs:
         return not self._waiting and not self._working
 
     def ask(self, partition: Syncing, synced: Callable[[], None] | None = None) -> None:
-        """Syncs the partition's log at its turn, if it must still be synced; `synced` is called when it need not be
-        synced any more."""
+        """Syncs the partition's log when its turn comes, if this is still necessary. `synced` is called when the log
+        need not be synced any more."""
         if self._closed:
             return
         if not partition.is_to_be_synced:
@@ -63,19 +65,20 @@ class IsrSyncs:
         self._begin()
 
     def try_again(self) -> None:
-        """Tries failed syncs again; called periodically."""
+        """Tries failed syncs again. Called periodically."""
         failed, self._failed = self._failed, {}
         for partition, synced in failed.values():
             self.ask(partition, synced)
 
     def close(self) -> None:
-        """Begins no more syncs."""
+        """Drops the waiting syncs and begins no more."""
         self._closed = True
         self._waiting.clear()
         self._failed.clear()
 
     def _begin(self) -> None:
-        # A log that is synced already ends within the call.
+        # The sync of a log that is already synced ends within the call, which calls this method again. The flag
+        # prevents recursion.
         if self._begins:
             return
         self._begins = True
@@ -91,7 +94,7 @@ class IsrSyncs:
     def _ended(self, partition: Syncing, synced: Callable[[], None], failure: KafkaError | None) -> None:
         self._working -= 1
         if failure is None:
-            # Again if there is another ISR or proposal meanwhile.
+            # The log is synced again if there is another ISR or proposal meanwhile.
             self.ask(partition, synced)
         elif not self._closed:
             _put(self._failed, partition, synced)
@@ -107,11 +110,11 @@ class IsrSyncs:
 def _put(
     place: dict[TopicPartition, tuple[Syncing, Callable[[], None]]], partition: Syncing, synced: Callable[[], None]
 ) -> None:
-    """Adds a partition. A known callback is not replaced by an empty one."""
+    """Adds a partition with its callback. The empty default callback does not replace a callback that is known."""
     known = place.get(partition.topic_partition)
     if known is None or known[0] is not partition or synced is not _nothing:
         place[partition.topic_partition] = (partition, synced)
 
 
 def _nothing() -> None:
-    """Does nothing: the default callback."""
+    """Does nothing. It is the default callback."""

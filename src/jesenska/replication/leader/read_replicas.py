@@ -1,13 +1,13 @@
-"""Chooses the replica for a consumer (KIP-392), if `replica.selector.class` names the selector by racks.
+"""Chooses the replica that a consumer reads from (KIP-392), if `replica.selector.class` names the selector by racks.
+This module only decides: it does no input or output.
 
-    the consumer names no rack       the leader
-    the leader is in its rack        the leader
-    followers are in its rack        among the followers that may be read at the offset: the one with the largest log
-                                     end offset; if several have it, the one that had the whole log last; if several
-                                     still, the one with the highest id
-    else                             the leader
-
-A decider."""
+  the consumer names no rack        the leader
+  the leader is in its rack         the leader
+  followers are in its rack         the follower with the largest log end offset, of those that consumers may read
+                                    at the offset. If several have it, the one that had the whole log most recently,
+                                    and then the one with the highest id
+  no such follower is in its rack   the leader
+"""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from jesenska.replication.replicas import Readable
 def nearest_follower(
     leader: int, followers: Sequence[Readable], rack: str, rack_of: Callable[[int], str | None]
 ) -> int | None:
-    """Returns the follower that a consumer in `rack` is to read from; None for the leader. `rack_of` returns the rack
-    of a broker that the consumer can reach."""
+    """Returns the id of the follower that a consumer in `rack` should read from; None for the leader. `rack_of`
+    returns the rack of a broker; None if the consumer cannot reach that broker."""
     if not rack or rack_of(leader) == rack:
         return None
     near = [follower for follower in followers if rack_of(follower.broker_id) == rack]

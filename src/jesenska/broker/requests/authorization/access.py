@@ -1,16 +1,15 @@
 """The authorizer of a broker, and the rights of one user at one host.
 
 A rule is the check of one kind of request. It is called with the user's rights and the request, before the request is
-handled, and returns
+handled. It returns one of these:
 
-    None        the request may be handled as it is
-    a Message   the request is refused, and this is the answer
-    an Amend    what is refused is taken out of the request; the Amend puts the refusals into the answer, and takes out
-                of it what the user may not see
+  None        the request may be handled unchanged
+  a Message   the request is refused, and this is the answer
+  an Amend    the refused parts were removed from the request. The Amend is a function that adds their errors to the
+              answer, and removes from the answer what the user may not see
 
-A refusal is logged by the logger `kafka.authorizer.logger`, once a minute for each user, operation and resource. What
-is only looked for, and left out of an answer, is not logged.
-"""
+A refusal is logged by the logger `kafka.authorizer.logger`, once per minute for each user, operation and resource. It
+is not logged if a resource is only left out of an answer."""
 
 from __future__ import annotations
 
@@ -44,8 +43,8 @@ TRANSACTIONAL_ID: Final = ResourceType.TRANSACTIONAL_ID
 
 
 class Access:
-    """The rights of one user at one host. Each call uses the access rules of that moment. `request` is the API key of
-    the request in work."""
+    """The rights of one user at one host. Each call uses the ACLs as they are at that time. `request` is the API key
+    of the request that is being handled."""
 
     __slots__ = ("_acls", "_authorizer", "host", "principal", "request")
 
@@ -67,11 +66,11 @@ class Access:
 
     @property
     def rules_version(self) -> int:
-        """The version of the access rules: it grows with each change."""
+        """Returns the version number of the ACLs, which grows with each change."""
         return self._acls.version
 
     def topic_name(self, topic_id: uuid.UUID) -> str | None:
-        """Returns the name of a topic; None if the id is unknown."""
+        """Returns the name of a topic, or None if its id is unknown."""
         topic = self.view.by_id.get(topic_id)
         return None if topic is None else topic.name
 
@@ -105,8 +104,8 @@ class Access:
     def split(
         self, operation: AclOperation, kind: ResourceType, items: Iterable[T], name_of: Callable[[T], str | None]
     ) -> tuple[list[T], list[T]]:
-        """Returns the items that are allowed, and the items that are refused. An item without a name (a topic with an
-        unknown id) is allowed."""
+        """Returns the allowed items and the refused items. An item without a name (a topic with an unknown id) is
+        allowed."""
         kept: list[T] = []
         refused: list[T] = []
         for item in items:
@@ -179,8 +178,8 @@ def merged_refusals(topics: Sequence[Any], partitions: str, index: str) -> list[
 
 
 def added(field: str, refusals: Sequence[Any], *, first: bool = False) -> Amend:
-    """Returns an Amend that adds the answers for refused items to a list of the response: at its end, or at its
-    beginning (`first`)."""
+    """Returns an Amend that adds the answers for refused items to a list of the response: at its end, or with `first`
+    at its beginning."""
 
     def amend(response: Any) -> None:
         allowed = getattr(response, field)
@@ -190,8 +189,8 @@ def added(field: str, refusals: Sequence[Any], *, first: bool = False) -> Amend:
 
 
 class Authorizer:
-    """The authorizer of one broker. `creates_topics` returns True if topics are created automatically. `rules` holds
-    the check of each API key (`authorization.table`)."""
+    """The authorizer of one broker. `creates_topics` returns True if topics are created automatically. `rules` has the
+    check for each API key (`authorization.table`)."""
 
     def __init__(
         self, acls: Acls, view: MetadataCache, creates_topics: Callable[[], bool], rules: Mapping[int, Rule]
@@ -205,14 +204,15 @@ class Authorizer:
         return Access(self, principal, host)
 
     def check(self, access: Access, key: int, version: int, request: Message) -> Verdict:
-        """Returns the verdict on a request. Raises KafkaError if the connection must be closed."""
+        """Checks a request. Returns None, a refusal or an Amend, as at the top of this file. Raises KafkaError if the
+        connection must be closed."""
         access.request = key
         verdict = self._rules[key](access, request, version)
         return _with_messages(verdict) if key in _KEYS_WITH_MESSAGES and verdict is not None else verdict
 
 
 def host_text(host: str) -> str:
-    """Returns an address in the form of access rules: IPv6 in Java's long form (0:0:0:0:0:0:0:1), IPv4 unchanged."""
+    """Returns an address in the form that ACLs use: IPv6 in Java's long form (0:0:0:0:0:0:0:1), IPv4 unchanged."""
     if ":" not in host:
         return host
     try:

@@ -1,5 +1,5 @@
-"""Checks requests about the cluster as a whole, and requests between brokers. Each needs one operation on the cluster,
-and is refused as a whole."""
+"""Checks requests about the cluster as a whole, and requests between brokers. Each needs one operation on the cluster.
+Without it the whole request is refused."""
 
 from __future__ import annotations
 
@@ -81,8 +81,8 @@ REFUSED: Final = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
 def needs(operation: AclOperation, refusal: Callable[[Any, int], Message]) -> Rule:
-    """Returns the check of a request that needs this operation on the cluster. `refusal` makes the answer from the
-    request and its version."""
+    """Returns the check of a request that needs this operation on the cluster. `refusal` returns the answer to a
+    refused request, from the request and its version."""
 
     def rule(access: Access, request: Any, version: int) -> Verdict:
         return None if access.cluster(operation) else refusal(request, version)
@@ -91,7 +91,8 @@ def needs(operation: AclOperation, refusal: Callable[[Any, int], Message]) -> Ru
 
 
 def answers(response: type[Message], **fields: Any) -> Callable[[Any, int], Message]:
-    """Returns a function that makes a refusal: an answer with an error code for the whole, and these fields."""
+    """Returns a function that makes the answer to a refused request: `response` with these fields and an error code
+    for the whole answer."""
     return lambda request, version: response(error_code=REFUSED, **fields)
 
 
@@ -119,7 +120,8 @@ def markers(access: Access, request: WriteTxnMarkersRequest, version: int) -> Ve
 
 
 def described_cluster(access: Access, request: DescribeClusterRequest, version: int) -> Verdict:
-    """Lets everyone see the brokers. The answer holds the operations that the user may do, none without DESCRIBE."""
+    """Checks DescribeCluster. Every user may see the brokers. The answer contains the operations that the user may do,
+    or none without DESCRIBE on the cluster."""
     if not request.include_cluster_authorized_operations:
         return None
 
@@ -131,7 +133,7 @@ def described_cluster(access: Access, request: DescribeClusterRequest, version: 
 
 
 def cluster_operations(access: Access) -> int:
-    """Returns the operations that the user may do on the cluster, as a bit set; 0 without DESCRIBE."""
+    """Returns the operations that the user may do on the cluster, as a bit set; 0 without DESCRIBE on the cluster."""
     return access.operations(CLUSTER, CLUSTER_NAME) if access.cluster(AclOperation.DESCRIBE) else 0
 
 

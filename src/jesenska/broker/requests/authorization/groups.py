@@ -1,4 +1,5 @@
-"""Checks requests about groups and their offsets, and FindCoordinator."""
+"""Checks requests about groups and their offsets, and FindCoordinator. Each check returns None
+(allowed), a refusal, or a function that corrects the answer (`access.Amend`)."""
 
 from __future__ import annotations
 
@@ -76,7 +77,7 @@ _GROUP_KEY, _TRANSACTION_KEY = 0, 1
 
 
 def member_of(response: type[Message]) -> Rule:
-    """Members of a group need READ on it."""
+    """Returns the check of a request that members of a group send: it needs READ on the group."""
 
     def rule(access: Access, request: Any, version: int) -> Verdict:
         return None if access.allows(_READ, GROUP, request.group_id) else response(error_code=_REFUSED)
@@ -98,7 +99,7 @@ def join(access: Access, request: JoinGroupRequest, version: int) -> Verdict:
 
 
 def commit(access: Access, request: OffsetCommitRequest, version: int) -> Verdict:
-    """READ on the group and on each topic; refused topics come first in the answer."""
+    """Checks OffsetCommit: it needs READ on the group and on each topic. Refused topics come first in the answer."""
 
     def answered(topics: list[OffsetCommitRequestTopic], error: ErrorCode) -> list[OffsetCommitResponseTopic]:
         return [
@@ -133,8 +134,8 @@ def commit(access: Access, request: OffsetCommitRequest, version: int) -> Verdic
 
 
 def fetch_offsets(access: Access, request: OffsetFetchRequest, version: int) -> Verdict:
-    """DESCRIBE on each group and topic. If all offsets are asked for, those of topics that the user may not describe
-    are left out."""
+    """Checks OffsetFetch: it needs DESCRIBE on each group and topic. If the request asks for all offsets, topics that
+    the user may not describe are left out."""
     if version < _FIRST_FETCH_WITH_SEVERAL:
         return _fetch_of_one(access, request, version)
     kept, refused = access.split(_DESCRIBE, GROUP, request.groups, lambda group: group.group_id)
@@ -161,7 +162,7 @@ def fetch_offsets(access: Access, request: OffsetFetchRequest, version: int) -> 
 
 
 def _split_topics(access: Access, group: OffsetFetchRequestGroup, version: int) -> list[OffsetFetchResponseGroupTopic]:
-    """Takes the topics that are refused out of the request for one group; returns their answers."""
+    """Removes the refused topics from the request for one group. Returns the answers for the refused topics."""
     if group.topics is None:
         return []
 
@@ -222,11 +223,13 @@ def _fetch_of_one(access: Access, request: OffsetFetchRequest, version: int) -> 
     return amend
 
 
-# --- groups by name --------------------------------------------------------------------------------------------------
+# --- requests that name groups
+# ----------------------------------------------------------------------------------------
 
 
 def find(access: Access, request: FindCoordinatorRequest, version: int) -> Verdict:
-    """DESCRIBE on each group or transactional id; answers stay in the order of the request."""
+    """Checks FindCoordinator: it needs DESCRIBE on each group or transactional id. The answers are in the order of the
+    request."""
     if request.key_type not in (_GROUP_KEY, _TRANSACTION_KEY):
         return None
     of_group = request.key_type == _GROUP_KEY
@@ -262,7 +265,7 @@ def find(access: Access, request: FindCoordinatorRequest, version: int) -> Verdi
 
 
 def describe(access: Access, request: DescribeGroupsRequest, version: int) -> Verdict:
-    """DESCRIBE on each group; refused groups come first in the answer."""
+    """Checks DescribeGroups: it needs DESCRIBE on each group. Refused groups come first in the answer."""
     kept, refused = access.split(_DESCRIBE, GROUP, request.groups, lambda group: group)
     failed = [DescribeGroupsResponseGroup(error_code=_REFUSED, group_id=group) for group in refused]
     if refused and not kept:
@@ -281,7 +284,8 @@ def describe(access: Access, request: DescribeGroupsRequest, version: int) -> Ve
 
 
 def list_groups(access: Access, request: Any, version: int) -> Verdict:
-    """Without DESCRIBE on the cluster, groups that the user may not describe are left out."""
+    """Checks ListGroups: with DESCRIBE on the cluster the user sees all groups. Otherwise, groups that the user may
+    not describe are left out."""
     if access.may(_DESCRIBE, CLUSTER, CLUSTER_NAME):
         return None
 
@@ -303,7 +307,8 @@ def delete(access: Access, request: DeleteGroupsRequest, version: int) -> Verdic
 
 
 def delete_offsets(access: Access, request: OffsetDeleteRequest, version: int) -> Verdict:
-    """DELETE on the group, READ on each topic; refused topics come first in the answer."""
+    """Checks OffsetDelete: it needs DELETE on the group and READ on each topic. Refused topics come first in the
+    answer."""
     if not access.allows(_DELETE, GROUP, request.group_id):
         return OffsetDeleteResponse(error_code=_REFUSED)
     kept, refused = access.split(_READ, TOPIC, request.topics, lambda topic: topic.name)

@@ -56,7 +56,7 @@ from jesenska.broker.requests.authorization.transactions import TRANSACTION_RULE
 
 
 def _free(access: Access, request: Any, version: int) -> Verdict:
-    """Allows every user, also a user that is not authenticated yet."""
+    """Allows the request for every user, including a user that is not authenticated yet."""
     return None
 
 

@@ -1,8 +1,9 @@
-"""Checks requests about topics, their records and their settings.
+"""Checks requests about topics, their records and their settings. Each check returns None, a refusal, or an Amend (see
+`access`).
 
-If the user may not describe a topic, the answer does not show whether the topic exists. A consumer's Fetch is checked
-at each read (`broker.fetching.fetches`), so that the current rules apply to sessions and waiting requests, too; this
-module checks only followers."""
+If the user may not describe a topic, the answer does not reveal if the topic exists. A consumer's Fetch is checked at
+each read (`broker.fetching.fetches`), so that changed ACLs also apply to sessions and waiting requests. This module
+checks only Fetch requests of followers."""
 
 from __future__ import annotations
 
@@ -102,7 +103,7 @@ _O = AclOperation
 _REFUSED: Final = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 _FIRST_PRODUCE_WITH_IDS: Final = 13
 _FIRST_METADATA_WITH_NULL, _FIRST_METADATA_WITH_CREATION_FLAG = 1, 4
-#: Metadata carries ids here, and a request by id is refused by its handler.
+#: Versions of Metadata that contain topic ids, but whose handler refuses a request by id.
 _METADATA_WITHOUT_LOOK_UP_BY_ID: Final = (10, 11)
 _FIRST_DELETION_WITH_IDS: Final = 6
 _FIRST_CREATION_WITH_DETAILS: Final = 5
@@ -112,8 +113,8 @@ _FIRST_CREATION_WITH_DETAILS: Final = 5
 
 
 def produce(access: Access, request: ProduceRequest, version: int) -> Verdict:
-    """WRITE on each topic, and on the transactional id for records of a transaction. A producer that wants no answer
-    learns of a refusal by the end of its connection."""
+    """Checks Produce: it needs WRITE on each topic, and for a transaction's records WRITE on the transactional id. If
+    a topic is refused to a producer with acks=0, its connection is closed, because it gets no answer."""
 
     def answered(topics: Sequence[ProduceRequestTopic], error: ErrorCode) -> list[ProduceResponseTopic]:
         found = [
@@ -161,7 +162,8 @@ def _is_transactional(records: Any) -> bool:
 
 
 def fetch(access: Access, request: FetchRequest, version: int) -> Verdict:
-    """A follower needs CLUSTER_ACTION. One whose session began when it had that begins a new one, and learns of it."""
+    """Checks a follower's Fetch: it needs CLUSTER_ACTION on the cluster. If that is refused to a follower with a fetch
+    session, the answer ends the session. The follower then begins a new one, whose answer has the error."""
     if max(request.replica_id, request.replica_state.replica_id) < 0 or access.cluster(_O.CLUSTER_ACTION):
         return None
     if request.session_epoch > 0:
@@ -225,7 +227,8 @@ def delete_records(access: Access, request: DeleteRecordsRequest, version: int) 
 
 
 def ends_of_epochs(access: Access, request: OffsetForLeaderEpochRequest, version: int) -> Verdict:
-    """Brokers need CLUSTER_ACTION, consumers DESCRIBE on each topic."""
+    """Checks OffsetForLeaderEpoch: it needs CLUSTER_ACTION on the cluster (brokers), or DESCRIBE on each topic
+    (consumers)."""
     if access.may(_O.CLUSTER_ACTION, CLUSTER, CLUSTER_NAME):
         return None
     kept, refused = access.split(_O.DESCRIBE, TOPIC, request.topics, lambda topic: topic.topic)
@@ -274,12 +277,12 @@ def describe_producers(access: Access, request: DescribeProducersRequest, versio
     return amend
 
 
-# --- what there is ---------------------------------------------------------------------------------------------------
+# --- metadata of topics ---------------------------------------------------------------------------------------------
 
 
 def metadata(access: Access, request: MetadataRequest, version: int) -> Verdict:
-    """DESCRIBE on each topic; if all are asked for, the others are left out. A topic that would be created needs
-    CREATE on itself or on the cluster."""
+    """Checks Metadata: it needs DESCRIBE on each topic. If the request asks for all topics, those that the user may
+    not describe are left out. A topic that would be created needs CREATE on the topic or on the cluster."""
     asked = request.topics
     wants_all = asked is None or (version < _FIRST_METADATA_WITH_NULL and not asked)
     if version in _METADATA_WITHOUT_LOOK_UP_BY_ID and any(
@@ -289,7 +292,8 @@ def metadata(access: Access, request: MetadataRequest, version: int) -> Verdict:
     failed: list[MetadataResponseTopic] = []
     if asked and not wants_all:
         kept, failed = _metadata_split(access, request, version)
-        # An empty list asks for all topics in version 0: the empty name stands for none, and its answer is left out.
+        # In version 0 an empty list would ask for all topics. The empty name stands in for an empty list; its answer
+        # is removed.
         request.topics = kept or [MetadataRequestTopic(name="")]
 
     def amend(response: MetadataResponse) -> None:
@@ -312,10 +316,11 @@ def metadata(access: Access, request: MetadataRequest, version: int) -> Verdict:
 def _metadata_split(
     access: Access, request: MetadataRequest, version: int
 ) -> tuple[list[MetadataRequestTopic], list[MetadataResponseTopic]]:
-    """Returns the topics of the request that may be answered, and the answers for the others."""
+    """Returns the topics of the request that may be answered, and the answers for the refused topics."""
     asked = request.topics or []
     if any(item.topic_id != NO_UUID for item in asked):
-        # A request by id: names are ignored. An unknown id stays, and answers the same as a refused one.
+        # A request with ids: names are ignored. An unknown id is not refused here, and gets the same answer as a
+        # refused one.
         by_id = list({item.topic_id: item for item in asked if item.topic_id != NO_UUID}.values())
         kept, refused = access.split(_O.DESCRIBE, TOPIC, by_id, lambda item: access.topic_name(item.topic_id))
         return kept, [
@@ -337,8 +342,8 @@ def _metadata_split(
 
 
 def describe_partitions(access: Access, request: DescribeTopicPartitionsRequest, version: int) -> Verdict:
-    """DESCRIBE on each topic. If all are asked for, the request names those that the user may describe, so that pages
-    and cursors are made of these."""
+    """Checks DescribeTopicPartitions: it needs DESCRIBE on each topic. If the request asks for all topics, it is
+    changed to name the topics that the user may describe, so that pages and cursors contain only these."""
     asked = list(dict.fromkeys(item.name for item in request.topics))
     cursor = request.cursor
     if cursor is not None and (cursor.partition_index < 0 or (asked and cursor.topic_name not in asked)):
@@ -364,12 +369,14 @@ def describe_partitions(access: Access, request: DescribeTopicPartitionsRequest,
     return amend
 
 
-# --- topics that come and go -----------------------------------------------------------------------------------------
+# --- creating and deleting topics
+# -------------------------------------------------------------------------------------
 
 
 def create(access: Access, request: CreateTopicsRequest, version: int) -> Verdict:
-    """CREATE on the cluster or on each topic; the settings of a new topic are answered with DESCRIBE_CONFIGS. A name
-    that is twice in the request is refused as such."""
+    """Checks CreateTopics: it needs CREATE on the cluster or on each topic. The settings of a new topic are answered
+    only with DESCRIBE_CONFIGS on the topic. A name that is twice in the request is not checked here; its handler
+    refuses it."""
     counts = Counter(item.name for item in request.topics)
     order = list(counts)
     refused: list[str] = []
@@ -401,14 +408,15 @@ def create(access: Access, request: CreateTopicsRequest, version: int) -> Verdic
 
 
 def _hide(answer: CreateTopicsResponseTopic) -> None:
-    """Removes the settings from the answer for a new topic."""
+    """Removes the settings of a new topic from the answer."""
     answer.num_partitions = answer.replication_factor = -1
     answer.configs = None
     answer.topic_config_error_code = _REFUSED
 
 
 def delete(access: Access, request: DeleteTopicsRequest, version: int) -> Verdict:
-    """DELETE on each topic. The name of a topic that is named by its id is not answered without DESCRIBE."""
+    """Checks DeleteTopics: it needs DELETE on each topic. If a refused request names a topic by its id, the answer
+    contains the name only with DESCRIBE on the topic."""
     failed: list[DeleteTopicsResponseTopic] = []
     if version < _FIRST_DELETION_WITH_IDS:
         names, refused = access.split(_O.DELETE, TOPIC, request.topic_names, lambda name: name)
@@ -456,8 +464,8 @@ def create_partitions(access: Access, request: CreatePartitionsRequest, version:
 
 # --- settings --------------------------------------------------------------------------------------------------------
 
-#: What the settings of each resource type (2 topics, 4 brokers, 8 loggers, 16 client metrics, 32 groups) are checked
-#: on, and the error of a refusal. Other types are the handlers' to refuse.
+#: For each resource type (2 topics, 4 brokers, 8 loggers, 16 client metrics, 32 groups): the resource on which rights
+#: to its settings are checked, and the error of a refusal. Other types are refused by the handlers.
 _CONFIGS: Final[dict[int, tuple[ResourceType, ErrorCode]]] = {
     2: (TOPIC, _REFUSED),
     4: (CLUSTER, ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
@@ -468,8 +476,8 @@ _CONFIGS: Final[dict[int, tuple[ResourceType, ErrorCode]]] = {
 
 
 def _split_resources(access: Access, operation: AclOperation, resources: list[Any]) -> tuple[list[Any], list[Any]]:
-    """Returns the resources of a request that are allowed, and the resources that are refused. A request with an
-    unknown resource type, and a resource that is named twice, are the handler's to refuse."""
+    """Returns the allowed and the refused resources of a request about settings. A resource of an unknown type, or one
+    that the request names twice, counts as allowed here: the handler refuses it."""
     if any(item.resource_type not in _CONFIGS for item in resources):
         return resources, []
     counts = Counter((item.resource_type, item.resource_name) for item in resources)
@@ -485,8 +493,8 @@ def _split_resources(access: Access, operation: AclOperation, resources: list[An
 
 
 def configs(operation: AclOperation, response: type[Message], field: str, answer: Callable[..., Any]) -> Rule:
-    """Returns the check of a request about settings: it needs this operation on each resource. `field` names the
-    response's list of answers."""
+    """Returns the check of a request about settings: it needs this operation on each resource. `field` is the name of
+    the response's list of answers."""
 
     def rule(access: Access, request: Any, version: int) -> Verdict:
         kept, refused = _split_resources(access, operation, request.resources)

@@ -1,4 +1,4 @@
-"""Checks requests about producers and transactions."""
+"""Checks requests about producers and transactions. Each check returns None, a refusal, or an Amend (see `access`)."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ _FIRST_ADDITION_OF_BROKERS: Final = 4
 
 
 def init_producer(access: Access, request: InitProducerIdRequest, version: int) -> Verdict:
-    """WRITE on the transactional id; without one, IDEMPOTENT_WRITE on the cluster or WRITE on any topic."""
+    """Checks InitProducerId: it needs WRITE on the transactional id. A request without a transactional id needs
+    IDEMPOTENT_WRITE on the cluster or WRITE on any topic."""
     name = request.transactional_id
     if name is not None:
         allowed, error = access.allows(_WRITE, TRANSACTIONAL_ID, name), _REFUSED
@@ -60,7 +61,8 @@ def init_producer(access: Access, request: InitProducerIdRequest, version: int) 
 
 
 def add_partitions(access: Access, request: AddPartitionsToTxnRequest, version: int) -> Verdict:
-    """Clients need WRITE on the transactional id and on each topic, or nothing is added; brokers CLUSTER_ACTION."""
+    """Checks AddPartitionsToTxn: clients need WRITE on the transactional id and on each topic, brokers CLUSTER_ACTION
+    on the cluster. If one topic is refused, no partition is added."""
     if version >= _FIRST_ADDITION_OF_BROKERS:
         if access.cluster(AclOperation.CLUSTER_ACTION):
             return None
@@ -107,7 +109,8 @@ def end(access: Access, request: EndTxnRequest, version: int) -> Verdict:
 
 
 def commit_offsets(access: Access, request: TxnOffsetCommitRequest, version: int) -> Verdict:
-    """WRITE on the transactional id, READ on the group and on each topic; refused topics come first in the answer."""
+    """Checks TxnOffsetCommit: it needs WRITE on the transactional id, READ on the group and READ on each topic.
+    Refused topics come first in the answer."""
 
     def answered(topics: list[TxnOffsetCommitRequestTopic], error: ErrorCode) -> list[TxnOffsetCommitResponseTopic]:
         return [
@@ -136,7 +139,8 @@ def commit_offsets(access: Access, request: TxnOffsetCommitRequest, version: int
 
 
 def describe(access: Access, request: DescribeTransactionsRequest, version: int) -> Verdict:
-    """DESCRIBE on each transactional id; topics that the user may not describe are left out."""
+    """Checks DescribeTransactions: it needs DESCRIBE on each transactional id. Topics that the user may not describe
+    are left out of the answer."""
     order = request.transactional_ids
     kept, refused = access.split(_DESCRIBE, TRANSACTIONAL_ID, order, lambda name: name)
     forbidden = set(refused)
@@ -157,7 +161,7 @@ def describe(access: Access, request: DescribeTransactionsRequest, version: int)
 
 
 def list_transactions(access: Access, request: Any, version: int) -> Verdict:
-    """Transactional ids that the user may not describe are left out."""
+    """Checks ListTransactions: transactional ids that the user may not describe are left out of the answer."""
 
     def amend(response: ListTransactionsResponse) -> None:
         response.transaction_states = [

@@ -1,10 +1,12 @@
-"""A `Store` on a ZooKeeper: one of jesenska, or an ensemble of Apache ZooKeeper 3.5 or later. `client.session` keeps
-the session: its states, and the requests that fail when a connection ends.
+"""A `Store` (the interface to the metadata tree) over the network. The server is jesenska's own ZooKeeper server, or
+an ensemble of Apache ZooKeeper 3.5 or later. `client.session` manages the session: its states, and the requests that
+fail when a connection ends.
 
-A watch is kept here under its path until its event arrives (`client.watches`). Answers arrive in the order of the
-requests.
+The client remembers a watch under its path until the event arrives (`client.watches`). Answers arrive in the order of
+the requests.
 
-Unlike in the embedded store, a multi of several operations cannot change ACLs: the protocol does not support it."""
+One difference from the embedded store: a multi of several operations cannot change ACLs, because the protocol does not
+support it."""
 
 from __future__ import annotations
 
@@ -48,11 +50,11 @@ async def connect(
     auth: Sequence[tuple[str, bytes]] = (),
     any_release: bool = False,
 ) -> Store:
-    """Opens a new session on one of the servers in `host:port,host:port/chroot`, seen from the chroot, which must
-    exist (`ZooKeeperStore.connect` does not check it).
+    """Opens a new session on one of the servers in `host:port,host:port/chroot`. All paths are then relative to the
+    chroot. The chroot must exist; this function does not check it.
 
-    ConnectionLossError if no server answers in time (the session's timeout by default), NoAuthError if an identity is
-    refused. `any_release`: the server may be older than 3.5; `create` then returns no stat."""
+    Raises ConnectionLossError if no server answers in time (default: the session's timeout), and NoAuthError if the
+    server refuses an identity. `any_release`: the server may be older than 3.5; `create` then returns no stat."""
     where = ConnectString.parse(servers)
     store = await ZooKeeperStore.connect(
         where, session_timeout_ms=session_timeout_ms, connect_timeout_ms=connect_timeout_ms, auth=auth
@@ -62,12 +64,12 @@ async def connect(
 
 
 class ZooKeeperStore:
-    """One session; created by `connect`."""
+    """A `Store` that sends each operation to a ZooKeeper server, over one session. `connect` creates it."""
 
     def __init__(self, session: ClientSession) -> None:
         self._session = session
         self._watches = session.watches
-        #: The request that creates nodes; servers before 3.5 know only CREATE.
+        #: The type of request that creates nodes. Servers before 3.5 know only CREATE.
         self.create_code = OpCode.CREATE2
 
     @staticmethod
@@ -80,8 +82,8 @@ class ZooKeeperStore:
         streams: Streams | None = None,
         random: Random | None = None,
     ) -> ZooKeeperStore:
-        """Opens a session as the function `connect` does, without the chroot. Streams and random numbers are the
-        system's by default."""
+        """Opens a session as the module's function `connect` does, but without a chroot. By default, connections and
+        random numbers come from the operating system."""
         session = ClientSession(where, session_timeout_ms, auth, streams or SystemStreams(), random or system_random())
         await session.open(connect_timeout_ms)
         return ZooKeeperStore(session)
@@ -92,7 +94,7 @@ class ZooKeeperStore:
 
     @property
     def timeout_ms(self) -> int:
-        """Returns the timeout that the server granted."""
+        """Returns the session's timeout in milliseconds, as the server granted it."""
         return self._session.timeout_ms
 
     @property
@@ -182,10 +184,10 @@ class ZooKeeperStore:
         check_path(path)
         await self._session.ask(OpCode.SYNC, path, PathRequest(path), lambda code, _: require_ok(code, path))
 
-    # Operations of ZooKeeper's own shell, beyond a `Store`
+    # Operations of ZooKeeper's own shell (zkCli) that a `Store` does not have
 
     async def get_acl(self, path: str) -> tuple[tuple[Acl, ...], Stat]:
-        """Returns the node's rules and its stat; NoNodeError."""
+        """Returns the access rules (ACL) of a node, and its stat. Raises NoNodeError if the node does not exist."""
 
         def decode(code: TreeCode | int, reader: Reader) -> tuple[tuple[Acl, ...], Stat]:
             require_ok(code, path)
@@ -196,7 +198,7 @@ class ZooKeeperStore:
         return await self._session.ask(OpCode.GET_ACL, path, PathRequest(path), decode)
 
     async def ephemerals(self, prefix: str = "/") -> list[str]:
-        """Returns the paths of this session's ephemeral nodes that begin with the prefix, in order."""
+        """Returns the sorted paths of this session's ephemeral nodes that begin with the prefix."""
 
         def decode(code: TreeCode | int, reader: Reader) -> list[str]:
             require_ok(code, prefix)
@@ -206,8 +208,8 @@ class ZooKeeperStore:
         return await self._session.ask(OpCode.GET_EPHEMERALS, prefix, PathRequest(prefix), decode)
 
     async def who_am_i(self) -> list[tuple[str, str]]:
-        """Returns scheme and name of each identity of this connection, as the server knows them. UnimplementedError
-        for a server before 3.7."""
+        """Returns the scheme and name of each identity that the server knows for this connection. Raises
+        UnimplementedError if the server is older than 3.7."""
 
         def decode(code: TreeCode | int, reader: Reader) -> list[tuple[str, str]]:
             require_ok(code, "/")
@@ -216,8 +218,8 @@ class ZooKeeperStore:
         return await self._session.ask(OpCode.WHO_AM_I, "/", bytearray(), decode)
 
     async def add_auth(self, scheme: str, auth: bytes) -> None:
-        """Sends one more identity, on later connections too; NoAuthError if it is refused: the session is then
-        closed."""
+        """Sends the server one more identity (scheme and credentials), which is sent again on later connections.
+        Raises NoAuthError if the server refuses it; the session is then closed."""
         self._session.show(scheme, auth)
         try:
             await self.sync()  # answers arrive in order

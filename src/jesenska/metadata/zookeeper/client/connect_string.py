@@ -1,5 +1,5 @@
-"""`host:port,host:port/chroot`: the address of a ZooKeeper, in the form of Kafka's zookeeper.connect and of
-ZooKeeper's own clients."""
+"""Parses connect strings, `host:port,host:port/chroot`: the form in which Kafka's zookeeper.connect and ZooKeeper's
+own clients write the address of a ZooKeeper."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class ConnectString:
 
     @staticmethod
     def parse(text: str) -> ConnectString:
-        """Parses a connect string; ValueError with one sentence for a text that is not valid. An IPv6 address is
-        written in brackets."""
+        """Parses a connect string. Raises ValueError, with a message of one sentence, if the text is not valid. An
+        IPv6 address is written in brackets."""
         addresses, slash, path = text.strip().partition("/")
         chroot = (slash + path).rstrip("/")
         if chroot:

@@ -1,5 +1,5 @@
-"""A client's connection to one server: frames in both directions, and the answer to the handshake, which has a
-different form from all others."""
+"""A client's connection to one ZooKeeper server. It sends and receives frames. It also reads the answer to the
+handshake, whose form differs from all other answers."""
 
 from __future__ import annotations
 
@@ -13,32 +13,34 @@ from jesenska.metadata.zookeeper.messages import ConnectResponse, MessageError
 
 
 class LinkOwner(Protocol):
-    """The owner of a connection."""
+    """The session that uses a connection: the connection calls it for each frame."""
 
     def welcomed(self, link: Link, response: ConnectResponse) -> None:
-        """Handles the server's answer to the handshake."""
+        """Called with the server's answer to the handshake (ConnectResponse)."""
         ...
 
     def frame(self, frame: bytes) -> None:
-        """Handles an answer or an event; MessageError ends the connection."""
+        """Called with each later frame: an answer or a watch event. A MessageError raised here ends the connection."""
         ...
 
     def link_ended(self, link: Link, reason: str) -> None:
-        """Handles the end of the connection."""
+        """Called once when the connection has ended."""
         ...
 
 
 class Link(asyncio.Protocol):
-    """One connection to one server. Its first frame is the answer to the handshake, all others go to its owner.
+    """A client's connection to one server. The first frame received is the answer to the handshake; all later frames
+    are passed to the owner.
 
-    The first frame in an iteration of the loop is sent at once, the others together at the end of the iteration: a
-    reader of a whole tree sends a hundred requests in one iteration, and each write costs a system call."""
+    In one iteration of the event loop, the first frame is sent at once, and further frames are sent together at the
+    end of the iteration. The reason: a client that reads a whole tree sends a hundred requests in one iteration, and
+    each write costs a system call."""
 
     def __init__(self, owner: LinkOwner) -> None:
         self._owner = owner
         self._frames = Frames(ZOOKEEPER_ANSWER_MAX_BYTES)
         self._transport: asyncio.Transport | None = None
-        #: Frames to send at the end of the iteration; None if nothing was sent in this one.
+        #: Frames to send at the end of the current iteration of the event loop. None if nothing has been sent in it.
         self._held: list[bytes] | None = None
         self.connected: asyncio.Future[ConnectResponse] = asyncio.get_running_loop().create_future()
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -53,7 +55,7 @@ class Link(asyncio.Protocol):
             while self._transport is not None and (frame := self._frames.next()) is not None:
                 if not self.connected.done():
                     self.connected.set_result(messages.read_connected(frame))
-                    # The frames after it belong to the session, so the owner takes note of the session first.
+                    # Later frames belong to the session, so the owner must learn of the session first.
                     self._owner.welcomed(self, self.connected.result())
                 else:
                     self._owner.frame(frame)

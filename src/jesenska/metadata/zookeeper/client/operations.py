@@ -1,5 +1,5 @@
-"""A client's operations as requests of the protocol, and their answers as results, or as the error of a code.
-`server.operations` does the same on the server's side."""
+"""Translates a client's operations into requests of the ZooKeeper protocol, and the answers into results or errors.
+`server.operations` is the counterpart on the server's side."""
 
 from __future__ import annotations
 
@@ -65,20 +65,21 @@ _ERRORS: dict[int, type[TreeError]] = {
 def _error(code: int, path: str) -> TreeError:
     known = _ERRORS.get(code)
     if code == TreeCode.CONNECTION_LOSS:
-        # The connection has not ended: a server of jesenska answers this if its disk cannot be written.
+        # The connection still works: a server of jesenska sends this code when it cannot write to its disk.
         return ConnectionLossError(path, "the ZooKeeper server cannot write it, and its log says why")
     return known(path) if known is not None else TreeError(path, f"ZooKeeper's error {code}")
 
 
 def require_ok(code: int, path: str) -> None:
-    """Raises the error of an answer's code, unless the code is OK."""
+    """Raises the exception that belongs to an answer's error code. Does nothing if the code is OK."""
     if code != TreeCode.OK:
         raise _error(code, path)
 
 
 def sub_request(operation: Operation, create: OpCode = OpCode.CREATE2) -> SubRequest:
-    """Returns the operation as a request, alone or in a multi; raises an error if no server would accept it. `create`
-    is CREATE for a server before 3.5, which does not return the stat of a new node."""
+    """Returns the request for an operation, to be sent by itself or as part of a multi. Raises an error for an
+    operation that every server would refuse. `create` is CREATE for a server before 3.5, which does not return the
+    stat of a new node."""
     match operation:
         case Create(path, data, ephemeral, sequential, acl):
             check_path(path + "1" if sequential else path)
@@ -100,7 +101,8 @@ def sub_request(operation: Operation, create: OpCode = OpCode.CREATE2) -> SubReq
 
 
 def read_result(kind: OpCode, path: str, code: int, reader: Reader) -> Result:
-    """Returns the result of a single write from its answer."""
+    """Returns the result of a single write, read from the server's answer. Raises the exception of the answer's error
+    code."""
     require_ok(code, path)
     return _result_of(path, messages.read(RESPONSES[kind], reader))
 
@@ -117,7 +119,8 @@ def _result_of(path: str, body: Message | None) -> Result:
 
 
 def results_of(operations: Sequence[Operation], answers: Sequence[SubResponse]) -> tuple[Result, ...]:
-    """Returns the results of a multi from its answer; MultiError with the operation that failed."""
+    """Returns the results of the operations of a multi, read from the server's answer. Raises MultiError, with the
+    operation that failed, if the server refused the multi."""
     if len(answers) != len(operations):
         raise MessageError(f"{len(answers)} answers to {len(operations)} operations")
     for index, (operation, answer) in enumerate(zip(operations, answers, strict=True)):

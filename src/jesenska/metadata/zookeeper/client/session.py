@@ -1,15 +1,15 @@
-"""A client's session on a ZooKeeper, over one connection after the other: it sends its id and password on each, sends
-requests and returns their answers.
+"""A client's session on a ZooKeeper server. It outlives connections: on each new connection the client sends the
+session's id and password.
 
     connect --> CONNECTED -- the connection ends, or nothing arrives for two thirds of the timeout --> SUSPENDED
                     ^                                                           the timeout has passed |
                     +---- another connection, and the server knows the session ---- SUSPENDED, LOST <--+
                                                       it does not know it any more --> EXPIRED
 
-One task connects, to one server after the other, as long as the session may exist. It sends the session's id and
-password and the identities, and sets the watches again (`client.watches`). Requests in flight at the end of a
-connection fail with ConnectionLossError, and so do requests without a connection: the callers wait for CONNECTED and
-decide whether to repeat a request. Answers arrive in the order of the requests.
+One task tries the servers in turn as long as the session may still exist. On a new connection it sends the session's
+id and password and the identities, and sets the watches again (`client.watches`). When a connection ends, the requests
+in flight fail with ConnectionLossError. Requests made without a connection fail in the same way. The callers wait for
+CONNECTED and decide whether to repeat a request. Answers arrive in the order of the requests.
 
 Sources: ZooKeeper's Programmer's Guide (sessions, watches)."""
 
@@ -61,18 +61,20 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.05, 1.0
-#: After this time the server has accepted the connection for good.
+#: A connection that has lasted this long counts as accepted: after it ends, the pauses between attempts start again at
+#: the shortest.
 _STEADY_SECONDS = 2.0
-#: Connections in a row that a server ends before it answers; one such end may be due to a stop of the server.
+#: After this many handshakes in a row that a server ended without an answer, the client logs a warning. A single one
+#: may be due to a stop of the server.
 _SHUT_OUT_TIMES = 3
 
 
 class NoSessionError(ConnectionLossError):
-    """A server is there, but ends every connection instead of opening a session."""
+    """Raised when a server accepts connections but ends each one instead of opening a session."""
 
 
 def no_session(servers: str) -> str:
-    """Returns the message about it for the user."""
+    """Returns the message for the user when a server ends every connection instead of opening a session."""
     return (
         f"What listens at {servers} ends every connection: it is no ZooKeeper, or one whose log says why (a full "
         f"disk, too many connections from one address)."
@@ -80,7 +82,7 @@ def no_session(servers: str) -> str:
 
 
 class _Asked:
-    """A request in flight, and the function that decodes its answer."""
+    """A request without an answer yet, with the function that decodes its answer."""
 
     __slots__ = ("decode", "future", "path", "xid")
 
@@ -91,7 +93,7 @@ class _Asked:
 
 
 class ClientSession:
-    """One session, from `open` to `close`."""
+    """A client's session on a ZooKeeper server, from `open` to `close`. See the module for its states."""
 
     def __init__(
         self,
@@ -108,10 +110,11 @@ class ClientSession:
         self._backoff = Backoff(
             _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS, random.random, is_shortened=True, is_first_at_once=True
         )
-        #: The timeout that the server granted, after the first answer; the requested one before.
+        #: The session's timeout: the one that the server granted, or the requested one before the server's first
+        #: answer.
         self.timeout_ms = session_timeout_ms
         self._auth = tuple(auth)
-        #: Id and password, by which servers know the session on any connection.
+        #: Id and password, by which a server recognizes the session on a new connection.
         self.session_id = 0
         self.password = bytes(PASSWORD_BYTES)
         self.state = SessionState.SUSPENDED
@@ -120,7 +123,7 @@ class ClientSession:
         self._asked: deque[_Asked] = deque()
         self._last_xid = 0
         self._last_zxid = 0
-        #: How often in a row a server has ended the connection instead of answering the handshake.
+        #: Number of connections in a row that the server ended instead of answering the handshake.
         self._shut_out = 0
         self._heard = self._sent = 0.0
         self.watches = ClientWatches()
@@ -131,8 +134,9 @@ class ClientSession:
         self._closing = False
 
     async def open(self, connect_timeout_ms: int | None) -> None:
-        """Begins the session. ConnectionLossError if no server answers in time (the session's timeout by default),
-        NoSessionError if a server is there but opens no session, NoAuthError if an identity is refused."""
+        """Opens the session. Raises ConnectionLossError if no server answers in time (default: the session's timeout),
+        NoSessionError if a server ends the connections without opening a session, and NoAuthError if the server
+        refuses an identity."""
         loop = asyncio.get_running_loop()
         self._first = loop.create_future()
         self._task = loop.create_task(self._run())
@@ -149,7 +153,8 @@ class ClientSession:
             raise
 
     async def close(self) -> None:
-        """Ends the session, also on the server if that answers in time."""
+        """Ends the session. It also ends on the server if the server answers within a third of the timeout; otherwise
+        the server lets it expire."""
         if self.state in (SessionState.CLOSED, SessionState.EXPIRED):
             return
         self._closing = True
@@ -165,7 +170,7 @@ class ClientSession:
     def ask(
         self, kind: OpCode, path: str, body: Message | bytearray, decode: Callable[[TreeCode | int, Reader], T]
     ) -> asyncio.Future[T]:
-        """Sends a request now; the future gets the result of `decode` when its answer arrives."""
+        """Sends a request at once. The returned future gets the result of `decode` when the answer arrives."""
         link = self._require_connected()
         if len(self._asked) >= TREE_PENDING_MAX:
             raise ConnectionLossError(path, f"{TREE_PENDING_MAX} requests wait for an answer already")
@@ -192,17 +197,17 @@ class ClientSession:
         link.send(payload)
 
     def show(self, scheme: str, auth: bytes) -> None:
-        """Sends the server one more identity."""
+        """Sends the server one more identity (scheme and credentials) on the current connection."""
         self._send(self._require_connected(), RequestHeader(Xid.AUTH, OpCode.AUTH), AuthPacket(0, scheme, auth))
 
     def keep_identity(self, scheme: str, auth: bytes) -> None:
-        """Keeps an identity for later connections."""
+        """Adds an identity to those that are sent on each new connection."""
         self._auth = (*self._auth, (scheme, auth))
 
     # Connecting
 
     async def _run(self) -> None:
-        """Keeps a connection as long as the session may exist."""
+        """Connects again after each end of a connection, as long as the session may still exist."""
         failures = 0
         while not self._is_over():
             for host, port in self._servers:
@@ -214,7 +219,8 @@ class ClientSession:
                     reason = await link.ended
                     if self._is_over():
                         return
-                    # A server that accepts sessions and ends their connections must not be asked without a pause.
+                    # A server that accepts the session and then ends its connections must not be asked again without a
+                    # pause.
                     if asyncio.get_running_loop().time() >= begun + _STEADY_SECONDS:
                         failures = 0
                     logger.warning(
@@ -228,13 +234,13 @@ class ClientSession:
             await asyncio.sleep(self._backoff.seconds(failures))
 
     async def _try(self, host: str, port: int) -> Link | None:
-        """Returns the connection once the server has accepted the session; None if it has not."""
+        """Connects to one server. Returns the connection if the server accepted the session, else None."""
         limit_seconds = max(self.timeout_ms / len(self._servers), 100) / 1000
         link = Link(self)
         try:
             async with asyncio.timeout(limit_seconds):
                 await self._streams.open_stream(lambda: link, host, port)
-                # The byte at the end: a read-only server is not accepted.
+                # The byte 0 at the end means that the client does not accept a read-only server.
                 link.send(
                     messages.write(
                         bytearray(), ConnectRequest(0, self._last_zxid, self.timeout_ms, self.session_id, self.password)
@@ -294,14 +300,14 @@ class ClientSession:
             self._first.set_result(None)
 
     def _look(self) -> None:
-        """Pings after a third of the timeout without a request, and ends the connection if nothing arrived for two
-        thirds."""
+        """Sends a ping if no request was sent for a third of the timeout. Ends the connection if nothing arrived for
+        two thirds of it."""
         link, loop = self._link, asyncio.get_running_loop()
         if link is None:
             return
         now, third = loop.time(), self.timeout_ms / 3000
-        # Compared in the same form in which the timer is set: with a difference, the timer could fire slightly too
-        # early by this check.
+        # The comparison uses the same sum as the timer below. With a difference, rounding could make the timer fire
+        # slightly too early for this check.
         if now >= self._heard + 2 * third:
             link.end(f"nothing was heard for {2 * third:.1f} s")
             return
@@ -410,7 +416,7 @@ class ClientSession:
             try:
                 callback(watch_event)
             except Exception as error:
-                # A faulty callback must not keep other callbacks or answers back.
+                # A faulty callback must not stop other callbacks or answers.
                 asyncio.get_running_loop().call_exception_handler(
                     {"message": "a watch's callback raised", "exception": error}
                 )

@@ -1,13 +1,12 @@
-"""The watches of a client, each until its event.
+"""The watches that a client has set on nodes, each remembered until its event arrives.
 
     data        of an existing node: its data changes, or it is deleted
     exist       of a missing node: it is created
     child       of an existing node: its children change, or it is deleted
 
-A watch is kept under its path until its event arrives; several of one path are one watch of the server. On a new
-connection all of them are sent to the server (SetWatches), with the newest zxid that was seen: the server sends the
-events of changes since then at once.
-"""
+Several watches of one path count as one watch on the server. After a reconnect the client sends all of them to the new
+server (SetWatches), together with the newest zxid that it has seen. The server then sends at once the events of
+changes that happened since that zxid."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ from collections.abc import Callable, Iterator
 from jesenska.metadata.watches import EventType, WatchEvent
 from jesenska.metadata.zookeeper.messages import SetWatches
 
-#: Bytes of paths in one SetWatches: servers accept frames of a megabyte.
+#: Most bytes of paths in one SetWatches request, because servers accept frames of a megabyte.
 _SET_WATCHES_BYTES = 128 * 1024
 
 Callback = Callable[[WatchEvent], None]
@@ -32,7 +31,7 @@ class ClientWatches:
         self.child: Table = {}
 
     def take(self, event: WatchEvent) -> list[Callback]:
-        """Returns the callbacks for an event; their watches are used up."""
+        """Returns the callbacks that an event calls, and removes their watches: a watch has only one event."""
         tables = {
             EventType.NODE_CREATED: (self.data, self.exist),
             EventType.NODE_DATA_CHANGED: (self.data, self.exist),
@@ -45,7 +44,7 @@ class ClientWatches:
         return list(callbacks)
 
     def requests(self, last_zxid: int) -> Iterator[SetWatches]:
-        """Yields all watches, in requests of a bounded size."""
+        """Yields the SetWatches requests that set all watches on a new connection. Each request has a bounded size."""
         lists: tuple[list[str], list[str], list[str]] = ([], [], [])
         size = 0
         for number, table in enumerate((self.data, self.exist, self.child)):
@@ -59,12 +58,12 @@ class ClientWatches:
             yield SetWatches(last_zxid, *map(tuple, lists))
 
     def clear(self) -> None:
-        """Drops all watches: the session is over."""
+        """Removes all watches, because the session has ended."""
         for table in (self.data, self.exist, self.child):
             table.clear()
 
 
 def keep(table: Table, path: str, watch: Callback | None) -> None:
-    """Keeps a watch, if one is wanted."""
+    """Stores a watch's callback under its path. Does nothing if there is no callback."""
     if watch is not None:
         table.setdefault(path, {})[watch] = None

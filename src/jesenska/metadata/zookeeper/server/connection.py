@@ -1,10 +1,10 @@
-"""One client's connection to the tree's server: its requests in their order, their answers in the same order, and the
-events of its watches between them.
+"""One client's connection to the ZooKeeper server. It takes the client's requests in order, sends the answers in the
+same order, and sends watch events between them.
 
     bytes -> frames -> slot for each request -> write submitted | read waiting for its turn -> answer -> socket
 
-A slot is answered after those before it; `requests` handles each request. The guarantees for answers and events are
-described in `server`."""
+A slot holds a request's place in the order of the answers: it is answered after the slots before it. `requests`
+handles each request. `server` describes what is guaranteed about the order of answers and events."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ from jesenska.metadata.zookeeper.server.slots import Answer, Slot
 
 logger = logging.getLogger(__name__)
 
-#: Bytes of answers and events that a connection gathers before it writes them to the socket.
+#: When the gathered answers and events of a connection exceed this number of bytes, they are written to the socket.
 _WRITE_OUT_BYTES = 64 * 1024
-#: The names in `cons` for the last operation.
+#: The abbreviations of the last operation in the output of `cons`.
 _SHORT_NAMES = {
     OpCode.CREATE: "CREA",
     OpCode.DELETE: "DELE",
@@ -62,8 +62,8 @@ _SHORT_NAMES = {
 
 
 class ZooKeeperConnection(ServedConnection):
-    """One client's connection: it has the methods of asyncio.Protocol but not the base class, because a compiled class
-    cannot have a base that is not compiled."""
+    """One client's connection to the ZooKeeper server. It has the methods of asyncio.Protocol but does not inherit
+    from it, because a compiled class cannot have a base class that is not compiled."""
 
     def __init__(self, server: Serving) -> None:
         super().__init__()
@@ -114,21 +114,22 @@ class ZooKeeperConnection(ServedConnection):
         self._gone()
 
     def eof_received(self) -> None:
-        """Does nothing when the client sends no more: the transport closes itself."""
+        """Does nothing when the client has closed its sending side: the transport then closes itself."""
 
     def close(self) -> None:
-        """Closes the connection: gathered frames are still sent; no more requests are read."""
+        """Closes the connection. Gathered answers are still sent; no more requests are read."""
         self.write_out()
         transport = self._transport
         self._gone()
         if transport is not None:
             if transport.get_write_buffer_size():
-                # Within a limit: a client that does not read would keep its answers here.
+                # The transport is aborted after a time limit: a client that does not read would keep its answers in
+                # memory.
                 asyncio.get_running_loop().call_later(self._server.sessions.min_timeout_ms / 1000, transport.abort)
             transport.close()
 
     def end(self) -> None:
-        """Ends the connection at the stop of the server: data that cannot be sent at once is dropped."""
+        """Ends the connection when the server stops. Data that cannot be sent at once is dropped."""
         self.write_out()
         transport = self._transport
         self._gone()
@@ -177,8 +178,8 @@ class ZooKeeperConnection(ServedConnection):
             self.write_out()
 
     def _proceed(self) -> None:
-        """Sends due answers and handles the requests that have arrived, within the limits. `write_out` must follow, at
-        once or after the commit."""
+        """Sends the answers that are due, then handles the requests that have arrived, within the limits for requests
+        in progress. The caller must call `write_out` afterwards, at once or after the commit."""
         if self._is_busy:
             return
         self._is_busy = True
@@ -223,7 +224,8 @@ class ZooKeeperConnection(ServedConnection):
         )
 
     def _send(self, frame: bytes) -> None:
-        """Gathers a frame with the others, in their order, until `write_out`."""
+        """Adds a frame to those that `write_out` will send, in order. Calls `write_out` itself when they are many
+        bytes."""
         if self._transport is None:
             return
         if not self._unsent:
@@ -234,7 +236,7 @@ class ZooKeeperConnection(ServedConnection):
             self.write_out()
 
     def write_out(self) -> None:
-        """Writes the gathered frames to the socket."""
+        """Writes the gathered frames (answers and events) to the socket."""
         if self._unsent and self._transport is not None:
             data = self._unsent[0] if len(self._unsent) == 1 else b"".join(self._unsent)
             self._unsent.clear()
@@ -259,10 +261,11 @@ class ZooKeeperConnection(ServedConnection):
             )
         )
 
-    # The beginning
+    # The beginning of a connection
 
     def _word(self) -> bool:
-        """Answers a four-letter word; False if the connection did not begin with one."""
+        """Answers a four-letter word such as `ruok`, and closes the connection. Returns False if the connection does
+        not begin with such a word."""
         first = self._frames.first()
         if first not in four_letter_words.WORDS or self._transport is None:
             return False
@@ -322,7 +325,7 @@ class ZooKeeperConnection(ServedConnection):
         self._tell_session(timeout_ms, session_id, self._server.sessions.password(session_id))
 
     def _tell_session(self, timeout_ms: int, session_id: int, password: bytes) -> None:
-        # A client that sent the read-only byte gets one back: this server is not read-only.
+        # A client that sent the byte about read-only servers gets a byte back: 0, this server is not read-only.
         answer = messages.write(bytearray(), ConnectResponse(0, timeout_ms, session_id, password))
         self._send(framed(answer + b"\x00" if self._hears_read_only else answer))
 
@@ -344,14 +347,16 @@ class ZooKeeperConnection(ServedConnection):
         self._flush()
 
     def done(self, slot: Slot, answer: Answer) -> None:
-        """Takes the answer of a write that was committed or refused; its zxid is that of the tree at this moment."""
+        """Takes the answer to a write that was committed or refused. The answer's zxid is that of the tree at this
+        moment."""
         slot.answer = answer
         slot.zxid = self._tree.last_zxid
         if self._transport is not None and self.slots and self.slots[0] is slot and not self._is_busy:
             self._proceed()
 
     def _flush(self) -> None:
-        """Sends due answers: from the first on, as long as they are known and the client accepts them."""
+        """Sends the answers that are due, in order. Stops at the first request that has no answer yet, or when the
+        client does not read."""
         slots = self.slots
         if not slots or (slots[0].answer is None and slots[0].read is None):
             return
@@ -374,7 +379,7 @@ class ZooKeeperConnection(ServedConnection):
             if not isinstance(answer, TreeCode):
                 self._send(messages.reply(slot.xid, zxid, 0, answer))
             elif answer is TreeCode.CONNECTION_LOSS and server.tree.failure is not None:
-                # The content of the disk is unknown, and no more requests are done here.
+                # The disk's content is unknown after a failed write, so this server handles no more requests.
                 self.write_out()
                 self._abort()
                 return
@@ -384,7 +389,7 @@ class ZooKeeperConnection(ServedConnection):
                 self.close()
 
     def too_many_watches(self) -> None:
-        """Closes the connection: it has too many watches."""
+        """Closes the connection because its client has too many watches."""
         logger.warning(
             "the connection of %s is closed: it has more than %d watches", self._address, ZOOKEEPER_WATCHES_MAX
         )

@@ -1,9 +1,9 @@
-"""The answers to ZooKeeper's four-letter words: the four bytes that begin a connection instead of a frame. The
-functions turn figures into text.
+"""The answers to ZooKeeper's four-letter words. A four-letter word is four bytes that a client sends in place of the
+first frame. The functions turn figures into text.
 
-ruok stat srvr mntr conf cons envi isro wchs; fields have ZooKeeper 3.8's names and forms, without those about a JVM or
-a quorum. All nine are answered without a whitelist (ZooKeeper's 4lw.commands.whitelist); none of them changes
-anything."""
+The words are ruok stat srvr mntr conf cons envi isro wchs. Their fields have the names and forms of ZooKeeper 3.8,
+without the fields about a JVM or a quorum. All nine are answered without a whitelist (ZooKeeper's setting
+4lw.commands.whitelist), because none of them changes anything."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 WORDS = frozenset({b"ruok", b"stat", b"srvr", b"mntr", b"conf", b"cons", b"envi", b"isro", b"wchs"})
-#: The release whose protocol this is: tools check its first numbers.
+#: The release of ZooKeeper whose protocol this server has. Tools check its first numbers.
 ZOOKEEPER_VERSION = "3.8.4"
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionFigures:
-    """One connection, as `stat` and `cons` show it."""
+    """The figures of one connection, for the words `stat` and `cons`."""
 
     address: str
     queued: int
@@ -37,7 +37,7 @@ class ConnectionFigures:
 
 @dataclass(frozen=True, slots=True)
 class ServerFigures:
-    """The server, as the other words show it."""
+    """The figures of the whole server, for the four-letter words."""
 
     version: str
     connections: Sequence[ConnectionFigures]
@@ -61,8 +61,8 @@ class ServerFigures:
 
 
 def answer(word: bytes, figures_now: Callable[[], ServerFigures]) -> str:
-    """Returns the text for one of WORDS. ruok and isro are asked every few seconds, so they do not collect figures,
-    which takes a pass over the whole tree."""
+    """Returns the text for a four-letter word. ruok and isro do not collect figures: monitors send them every few
+    seconds, and collecting takes a pass over the whole tree."""
     if word == b"ruok":
         return "imok"
     if word == b"isro":
@@ -145,7 +145,7 @@ def _monitored(figures: ServerFigures) -> dict[str, object]:
 
 
 class Figures:
-    """Counts and latencies of a server or a connection."""
+    """Counts of requests and latencies, of a server or of one connection."""
 
     __slots__ = (
         "answered",

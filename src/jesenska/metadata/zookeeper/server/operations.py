@@ -1,4 +1,4 @@
-"""ZooKeeper's requests as operations of the tree, and its results as answers."""
+"""Translates ZooKeeper's requests into operations of the metadata tree, and the tree's results into answers."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def operation_of(kind: OpCode, body: Any, identities: frozenset[Identity]) -> Op
 
 
 def response_to(kind: OpCode, result: Result) -> Message:
-    """Returns the body of the answer to a write that was done."""
+    """Returns the body of the answer to a write that succeeded."""
     if kind is OpCode.CREATE:
         return PathResponse(result.path)
     if result.stat is None or kind in (OpCode.DELETE, OpCode.CHECK):
@@ -68,7 +68,7 @@ def response_to(kind: OpCode, result: Result) -> Message:
 
 
 def refused_multi(error: Exception, count: int) -> bytearray:
-    """Returns the answer to a multi that was refused: the code of each operation."""
+    """Returns the body of the answer to a multi that was refused: an error code for each of its operations."""
     refused = (
         error
         if isinstance(error, MultiError)

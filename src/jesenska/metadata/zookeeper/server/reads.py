@@ -1,5 +1,5 @@
-"""A client's reads in the tree, and the watches that they set. A read is done when its answer is due: it sees the tree
-that is committed then."""
+"""A client's reads of the tree, and the watches that they set. A read is done at the moment when its answer is due,
+and returns the tree as it is committed at that moment."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ from jesenska.metadata.zookeeper.server.slots import Answer
 
 
 class Caller:
-    """The client of a connection: its session (0 before it has one), and the identities that it has sent."""
+    """The client of a connection: its session's id (0 before it has a session), and the identities that it has
+    sent."""
 
     __slots__ = ("identities", "session_id")
 
@@ -52,7 +53,8 @@ class Caller:
 
 
 class Reads:
-    """The reads of one caller. `client` is the connection that gets the events of its watches."""
+    """Answers the reads of one client. The parameter `client` of the methods is its connection, which also gets the
+    events of its watches."""
 
     __slots__ = ("_caller", "_server", "_tree")
 
@@ -62,14 +64,14 @@ class Reads:
         self._caller = caller
 
     def read(self, kind: OpCode, body: Any, client: ServedConnection) -> Answer:
-        """Returns the body of the answer, or an error code."""
+        """Returns the body of the answer to a read, or an error code."""
         try:
             return messages.write(bytearray(), self._found(kind, body, client))
         except TreeError as error:
             return error.code
 
     def read_one(self, request: SubRequest, client: ServedConnection) -> SubResponse:
-        """Does one of several reads of a multiRead; an error is its own answer."""
+        """Does one of the reads of a multiRead. An error is returned as the answer to this read only."""
         try:
             return SubResponse(request.type, 0, self._found(request.type, request.body, client))
         except TreeError as error:
@@ -120,10 +122,10 @@ class Reads:
     # Watches
 
     def set_watches(self, request: SetWatches, client: ServedConnection) -> bytes:
-        """Sets the watches that a client had on another connection. Events of changes since then are sent at once, in
-        the order of the changes, and their watches are used up.
+        """Sets the watches that a client had on another connection. For changes that the client has missed, the events
+        are sent at once, in the order of the changes, and no watches are set.
 
-        The time of a deletion is not known: events of deletions come first."""
+        Events of deletions come first, because the time of a deletion is not known."""
         tree = self._tree
         since = request.relative_zxid
         missed: list[tuple[int, WatchEvent]] = []
@@ -155,7 +157,8 @@ class Reads:
         return b""
 
     def own_watches(self, meant: WatchesRequest, client: ServedConnection, *, removes: bool) -> bytes | TreeCode:
-        """Returns no bytes if this client has such a watch, else NO_WATCHER; with `removes` the watch is dropped."""
+        """Returns an empty answer if this client has a watch of this kind on the path, else NO_WATCHER. With `removes`
+        the watch is removed."""
         data, children = (
             meant.kind in (WatcherKind.DATA, WatcherKind.ANY),
             meant.kind in (WatcherKind.CHILDREN, WatcherKind.ANY),

@@ -1,13 +1,13 @@
-"""Handles each request of a client: as a write that is submitted to the tree, a read that waits for its turn, or an
-answer that is known at once.
+"""Handles each request of a ZooKeeper client in one of three ways: submits it to the tree as a write, leaves it in its
+slot as a read until its turn comes, or answers it at once.
 
-CREATE .. CHECK, MULTI      submitted; answered when it is committed or refused
-EXISTS .. MULTI_READ        read when the answers before it have left (reads)
-SYNC                        answered when everything before it is committed
-AUTH, PING, WHO_AM_I        known at once
-SET_WATCHES ..              as a read
-CLOSE_SESSION               submitted; the connection is closed after its answer
-anything else               UNIMPLEMENTED; if ZooKeeper does not know it either, the connection is closed, too
+  CREATE .. CHECK, MULTI      submitted; answered when it is committed or refused
+  EXISTS .. MULTI_READ        read (`reads`) when the requests before it have been answered
+  SYNC                        answered when all earlier writes are committed
+  AUTH, PING, WHO_AM_I        answered at once, in the order of the requests
+  SET_WATCHES ..              handled as a read
+  CLOSE_SESSION               submitted; the connection is closed after its answer
+  any other type              UNIMPLEMENTED; the connection is also closed if ZooKeeper does not know the type
 """
 
 from __future__ import annotations
@@ -62,12 +62,12 @@ _READS = frozenset(
 _KNOWN = frozenset({OpCode.CREATE_CONTAINER, OpCode.CREATE_TTL, OpCode.RECONFIG, OpCode.ADD_WATCH, OpCode.SASL})
 _KINDS = {int(kind): kind for kind in OpCode}
 
-#: Makes the body of a write's answer from the tree's results.
+#: Encodes the results of a write as the body of its answer.
 Encode = Callable[[tuple[Result, ...]], bytearray]
 
 
 class Requests:
-    """The requests of one caller."""
+    """Handles the requests of one client."""
 
     __slots__ = ("_caller", "_reads", "_server", "last_kind")
 
@@ -75,12 +75,12 @@ class Requests:
         self._server = server
         self._caller = caller
         self._reads = Reads(server, caller)
-        #: The type of the newest request, if it is known.
+        #: The type of the newest request whose type is known; None before the first.
         self.last_kind: OpCode | None = None
 
     def take(self, number: int, reader: Reader, slot: Slot, client: ServedConnection) -> None:
-        """Submits a write, or sets how the slot is answered when its turn comes. MessageError or TreeError if it can
-        be neither."""
+        """Submits a write, or stores in the slot how the request is answered when its turn comes. Raises MessageError
+        or TreeError if the request is not valid."""
         server = self._server
         kind = _KINDS.get(number)
         if kind is None:
@@ -116,7 +116,8 @@ class Requests:
             self._take_of_session(kind, reader, slot, client)
 
     def _take_of_session(self, kind: OpCode, reader: Reader, slot: Slot, client: ServedConnection) -> None:
-        """Takes a request about the session itself (who it is, its watches, its end), or one that is not served."""
+        """Handles a request about the session (identities, watches, its end), or refuses a request that is not
+        supported."""
         if kind is OpCode.AUTH:
             self._authenticate(slot, *messages.read(messages.AuthPacket, reader))
         elif kind in (OpCode.SET_WATCHES, OpCode.SET_WATCHES2):
@@ -132,7 +133,7 @@ class Requests:
             meant = messages.read(WatchesRequest, reader)
             slot.read = lambda: self._reads.own_watches(meant, client, removes=kind is OpCode.REMOVE_WATCHES)
         elif kind is OpCode.WHO_AM_I:
-            # Only the name of a digest: the rest is computed from the password.
+            # For a digest identity only the user name is shown: the rest is a hash of the password.
             named = sorted(
                 (identity.scheme, identity.id.partition(":")[0] if identity.scheme == "digest" else identity.id)
                 for identity in self._caller.identities

@@ -1,33 +1,34 @@
-"""The tree served to ZooKeeper's clients: connections, answers and watches over an `EmbeddedTree`. This package does
-the input and output; the decisions are in `tree` and `sessions`.
+"""A ZooKeeper server: it offers an `EmbeddedTree` (the metadata tree) to ZooKeeper's clients over the network. This
+package does the input and output; the decisions are made in `tree` and `sessions`.
 
-    four-letter word -> text -> closed
-    ConnectRequest -> session opened or resumed -> requests -> answers, in their order -> CLOSE_SESSION, or the end
+  four-letter word -> text -> closed
+  ConnectRequest -> session opened or resumed -> requests -> answers, in their order -> CLOSE_SESSION, or the end
 
-A write is decided when it arrives and answered when it is committed. A read waits for the earlier writes of its
-client, and is answered from the committed tree. `EmbeddedTree.submit` answers each request at its place among the
-transactions, and the events of a transaction are sent when it is committed: a client gets the event of a change before
-any answer that shows it, and an answer's zxid is that of the state it shows. Answers and events are written to the
-socket together: once after each read from it, once after each commit.
+A write is decided when it arrives, and answered when it is committed. A read waits for the earlier writes of its
+client, and is answered from the committed tree. The events of a transaction are sent when it is committed. So a client
+gets the event of a change before any answer that shows the change. The zxid of an answer is that of the state that the
+answer shows. Answers and events are gathered before they are written to the socket: once after each read from the
+socket, and once after each commit.
 
-If a client does not read its answers, or sends without waiting for them, the server stops reading from it at a limit.
-Events cannot be held back: a client that does not read its events is disconnected at a limit. Ephemeral nodes are
-deleted when their session is closed or its timeout has passed without a message, not when a connection ends.
+If a client does not read its answers, or sends requests without waiting for answers, the server stops reading from it
+at a limit. Events cannot be delayed: a client that does not read its events is disconnected at a limit. Ephemeral
+nodes are deleted when their session is closed, or when no message has arrived for the session's timeout. The end of a
+connection does not delete them.
 
-As ZooKeeper 3.8.4 does: a request too short for its type is answered MARSHALLING_ERROR, and bytes after its body are
-ignored. An unknown type is answered UNIMPLEMENTED and the connection closed. An identity that is refused is answered
-AUTH_FAILED and the connection closed. Differences, on purpose:
+The following is as in ZooKeeper 3.8.4. A request that is too short for its type is answered MARSHALLING_ERROR. Bytes
+after the body of a request are ignored. An unknown type is answered UNIMPLEMENTED, and the connection is closed. A
+refused identity is answered AUTH_FAILED, and the connection is closed. These are deliberate differences:
 - A refused request takes no zxid; its answer has the zxid of the last change.
 - A wrong password does not disconnect the session's owner.
-- Containers and nodes with a time to live, reconfig, SASL and persistent watches are UNIMPLEMENTED. A multi with a
-  node with a time to live is answered MARSHALLING_ERROR.
-- CHECK alone is answered (3.8.4 answers only if it fails).
-- A rule of an ACL with permissions above 31 is refused (INVALID_ACL).
-- A bad path below a missing parent is BAD_ARGUMENTS, not NO_NODE: paths are checked first.
-- Frames may have 1 MiB and 64 KiB, so that a node of the largest size fits with its path and ACL (ZooKeeper's
-  jute.maxbuffer: 1,048,575 bytes).
-- Names of children are sorted. The events of SetWatches are sent in the order of the changes (ZooKeeper: in no order),
-  deletions first.
+- Containers, nodes with a time to live, reconfig, SASL and persistent watches are answered UNIMPLEMENTED. A multi
+  that creates a node with a time to live is answered MARSHALLING_ERROR.
+- A CHECK outside a multi is always answered (3.8.4 answers it only if it fails).
+- An ACL with a permission above 31 is refused (INVALID_ACL).
+- A bad path below a missing parent is answered BAD_ARGUMENTS, not NO_NODE, because paths are checked first.
+- A frame may be up to 1 MiB and 64 KiB long, so that a node of the largest size fits with its path and ACL
+  (ZooKeeper's jute.maxbuffer: 1,048,575 bytes).
+- The names of children are sorted. The events of SetWatches are sent in the order of the changes, deletions first
+  (ZooKeeper: in no order).
 - /zookeeper/config is empty and its aversion 0.
 - All nine four-letter words are allowed (4lw.commands.whitelist names them one by one)."""
 
@@ -52,7 +53,7 @@ logger = logging.getLogger(__name__)
 
 
 class ZooKeeperServer(Serving):
-    """Serves one tree, which should have been opened with `served`; call `start`, then `stop`. The tree stays open."""
+    """A ZooKeeper server over one tree. The tree must have been opened with `served`, and stays open after `stop`."""
 
     def __init__(
         self, tree: EmbeddedTree, clock: Clock, config: ServerConfig | None = None, streams: Streams | None = None
@@ -63,7 +64,8 @@ class ZooKeeperServer(Serving):
         self._look: asyncio.TimerHandle | None = None
 
     async def start(self, listening: socket.socket) -> None:
-        """Serves clients at a listening socket, which is closed with the server; `port` is its port."""
+        """Starts to serve clients on a listening socket, and sets `port` to the socket's port. The socket is closed
+        when the server stops."""
         self.started_ms = now_ms = self.now_ms()
         for session_id, timeout_ms in self.tree.tree.sessions.items():
             if session_id >= CLIENT_SESSION_ID_BASE:
@@ -74,8 +76,8 @@ class ZooKeeperServer(Serving):
         self.look_for_expired()
 
     async def stop(self) -> None:
-        """Accepts no more requests and closes all connections. Sessions stay in the tree: their clients can come back
-        after a restart."""
+        """Stops the server: accepts no more requests and closes all connections. Sessions remain in the tree, so that
+        their clients can continue them after a restart."""
         if self._look is not None:
             self._look.cancel()
             self._look = None
@@ -89,7 +91,8 @@ class ZooKeeperServer(Serving):
     # Sessions
 
     def look_for_expired(self) -> None:
-        """Ends the sessions whose timeout has passed without a message, and sets a timer for the next ones."""
+        """Closes the sessions whose timeout has passed without a message from their client, and sets a timer for the
+        next check."""
         now_ms = self.now_ms()
         for session_id in self.sessions.expired(now_ms):
             logger.info("session %#x expires: nothing was heard of its client for its timeout", session_id)
@@ -100,7 +103,7 @@ class ZooKeeperServer(Serving):
             self._look.cancel()
         self._look = asyncio.get_running_loop().call_later(pause_ms / 1000, self.look_for_expired)
 
-    # What was committed
+    # Committed transactions
 
     def _committed(self, transaction: Transaction) -> None:
         for connection, event in self.watches.fired(transaction.changes):
@@ -112,10 +115,10 @@ class ZooKeeperServer(Serving):
                     ended.close()
 
     def _send_unsent(self) -> None:
-        """Writes the answers and events of one commit together."""
+        """Writes the gathered answers and events of all connections to their sockets, once after each commit."""
         for connection in list(self.unsent):
             connection.write_out()
 
 
 def _nothing(error: Exception | None) -> None:
-    """Does nothing: no client waits for the end of a session that expired."""
+    """Does nothing with the result: no client waits for the end of an expired session."""

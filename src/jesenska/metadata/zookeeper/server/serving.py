@@ -1,5 +1,5 @@
-"""The state shared by the connections to a served tree: its sessions and watches, the connections, figures for the
-four-letter words."""
+"""The state that all connections to a ZooKeeper server share: the sessions, the watches, the open connections, and the
+figures for the four-letter words."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from jesenska.metadata.zookeeper.server.slots import Answer, Slot
 
 
 class ServerConfig(NamedTuple):
-    """The settings that ZooKeeper's configuration calls tickTime, minSessionTimeout, maxSessionTimeout (None: 2 and 20
-    ticks) and maxClientCnxns (0: no limit)."""
+    """A ZooKeeper server's settings: ZooKeeper's tickTime, minSessionTimeout (None: 2 ticks), maxSessionTimeout (None:
+    20 ticks), and maxClientCnxns (connections of one host; 0: no limit)."""
 
     tick_ms: int = 3000
     min_session_timeout_ms: int | None = None
@@ -32,23 +32,23 @@ class ServerConfig(NamedTuple):
 
 
 class ServedConnection:
-    """A client's connection, as the server and its requests see it. There is one kind, `ZooKeeperConnection`; this is
-    a class and not a Protocol, because compiled code calls a class directly."""
+    """The interface of a client's connection, for the server and the handlers of requests. `ZooKeeperConnection` is
+    the only subclass. This is a class and not a Protocol, because compiled code calls methods of a class faster."""
 
     def __init__(self) -> None:
         self.is_closing_session = False
         self.figures = four_letter_words.Figures()
 
     def outstanding(self) -> int:
-        """Returns the number of requests that are not answered."""
+        """Returns the number of requests that are not answered yet."""
         raise NotImplementedError
 
     def done(self, slot: Slot, answer: Answer) -> None:
-        """Takes the answer of a write that was committed or refused."""
+        """Takes the answer to a write that was committed or refused."""
         raise NotImplementedError
 
     def send_event(self, event: WatchEvent) -> None:
-        """Sends the event of a watch of its client."""
+        """Sends the client the event of one of its watches."""
         raise NotImplementedError
 
     def too_many_watches(self) -> None:
@@ -56,24 +56,24 @@ class ServedConnection:
         raise NotImplementedError
 
     def write_out(self) -> None:
-        """Writes the gathered frames to the socket."""
+        """Writes the gathered frames (answers and events) to the socket."""
         raise NotImplementedError
 
     def close(self) -> None:
-        """Closes the connection: gathered frames are still sent; no more requests are read."""
+        """Closes the connection. Gathered answers are still sent; no more requests are read."""
         raise NotImplementedError
 
     def end(self) -> None:
-        """Ends the connection at the stop of the server: data that cannot be sent at once is dropped."""
+        """Ends the connection when the server stops. Data that cannot be sent at once is dropped."""
         raise NotImplementedError
 
     def figures_for_words(self) -> four_letter_words.ConnectionFigures:
-        """Returns the figures of the connection for `cons`."""
+        """Returns the figures of this connection for the words `stat` and `cons`."""
         raise NotImplementedError
 
 
 class Serving:
-    """One tree with the state that the connections of its clients share."""
+    """A served tree, with the state that all connections to it share."""
 
     def __init__(self, tree: EmbeddedTree, clock: Clock, config: ServerConfig | None = None) -> None:
         self.tree = tree
@@ -107,7 +107,8 @@ class Serving:
 
     @property
     def figures(self) -> four_letter_words.Figures:
-        """Returns the figures of all connections since the start."""
+        """Returns the counts and latencies of all connections since the start, including connections that have
+        ended."""
         total = four_letter_words.Figures()
         for some in (self.ended_figures, *(connection.figures for connection in self.connections)):
             total.add(some)

@@ -1,4 +1,5 @@
-"""The sessions of clients, with their timeouts and connections. This module only decides; the time is passed in.
+"""The sessions of a ZooKeeper server's clients, with their timeouts and connections. This module decides only; callers
+pass the time.
 
     begin -> alive -- heard, reattach --> alive
                |
@@ -7,13 +8,13 @@
                                                                            +-- `not_closed` (the disk is full):
                                                                                returned again in a tick
 
-A session that is ending cannot be resumed, though it is in the tree until its end is committed.
+A session that is ending cannot be resumed, though it remains in the tree until its end is committed.
 
-A client sends its id and a password of 16 bytes to come back on another connection; its old connection is then closed.
-Passwords are an HMAC of the id with a secret of the tree, so that they need not be stored (ZooKeeper computes them
-from the id, too). After a restart every session has its whole timeout again, since no messages could arrive before.
+To resume a session on another connection, a client sends the session's id and its password of 16 bytes. The old
+connection is then closed. A password is an HMAC of the id with the tree's secret, so that it need not be stored. After
+a restart of the server every session gets its whole timeout again, since no messages could arrive before.
 
-Timeouts are bounded by two and twenty ticks by default, as in ZooKeeper."""
+Timeouts are between two and twenty ticks by default, as in ZooKeeper."""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ class _Session(Generic[C]):
 
 
 class Sessions(Generic[C]):
-    """The sessions of one server; `C` is the type of its connections."""
+    """The sessions of one server. `C` is the type of its connections."""
 
     __slots__ = ("_by_id", "_heap", "_secret", "max_timeout_ms", "min_timeout_ms", "tick_ms")
 
@@ -51,26 +52,29 @@ class Sessions(Generic[C]):
         self.min_timeout_ms = 2 * tick_ms if min_timeout_ms is None else min_timeout_ms
         self.max_timeout_ms = 20 * tick_ms if max_timeout_ms is None else max_timeout_ms
         self._by_id: dict[int, _Session[C]] = {}
-        #: (time, id); entries are corrected when their time comes, not at each message of a session.
+        #: A heap of (time of the next check in milliseconds, session id). A message of a session does not change its
+        #: entry: the entry is corrected when its time comes.
         self._heap: list[tuple[float, int]] = []
 
     def negotiated(self, timeout_ms: int) -> int:
-        """Returns the timeout that a client gets if it requests this one."""
+        """Returns the timeout in milliseconds that the server grants a client: the requested one, within the server's
+        bounds."""
         return max(self.min_timeout_ms, min(self.max_timeout_ms, timeout_ms))
 
     def password(self, session_id: int) -> bytes:
         return hmac.digest(self._secret, session_id.to_bytes(8, "big", signed=True), "sha256")[:PASSWORD_BYTES]
 
     def begin(self, session_id: int, timeout_ms: int, connection: C | None, now_ms: float) -> None:
-        """Adds a session that was opened, or (without a connection) one that the tree had when the server started."""
+        """Adds a session: one that was just opened, or one that was in the tree when the server started (it has no
+        connection)."""
         self._by_id[session_id] = session = _Session(timeout_ms, now_ms + timeout_ms, connection)
         self._look_at(session_id, session)
 
     def reattach(
         self, session_id: int, password: bytes, timeout_ms: int, connection: C, now_ms: float
     ) -> tuple[int, C | None]:
-        """Returns the new timeout of the session, and its old connection; SessionExpiredError if the session is over
-        or the password is wrong."""
+        """Moves a session to a new connection. Returns the new timeout of the session, and its old connection. Raises
+        SessionExpiredError if the session has ended or the password is wrong."""
         session = self._by_id.get(session_id)
         if session is None or session.ending or not hmac.compare_digest(password, self.password(session_id)):
             raise SessionExpiredError("/")
@@ -82,13 +86,14 @@ class Sessions(Generic[C]):
         return session.timeout_ms, before
 
     def heard(self, session_id: int, now_ms: float) -> None:
-        """Notes a message from its client."""
+        """Records that a message from the session's client arrived: its timeout starts again."""
         session = self._by_id.get(session_id)
         if session is not None and not session.ending:
             session.expires_ms = now_ms + session.timeout_ms
 
     def left(self, session_id: int, connection: C) -> None:
-        """Notes the end of a connection; the session continues, perhaps on another connection already."""
+        """Records that a connection has ended. The session continues. If it is already on another connection, nothing
+        changes."""
         session = self._by_id.get(session_id)
         if session is not None and session.connection == connection:
             session.connection = None
@@ -98,8 +103,8 @@ class Sessions(Generic[C]):
         return session.connection if session is not None else None
 
     def expired(self, now_ms: float) -> list[int]:
-        """Returns the sessions whose timeout has passed without a message; each is returned once and must be closed in
-        the tree."""
+        """Returns the ids of the sessions whose timeout has passed without a message. Each id is returned once, and
+        the caller must close the session in the tree."""
         found = []
         while self._heap and self._heap[0][0] <= now_ms:
             look_ms, session_id = heapq.heappop(self._heap)
@@ -114,17 +119,18 @@ class Sessions(Generic[C]):
         return found
 
     def next_look_ms(self) -> float | None:
-        """Returns the time of the next call of `expired`; None without sessions."""
+        """Returns the time in milliseconds at which `expired` must be called next; None if there are no sessions."""
         return self._heap[0][0] if self._heap else None
 
     def ending(self, session_id: int) -> None:
-        """Notes that its client closes it."""
+        """Records that the session's client has asked to close it."""
         session = self._by_id.get(session_id)
         if session is not None:
             session.ending = True
 
     def not_closed(self, session_id: int, now_ms: float) -> None:
-        """Notes that the tree could not record its end: it is tried again in a tick."""
+        """Records that the tree could not write the end of the session. `expired` returns the session again after one
+        tick."""
         session = self._by_id.get(session_id)
         if session is not None:
             session.ending = False
@@ -132,7 +138,7 @@ class Sessions(Generic[C]):
             self._look_at(session_id, session)
 
     def closed(self, session_id: int) -> C | None:
-        """Notes that its end is in the tree; returns its connection."""
+        """Removes a session whose end is committed in the tree. Returns its connection, or None if it has none."""
         session = self._by_id.pop(session_id, None)
         return session.connection if session is not None else None
 

@@ -11,9 +11,9 @@ Answer = bytes | bytearray | TreeCode
 
 
 class Slot:
-    """A request's place in the order of answers: its answer, once that is known (`answer`), and the zxid of its state.
-
-    A slot with `read` is ready when its turn comes: it then reads the committed tree."""
+    """A request's place in the order of the answers on its connection. `answer` is the answer once it is known, and
+    `zxid` the zxid that is sent with it. If `read` is set, the request is a read: `read` is called when its turn
+    comes, and reads the committed tree."""
 
     __slots__ = ("answer", "begun_ms", "closes", "read", "size", "type", "xid", "zxid")
 
