@@ -1,8 +1,8 @@
-"""The reasons why a setting has no effect, or no effect yet, by name, each half a sentence; and the short form in
-which the tables write a row.
+"""The reasons why a setting has no effect, or no effect yet, each half a sentence with a name. Also `row`, by which
+the tables of settings write a setting in short form.
 
-If a setting begins to work, only its row changes: `kafka-configs --describe`, the warning at the start and the
-README's list all read the table."""
+If a setting begins to work, only its row changes: `kafka-configs --describe`, the warning at the start and
+docs/settings.md all read the table."""
 
 from __future__ import annotations
 
@@ -73,5 +73,5 @@ def row(
     release: str = "1.0",
     internal: bool = False,
 ) -> Setting:
-    """Returns a row of a table; `release` is the Kafka release that the default is from."""
+    """Returns a setting, as a row of a table. `release` is the Kafka release that has this default."""
     return Setting(name, kind, default, importance, doc, check, dynamic, effect[0], effect[1], release, internal)

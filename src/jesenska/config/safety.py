@@ -1,9 +1,9 @@
-"""Settings that stop the start: they require safety or placement that is not built yet. A start without them would
-give a broker that only looks like the configured one: plaintext instead of a secured listener, everyone allowed
-although there are to be rules, records in the wrong places.
+"""Finds settings that must prevent the broker's start: they ask for a protection, or a placement of data, that
+jesenska does not have. A broker that ignored them would have an unprotected listener, no access rules, or records in
+the wrong places.
 
-Each rule gives one sentence: the setting, what it requires, and what to do. Settings that are only without effect
-cause a warning instead (`BrokerConfig.unused`)."""
+Each refusal is one sentence: the setting, the feature that it requires, and the remedy. Settings that merely have no
+effect cause a warning instead (`BrokerConfig.unused`)."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from jesenska.config.layers import BrokerConfig, retention_policy_fault
 from jesenska.config.listeners import security_protocols
 from jesenska.config.replica_selectors import REPLICA_SELECTORS
 
-#: In cordoned.log.dirs: all directories.
+#: The value of cordoned.log.dirs that means all directories.
 EVERY_DIRECTORY = "*"
 
 
 class StartRefused(Exception):
-    """The start must stop; the text is one sentence for the operator. `setting` is the setting that requires a missing
-    feature."""
+    """The broker must not start. The message is one sentence for the operator; `setting` is the setting that requires
+    a missing feature."""
 
     def __init__(self, setting: str, sentence: str) -> None:
         super().__init__(sentence)
@@ -28,14 +28,14 @@ class StartRefused(Exception):
 
 
 def refuse_unsafe(config: BrokerConfig) -> None:
-    """StartRefused for the first setting that requires a feature that is not built; returns if there is no such
-    setting."""
+    """Raises StartRefused for the first setting that requires a feature that jesenska does not have; returns if there
+    is no such setting."""
     for refusal in refusals(config):
         raise refusal
 
 
 def refusals(config: BrokerConfig) -> Iterator[StartRefused]:
-    """Yields every reason why this configuration cannot be served as intended."""
+    """Yields a StartRefused for every setting that requires a feature that jesenska does not have."""
     for rule in _RULES:
         yield from rule(config)
 
@@ -51,8 +51,8 @@ def _zookeeper(config: BrokerConfig) -> Iterator[StartRefused]:
 
 
 def _listener_protocols(config: BrokerConfig) -> Iterator[StartRefused]:
-    """Reads only names and protocols, so that a listener without a protocol is named even where its address is broken
-    as well."""
+    """Yields a refusal for each listener name without a valid security protocol. Only names and protocols are read, so
+    that this fault is reported even if the address is broken as well."""
     try:
         protocols = security_protocols(config)
     except InvalidConfigError as error:
@@ -63,7 +63,7 @@ def _listener_protocols(config: BrokerConfig) -> Iterator[StartRefused]:
             name, has_name, _ = entry.strip().partition("://")
             name = name.upper()
             if not has_name:
-                # An entry without an address: `listeners_of` reports it.
+                # `listeners_of` reports an entry without an address, so it is skipped here.
                 continue
             protocol = protocols.get(name)
             if protocol is None:
@@ -74,7 +74,7 @@ def _listener_protocols(config: BrokerConfig) -> Iterator[StartRefused]:
                 )
 
 
-#: Kafka's own authorizers. Each of them means the same here.
+#: Kafka's own authorizer classes. jesenska has one authorizer, which any of these names turns on.
 AUTHORIZERS = (
     "kafka.security.auth.SimpleAclAuthorizer",
     "kafka.security.authorizer.AclAuthorizer",

@@ -1,9 +1,9 @@
-"""Decides which nodes of a broker's own tree are written into a ZooKeeper for Apache Kafka, and whether they may be:
-pure decisions.
+"""Decides which nodes of a broker's own metadata tree are written into a ZooKeeper for Apache Kafka, and if they may
+be written. These are pure decisions, without input and output.
 
-The nodes are already Kafka's. Left out is the same as in `takeover`: the brokers that are up, and notes to them. A
-ZooKeeper with another cluster, or with brokers that are up, is refused. One with this cluster's nodes, from before it
-was imported, is overwritten only on request."""
+The nodes already have Kafka's format. Registrations of running brokers and notifications to them are left out, as in
+`takeover`. A ZooKeeper with another cluster, or with running brokers, is refused. Older nodes of the same cluster are
+overwritten only on request."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from jesenska.metadata.nodes import NodeFormatError, decode_cluster_id
 
 
 def plan_handover(own: Mapping[str, Node], there: FoundTree, where: str, *, replace: bool) -> dict[str, Node]:
-    """Returns the nodes that the ZooKeeper is to hold; JesenskaError with one sentence if they may not be written."""
+    """Returns the nodes to write into the ZooKeeper. Raises JesenskaError with one sentence if they may not be
+    written. `there` is the present content of the ZooKeeper, `where` its name in messages; `replace` allows
+    overwriting."""
     cluster_id = _cluster_id(own.get(paths.CLUSTER_ID))
     if cluster_id is None:
         raise JesenskaError(

@@ -1,5 +1,5 @@
-"""The contents of one broker's directories, as plain values and as JSON, so that a tree can be rebuilt from the
-inventories of brokers on several machines.
+"""The inventory of one broker: the partitions in its log directories, as plain values and as JSON. From the
+inventories of all brokers a lost metadata tree can be rebuilt, even if they are on several machines.
 
     {"format": "jesenska-inventory", "version": 1, "cluster": "BkqKvcOWQuuOhwNvbYx_og", "broker": 1,
      "producerId": 4012,                          the largest producer id in it; -1: none
@@ -23,15 +23,15 @@ from jesenska.base.topic_names import is_legal_topic_name
 
 _FORMAT, _VERSION = "jesenska-inventory", 1
 _INT32_MAX, _INT64_MAX = 2**31 - 1, 2**63 - 1
-#: Limit for the partitions of one inventory; a broker never has more.
+#: The largest number of partitions that an inventory may have.
 _PARTITIONS_MAX = 4_000_000
 NO_EPOCH = -1
 
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """One partition in a directory: its offsets, the leader epoch of its last batch, and the newest epoch that it
-    knows (-1: none)."""
+    """One partition in a log directory: its first and end offset, the leader epoch of its last batch, and the newest
+    leader epoch in its files (-1: none)."""
 
     topic_id: UUID | None
     start: int
@@ -42,8 +42,8 @@ class Replica:
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """The inventory of one broker. `producer_id` is the largest one in a log; -1 if there is none. `compacted`: topics
-    that were compacted."""
+    """The inventory of one broker. `producer_id` is the largest producer id in any log, -1 if there is none.
+    `compacted` has the topics whose logs have been compacted."""
 
     cluster_id: str
     broker_id: int
@@ -53,7 +53,7 @@ class Inventory:
 
 
 def encode(inventory: Inventory) -> str:
-    """Returns the inventory as JSON, a line for each partition."""
+    """Returns the inventory as JSON text, with one line for each partition."""
     head = {
         "format": _FORMAT,
         "version": _VERSION,
@@ -79,8 +79,8 @@ def _said(at: TopicPartition, replica: Replica) -> dict[str, Any]:
 
 
 def decode(text: str, where: str) -> Inventory:
-    """Reads an inventory from JSON; JesenskaError with one sentence for anything else. `where` names the text in the
-    sentence."""
+    """Returns the inventory in a JSON text. Raises JesenskaError with one sentence if the text is not an inventory.
+    `where` names the text in that sentence."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):

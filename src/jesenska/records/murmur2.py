@@ -9,7 +9,7 @@ _M = 0x5BD1E995
 
 
 def murmur2(data: Buffer) -> int:
-    """Returns the hash of the bytes, unsigned."""
+    """Returns the murmur2 hash of the bytes as an unsigned number."""
     length = len(data)
     value = (0x9747B28C ^ length) & _MASK
     whole = length & ~3

@@ -1,5 +1,5 @@
-"""The broker's settings about its cluster: replicas, leadership, ZooKeeper, and the settings that only a configuration
-for KRaft has."""
+"""The broker's settings about its cluster: replication, leadership, ZooKeeper, and the settings that only a broker in
+KRaft mode has."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The broker's settings about access: TLS, SASL, delegation tokens, the authorizer.
 
-`broker.stages.secured_listeners` reads those of listeners."""
+The settings of secured listeners are read by `broker.stages.secured_listeners`."""
 
 from __future__ import annotations
 

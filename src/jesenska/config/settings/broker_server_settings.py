@@ -1,4 +1,4 @@
-"""The broker's settings about itself: its number and roles, listeners, connections, topics, quotas and metrics."""
+"""The broker's general settings: its id and roles, listeners, connections, topics, quotas and metrics."""
 
 from __future__ import annotations
 

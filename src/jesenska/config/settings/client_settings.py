@@ -1,6 +1,5 @@
-"""Settings of the clients: producer, consumer and admin. Names and defaults are those of the current Java clients, so
-that a producer.properties or a `kafka.`-prefixed Spark option has the same meaning here; settings of the 0.8 clients
-will be added with those clients' tools."""
+"""Settings of the clients: producer, consumer and admin. Names and defaults are those of the current Java clients. So
+a producer.properties or a Spark option with the prefix `kafka.` has the same meaning here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Settings of a topic: those of 1.0 and of every release since, and the broker's settings that are their defaults."""
+"""Settings of a topic: those of Kafka 1.0 and of all later releases, and the broker's settings that are their
+defaults."""
 
 from __future__ import annotations
 
@@ -104,8 +105,8 @@ TOPIC_SETTINGS = Table("topic", (
 ))
 # fmt: on
 
-#: The broker's settings from which a topic's setting takes its default, the strongest first. Times in minutes and
-#: hours follow the one in milliseconds; a value of minutes or hours is multiplied before it is used.
+#: The broker's settings from which a topic's setting takes its default, the strongest first. Names in minutes and
+#: hours come after the name in milliseconds; their values are converted to milliseconds.
 BROKER_SYNONYMS: dict[str, tuple[str, ...]] = {
     "cleanup.policy": ("log.cleanup.policy",),
     "compression.gzip.level": ("compression.gzip.level",),
