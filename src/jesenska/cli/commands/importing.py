@@ -1,15 +1,15 @@
 """`jesenska import`: turns a data directory of Apache Kafka into one of a broker of jesenska, in place.
 
-jesenska import DIR --zookeeper 127.0.0.1:2181/kafka          the metadata from Kafka's ZooKeeper
-jesenska import DIR --zookeeper-data /var/lib/zookeeper       from that ZooKeeper's own files
-jesenska import DIR                                           of KRaft mode: from the metadata log in it
-jesenska import DIR DIR2 ...                                  every directory of log.dirs, in their order
+    jesenska import DIR --zookeeper 127.0.0.1:2181/kafka          the metadata from Kafka's ZooKeeper
+    jesenska import DIR --zookeeper-data /var/lib/zookeeper       from that ZooKeeper's own files
+    jesenska import DIR                                           of KRaft mode: from the metadata log in it
+    jesenska import DIR DIR2 ...                                  every directory of log.dirs, in their order
 
-Both use the same log files, so no data is copied and no second disk is needed. The import adds one file with the
-metadata to the first directory; it is written under another name and renamed. Segments of the formats before 0.11 are
-rewritten; Kafka from 0.11 on reads them as well. ZooKeeper is only read. Until the broker is started, Kafka can still
-use the directory; afterwards `jesenska export` returns it. A directory of KRaft mode loses its metadata log; a copy is
-kept (`interchange.raft.retirement`).
+Kafka and jesenska use the same log files, so no data is copied and no second disk is needed. The import adds one file
+with the metadata to the first directory; it is written under another name and renamed. Segments of the formats before
+0.11 are rewritten; Kafka from 0.11 on reads them as well. ZooKeeper is only read. Until the broker is started, Kafka
+can still use the directory. After that `jesenska export` gives it back to Kafka. A directory of KRaft mode loses its
+metadata log, of which an archive is kept (`interchange.raft.retirement`).
 
     exit 0    imported          1    refused, and nothing was changed: one sentence on stderr"""
 
@@ -113,7 +113,7 @@ def _is_raft(directory: KafkaDirectory) -> bool:
 
 
 def _unfinished(directories: list[KafkaDirectory]) -> list[Path]:
-    """Returns the directories in which an import of KRaft mode was interrupted just before the old metadata log was
+    """Returns the directories in which an import of a KRaft node was interrupted just before the old metadata log was
     removed."""
     return [item.path for item in directories if (item.path / KRAFT_LOG).exists() and (item.path / ARCHIVE).exists()]
 
@@ -137,7 +137,8 @@ def _refuse_imported(directories: list[KafkaDirectory]) -> None:
 def _found(
     options: argparse.Namespace, directories: list[KafkaDirectory], broker_id: int, telling_of: Telling
 ) -> tuple[FoundTree, Source, list[str]]:
-    """Returns the cluster's tree, the data to take over, and notes about the metadata for the operator."""
+    """Returns the cluster's metadata tree, the data to be taken over, and notes about the metadata for the
+    operator."""
     cluster_id, partitions = cluster_of(directories), all_partitions(directories)
     if any(_is_raft(item) for item in directories):
         if options.zookeeper or options.zookeeper_data:
@@ -185,7 +186,7 @@ def _from_raft(
 
 
 def _tree(options: argparse.Namespace, telling_of: Telling) -> tuple[FoundTree, str]:
-    """Returns the tree of a ZooKeeper, and its name for messages."""
+    """Returns the metadata tree of a ZooKeeper, and the name of that ZooKeeper for messages."""
     if options.zookeeper and options.zookeeper_data:
         raise JesenskaError(
             "--zookeeper and --zookeeper-data were both given: one of them says where the metadata are."
@@ -276,13 +277,13 @@ def _tell(options: argparse.Namespace, plan: Takeover, broker_id: int, converted
 
 
 def _how_to_start(directories: list[str], broker_id: int | None) -> str:
-    """Returns the command that starts the broker; with the broker's id if the directory does not name it."""
+    """Returns the command that starts the broker. It has the broker's id if the directory does not name it."""
     where = f"--data {directories[0]}" if len(directories) == 1 else f"--override log.dirs={','.join(directories)}"
     return f"jesenska up {where}" + ("" if broker_id is None else f" --override broker.id={broker_id}")
 
 
 class Telling:
-    """Prints the current work on stderr after two seconds, and every two seconds from then on."""
+    """Prints the current step on stderr after two seconds, and then every two seconds."""
 
     def __init__(self) -> None:
         self._clock = SystemClock()
@@ -299,7 +300,7 @@ class Telling:
 
 
 class Counter:
-    """Adds up the bytes of one partition."""
+    """Adds up the bytes of one partition that have been processed."""
 
     def __init__(self, telling_of: Telling, name: str) -> None:
         self._telling, self._name, self._bytes = telling_of, name, 0

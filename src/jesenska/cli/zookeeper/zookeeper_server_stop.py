@@ -4,9 +4,8 @@ has stopped.
     zookeeper-server-stop zookeeper.properties    the server of that file's dataDir
     zookeeper-server-stop --data DIR              of that directory
 
-Kafka's script ends every process whose command line looks like ZooKeeper's; this one ends only the process that holds
-that directory (`stopping`).
-"""
+Kafka's script ends every process whose command line looks like ZooKeeper's. This one ends only the process that has
+locked that directory (`stopping`)."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def _ids(brokers: Iterable[int]) -> str:
 
 
 def _document(directory: LogDirectory, topics: set[str], *, with_room: bool) -> dict[str, Any]:
-    """Returns a directory in the form of Kafka's tool, with its order of the names."""
+    """Returns a log directory as a JSON object, with the fields of Kafka's tool in its order."""
     replicas = [
         {
             "partition": str(key),
