@@ -231,11 +231,12 @@ class Consumer:
         return set(self._positions)
 
     def position(self, topic_partition: TopicPartition) -> int:
-        """Returns the offset of the next record that `poll` returns."""
+        """Returns the offset of the record that `poll` returns next."""
         return self._positions[topic_partition].offset
 
     def position_with_epoch(self, topic_partition: TopicPartition) -> Position:
-        """Returns the position with the leader epoch of the last record that was read."""
+        """Returns the position in a partition: the offset of the next record, with the leader epoch of the last record
+        read."""
         return self._positions[topic_partition]
 
     def seek(self, topic_partition: TopicPartition, offset: int | Position) -> None:

@@ -167,8 +167,8 @@ class Transactions:
         return None
 
     def doom(self, error: KafkaError) -> None:
-        """Marks the transaction as one that can only be aborted, because a record was not written, or may not have
-        been."""
+        """Marks the transaction so that it can only be aborted: a record was not written, or it is unknown if it
+        was."""
         self._needs_epoch = True
         if self.state is TransactionState.OPEN or (self.state is TransactionState.ENDING and not self._aborts):
             self.state, self._error = TransactionState.DOOMED, error

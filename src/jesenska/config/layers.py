@@ -176,7 +176,8 @@ class BrokerConfig(_Typed):
         )
 
     def value(self, name: str) -> Value:
-        """Returns the typed value in force; KeyError for a name that is not in any table."""
+        """Returns the typed value in force of a broker's setting. Raises KeyError for a name that is not in the
+        table."""
         if name in self._typed:
             return self._typed[name]
         listener, plain = split_listener_prefix(name)
@@ -311,7 +312,8 @@ class TopicConfig(_Typed):
         return TopicConfig(self.overrides, broker)
 
     def value(self, name: str) -> Value:
-        """Returns the typed value in force; KeyError for a name that is not a topic setting."""
+        """Returns the typed value in force of a topic's setting. Raises KeyError for a name that is not a topic
+        setting."""
         return self._typed[name]
 
     @property
@@ -322,8 +324,8 @@ class TopicConfig(_Typed):
 
     @property
     def timestamp_after_max_ms(self) -> int:
-        """Largest distance of a producer's timestamp into the future in ms. If message.timestamp.after.max.ms is not
-        set, the older message.timestamp.difference.max.ms applies."""
+        """Largest distance of a producer's timestamp into the future in ms. If message.timestamp.after.max.ms has
+        its default, the older message.timestamp.difference.max.ms applies."""
         return self._timestamp_limit("message.timestamp.after.max.ms")
 
     def unused(self) -> list[Setting]:
@@ -331,8 +333,8 @@ class TopicConfig(_Typed):
         return TOPIC_SETTINGS.without_effect(self.overrides)
 
     def describe(self, names: Iterable[str] | None = None) -> list[Described]:
-        """Returns the topic's settings as DescribeConfigs reports them: all, or those named; a name that is not known
-        is left out."""
+        """Returns the topic's settings as DescribeConfigs reports them: all, or those in `names`. Unknown names are
+        left out."""
         if names is None:
             chosen = [setting for setting in TOPIC_SETTINGS if not setting.internal or setting.name in self.overrides]
         else:

@@ -234,7 +234,8 @@ _RELEASES: dict[tuple[int, ...], int | None] = {
 
 
 def release_number(text: str) -> tuple[int, ...] | None:
-    """Returns (0, 10, 2) for `0.10.2`, `0.10.2.1` or `0.10.2-IV0`; None if there is no such release."""
+    """Parses a release's name: `0.10.2`, `0.10.2.1` and `0.10.2-IV0` all give (0, 10, 2). Returns None if there is no
+    such release of Kafka."""
     matched = re.match(r"([0-9]{1,3}(?:\.[0-9]{1,3}){1,3})(?:-IV([0-9]))?\Z", text)
     if matched is None:
         return None

@@ -77,8 +77,8 @@ def has_old_formats(directory: Path, progress: Callable[[], None] = lambda: None
 
 
 def _shows_old_format(path: Path) -> bool:
-    """True if the segment begins with a message of an old format, or has one after the last entry of its offset index.
-    If the index does not match the segment, the whole segment is checked."""
+    """Returns true if the segment begins with a message of an old format, or has one after the last entry of its
+    offset index. If the index does not match the segment, the whole segment is checked."""
     with path.open("rb") as file:
         if (first := _frame(file, 0)) is None or first[0] <= 0:
             return False

@@ -229,7 +229,7 @@ class BatchWriter:
         return len(self._batch)
 
     def append(self, timestamp_ms: int, key: Buffer | None, value: Buffer | None, headers: Headers = ()) -> int | None:
-        """Appends a record; returns its offset delta in this batch, or None if the batch has no room for it."""
+        """Appends a record and returns its offset delta in the batch. Returns None if the batch is full."""
         count = self.record_count
         if count == 0:
             self.base_timestamp = timestamp_ms

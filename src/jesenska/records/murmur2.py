@@ -1,4 +1,5 @@
-"""The hash by which Kafka's Java client chooses the partition of a key: murmur2, 32 bits, with the seed 0x9747b28c."""
+"""The hash function by which Kafka's Java client chooses the partition of a key: murmur2, 32 bits, with the seed
+0x9747b28c."""
 
 from __future__ import annotations
 

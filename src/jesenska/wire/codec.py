@@ -128,7 +128,7 @@ def uuid_of(raw: bytes) -> uuid.UUID:
 
 
 class _Scope:
-    """Collects the source and the names of one generated function."""
+    """Collects the source lines of one generated function, and the objects to which its names refer."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -550,9 +550,9 @@ def decoder(message: type[Message], version: int) -> Decoder:
 
 @cache
 def encoder(message: type[Message], version: int) -> Encoder:
-    """Returns `encode(message, out, parts) -> out`. It appends encoded fields to `out`. For a value that is not
-    copied, such as records, it appends the bytes so far and the value to `parts`, and goes on in a new `out`, which it
-    returns."""
+    """Returns `encode(message, out, parts) -> out`, which appends encoded fields to `out`. A value that is not copied,
+    such as records, goes to `parts`, after the bytes in `out`; `encode` then continues with a new `out`. It returns
+    the last `out`."""
     _check_version(message, version)
     source, names = _encoder_source(message, version)
     exec(compile(source, f"<encode {message.__name__} v{version}>", "exec"), names)  # noqa: S102 - made from our own declarations

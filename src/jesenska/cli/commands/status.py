@@ -68,7 +68,7 @@ def add_status(status: argparse.ArgumentParser) -> None:
 
 
 def status(options: argparse.Namespace) -> int:
-    """Prints the state of the broker; returns the exit code."""
+    """Prints the state of the broker and its cluster, and returns the exit code."""
     return asyncio.run(_status(options))
 
 

@@ -308,7 +308,7 @@ def _rebuild(options: argparse.Namespace) -> int:
 
 
 def _owner(directory: Path) -> int:
-    """Returns the id of the broker that owns the directory. By it the directories of one broker are grouped."""
+    """Returns the id of the broker that owns the directory. The caller groups directories by it."""
     with locked([directory], FileLayer()) as found:
         return broker_of(found, None)
 

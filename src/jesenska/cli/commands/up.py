@@ -14,7 +14,7 @@ from jesenska.cli.supervision.up_options import refuse_ports
 
 
 def up(options: argparse.Namespace) -> int:
-    """Runs the brokers until a signal stops them."""
+    """Starts the brokers, runs until a signal stops them, and returns the exit code."""
     if options.file is not None:
         raise JesenskaError(
             f"up takes no file: kafka-server-start {options.file} starts a broker with a configuration file."

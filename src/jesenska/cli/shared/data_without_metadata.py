@@ -13,8 +13,8 @@ from jesenska.metadata.journal import EXPORTED_FILE, METADATA_FILE
 
 
 def refuse_data_without_metadata(config: BrokerConfig) -> None:
-    """Raises JesenskaError with one sentence in the case above. Directories that cannot be read are ignored here,
-    because the start reports them."""
+    """Raises JesenskaError with one sentence if a log directory has partitions that are not in the broker's own
+    metadata tree. Directories that cannot be read are ignored here, because the start reports them."""
     if (config.string("zookeeper.connect") or "").strip():
         return
     text = config.string("log.dirs") or config.string("log.dir") or ""

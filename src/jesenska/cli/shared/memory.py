@@ -21,9 +21,9 @@ _LOOKS_AT_YOUNGEST, _LOOKS_AT_YOUNG = 5, 2**31 - 1
 
 
 class Memory:
-    """Returns free memory to the operating system. Python's garbage collector alone is not enough. It looks for
-    reference cycles after a number of new objects, and nearly never among old ones, so in a quiet server the objects
-    of deleted topics and failed requests would stay for hours. And in a busy server it would check all objects while
+    """Returns free memory to the operating system. Python's garbage collector is not enough for that. It looks for
+    reference cycles after a number of new objects, and nearly never among old objects. In a quiet server the objects
+    of deleted topics and failed requests would stay for hours. In a busy server it would check all objects while
     thousands of partitions are created, none of which is garbage.
 
     glibc's malloc gives each thread its own arena, keeps ever larger blocks after the first large block is freed, and

@@ -112,7 +112,7 @@ def meant(name: str, known: Iterable[str]) -> str:
 
 
 def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
-    """Yields the actions of a parser and of its commands."""
+    """Yields the arguments (argparse's actions) of a parser and of its commands."""
     for action in parser._actions:
         yield action
         if isinstance(action, argparse._SubParsersAction):

@@ -31,7 +31,7 @@ from jesenska.net.listener import PortTakenError
 
 
 def run_alone(options: argparse.Namespace) -> int:
-    """Runs the broker until a signal stops it."""
+    """Starts one broker in this process, runs until a signal stops it, and returns the exit code."""
     configure_logging(options)
     warn_if_open(options)
     config = config_of(options)

@@ -72,7 +72,7 @@ _ITS_OWN = {
 
 
 def run_several(options: argparse.Namespace) -> int:
-    """Runs the brokers until a signal stops them."""
+    """Starts the brokers and their metadata tree, runs until a signal stops them, and returns the exit code."""
     configure_logging(options)
     warn_if_open(options)
     data = Path(options.data or DEFAULT_DATA)

@@ -1,10 +1,10 @@
-"""zookeeper-shell: reads and changes a tree over ZooKeeper's protocol, that of jesenska or of a ZooKeeper. Arguments
-of Apache Kafka's script:
+"""zookeeper-shell: reads and changes the nodes of a ZooKeeper, or of jesenska's metadata tree, over ZooKeeper's
+protocol. Arguments are those of Apache Kafka's script:
 
     zookeeper-shell HOST:PORT[,HOST:PORT...][/CHROOT] [COMMAND [ARGUMENT]...]
 
-One command, or, without one, lines of commands on standard input (with a prompt on a terminal). Commands and their
-output are those of ZooKeeper's own shell:
+It runs one command or, without a command, the lines of standard input (with a prompt on a terminal). Commands and
+their output are those of ZooKeeper's own shell:
 
     ls [-s] [-w] [-R] PATH     get [-s] [-w] PATH     stat [-w] PATH
     set [-s] [-v VERSION] PATH DATA [VERSION]     sync PATH
@@ -13,11 +13,10 @@ output are those of ZooKeeper's own shell:
     getAcl [-s] PATH     setAcl [-s] [-v VERSION] PATH ACL     addauth SCHEME AUTH     whoami
     version     help     quit
 
-An ACL is SCHEME:ID:PERMISSIONS[,...] with permissions of cdrwa (create, delete, read, write, admin), as
-world:anyone:cdrwa. With -w the next change is printed when it happens. Differs from ZooKeeper's shell: a failed
-command is reported on standard error; an unknown permission letter is an error. Left out: containers and nodes that
-expire (create -c, -t), quotas, reconfig, addWatch, history.
-"""
+An ACL is SCHEME:ID:PERMISSIONS[,...] with permissions of cdrwa (create, delete, read, write, admin), such as
+world:anyone:cdrwa. With -w the next change of the node is printed when it happens. Differs from ZooKeeper's shell: a
+failed command is reported on standard error; an unknown permission letter is an error. Not supported: containers and
+nodes that expire (create -c, -t), quotas, reconfig, addWatch, history."""
 
 from __future__ import annotations
 

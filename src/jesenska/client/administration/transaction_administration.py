@@ -257,8 +257,8 @@ class TransactionAdministration(Administration):
         await persistently(self.cluster, _MOVED, attempt)
 
     async def force_terminate_transaction(self, transactional_id: str) -> None:
-        """Aborts the open transaction of the transactional id and fences its producer, as a new producer with this id
-        would. The coordinator ends the transaction soon after."""
+        """Aborts the open transaction of a transactional id and fences its producer. This is done by InitProducerId,
+        as by a new producer with that id. The coordinator completes the abort soon after the call."""
         request = InitProducerIdRequest(
             transactional_id=transactional_id, transaction_timeout_ms=int(self.cluster.request_timeout_seconds * 1000)
         )

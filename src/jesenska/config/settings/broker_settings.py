@@ -42,8 +42,8 @@ PER_LISTENER = frozenset(
 
 
 def split_listener_prefix(name: str) -> tuple[str | None, str]:
-    """Returns (`plaintext`, `max.connections`) for `listener.name.plaintext.max.connections`; (None, name) if there is
-    no such prefix."""
+    """Splits a setting's name into listener and plain name: `listener.name.plaintext.max.connections` gives
+    (`plaintext`, `max.connections`). A name without that prefix gives (None, name)."""
     if not name.startswith(LISTENER_PREFIX):
         return None, name
     listener, dot, rest = name.removeprefix(LISTENER_PREFIX).partition(".")

@@ -41,7 +41,8 @@ Progress = Callable[[str], None]
 
 
 class RaftLog:
-    """A KRaft metadata log. Iterate over `records` once; after that the other attributes have their values."""
+    """A KRaft metadata log. Iterate over `records` first; after that, `end_offset`, `epoch` and `voters` have their
+    values."""
 
     def __init__(self, directory: Path, progress: Progress = lambda text: None) -> None:
         self._directory = directory

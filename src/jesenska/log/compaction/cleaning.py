@@ -72,7 +72,7 @@ class CancelledError(Exception):
 
 
 class NotCompactedError(Exception):
-    """The log cannot be compacted; the message has the reason."""
+    """The log cannot be compacted. The message is the reason."""
 
 
 class Replacement(NamedTuple):

@@ -246,7 +246,7 @@ def _forget_sequences(producers: ProducerState) -> None:
 
 
 def _remove(directory: Path, files: FileLayer) -> None:
-    """Removes a directory. If the disk prevents that, the next start removes the rest."""
+    """Removes a directory. If the disk prevents that, the next start removes what is left."""
     with suppress(OSError):
         for name in files.names(directory):
             files.unlink(directory / name)

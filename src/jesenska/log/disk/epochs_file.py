@@ -53,12 +53,13 @@ class EpochsFile:
         self.is_unsynced = False
 
     def is_unwritten(self, log_end_offset: int) -> bool:
-        """Returns true if the table must be written: it has changed since the last write, and either the log is not
-        empty (`log_end_offset` > 0), the table was not empty at the start, or the file was written before."""
+        """Returns true if the table must be written to its file. It must have changed since the last write. A table
+        without entries at the start is written only if the log is not empty (`log_end_offset` > 0), or if the file
+        exists already."""
         return self._version != self._on_disk and (log_end_offset > 0 or not self._was_empty or self._on_disk > 0)
 
     def changed(self) -> None:
-        """Records that the table has changed."""
+        """Records that the table of leader epochs has changed, so that it must be written and synced."""
         self._version += 1
         self.is_unsynced = True
 

@@ -1,7 +1,6 @@
-"""The leader epochs of a log with the first offset of each (KIP-101). A follower, or a consumer after a change of
-leader, uses the table to find the offset up to which its own log agrees with the leader's. Epochs and offsets increase
-from entry to entry. `epochs_file` keeps the table on the disk.
-"""
+"""The table of a log's leader epochs, with the first offset of each (KIP-101). A follower, or a consumer after a
+change of leader, uses the table to find the offset up to which its own log agrees with the leader's. Epochs and
+offsets increase from entry to entry. `epochs_file` writes the table to the disk."""
 
 from __future__ import annotations
 
@@ -63,7 +62,7 @@ class LeaderEpochs:
         return self._epochs[following - 1], self._start_offsets[following]
 
     def epoch_for_offset(self, offset: int) -> int:
-        """Returns the epoch in which the record at this offset was written; -1 if unknown."""
+        """Returns the leader epoch in which the record at this offset was written; -1 if unknown."""
         index = bisect_right(self._start_offsets, offset)
         return self._epochs[index - 1] if index else UNDEFINED_EPOCH
 

@@ -51,7 +51,7 @@ class FileWrite(Protocol):
 
 
 class SegmentWork(NamedTuple):
-    """One segment's part of a flush."""
+    """The part of a flush that is about one segment."""
 
     #: The segment's file, which must be released after the flush.
     opened: OpenFile

@@ -243,7 +243,7 @@ class PartitionLog:
         batches: Sequence[PublishedBatch],
         aborted: Sequence[AbortedTransaction],
     ) -> None:
-        """Does phase three of an append: makes the batches visible to readers."""
+        """Publishes an append (its third phase): makes the batches visible to readers."""
         for transaction in aborted:
             segment.note_aborted(transaction)
         note = self.tail.note
@@ -294,7 +294,8 @@ class PartitionLog:
                 item.reached()
 
     def _take_back(self, first: PendingAppend | PendingRoll, appends: list[PendingAppend]) -> None:
-        """Restores the log as it was before the first failed item and everything queued after it."""
+        """Restores the log to its state before the first failed item of the queue. All items after it are undone,
+        too."""
         for pending in reversed(appends):
             self.producers.undo(pending.changes)
         last_kept = first.segment if isinstance(first, PendingAppend) else first.sealed

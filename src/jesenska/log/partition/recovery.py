@@ -94,7 +94,7 @@ Progress = Callable[[int], None]
 
 
 class ScanResult(NamedTuple):
-    """The result of checking a file."""
+    """The result of checking a segment file batch by batch."""
 
     valid_bytes: int
     #: The offset after the last good batch.

@@ -63,7 +63,7 @@ class NoCleaner:
     """A cleaner that never compacts a log."""
 
     def abort(self, topic_partition: TopicPartition) -> None:
-        """Does nothing: no compaction is running."""
+        """Does nothing, because there are no compactions to cancel."""
 
 
 NO_CLEANER = NoCleaner()

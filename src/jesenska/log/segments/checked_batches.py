@@ -42,7 +42,7 @@ _NO_BATCH = (CorruptMessageError, UnsupportedForMessageFormatError)
 
 
 class Damage(NamedTuple):
-    """A stretch of a file that holds no good batch."""
+    """A damaged part of a segment file: it has no good batch."""
 
     position: int
     end_position: int

@@ -201,7 +201,7 @@ class IndexFile:
 
     @property
     def has_unwritten(self) -> bool:
-        """True if some entries are only in memory."""
+        """True if some index entries are only in memory."""
         return self._loaded and self._written < self._count()
 
     def unwritten(self, *, trim: bool = False) -> IndexWrite | None:

@@ -21,7 +21,7 @@ def snapshot_offsets(directory: Path, files: FileLayer) -> list[int]:
 
 
 class ProducerSnapshots:
-    """The producer snapshots of one log."""
+    """Writes, renames and removes the producer snapshots of one log."""
 
     __slots__ = ("_files", "directory")
 

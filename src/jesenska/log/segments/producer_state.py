@@ -425,7 +425,7 @@ class ProducerState:
         self._verifications.clear()
 
     def load(self, entries: Iterable[ProducerEntry]) -> None:
-        """Replaces the state with the entries of a snapshot."""
+        """Replaces the state of all producers by the entries of a snapshot."""
         self.clear()
         for entry in entries:
             self._producers[entry.producer_id] = entry

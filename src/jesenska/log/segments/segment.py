@@ -282,9 +282,9 @@ class LogSegment:
     def should_roll(
         self, write_position: int, more_bytes: int, max_timestamp: int, last_offset: int, now_ms: int, config: LogConfig
     ) -> bool:
-        """Returns true if the next append needs a new segment: this one would become too large, is too old by its
-        records' timestamps (or by the clock, if they have none), has a full index, or the offset is too far from the
-        base offset."""
+        """Returns true if the next append needs a new segment. There are four reasons: this segment would become too
+        large, it is too old, an index is full, or the offset is too far from the base offset. Age is measured by the
+        records' timestamps, or by the clock if they have none."""
         if write_position == 0:
             return last_offset - self.base_offset > _RELATIVE_OFFSET_MAX
         if write_position + more_bytes > config.segment_bytes:

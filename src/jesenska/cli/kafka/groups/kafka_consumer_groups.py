@@ -395,8 +395,8 @@ class _Tool:
     # --- offsets -----------------------------------------------------------------------------------------------------
 
     async def _named(self, *, must_exist: bool) -> dict[str, list[TopicPartition]]:
-        """Returns the partitions that --topic names, by topic. A topic that does not exist has none, unless
-        `must_exist` makes it an error."""
+        """Returns the partitions that --topic names, by topic. A topic that does not exist gets an empty list, or
+        raises an error if `must_exist` is set."""
         found: dict[str, list[TopicPartition]] = {}
         for text in self._options.topic:
             topic, colon, numbers = text.partition(":")

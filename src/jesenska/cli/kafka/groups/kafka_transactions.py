@@ -255,8 +255,8 @@ async def _find_hanging(admin: Admin, options: argparse.Namespace) -> Table:
 
 
 async def _partitions(cluster: Cluster, options: argparse.Namespace) -> list[TopicPartition]:
-    """Returns the partitions to search: those of one topic, those with a replica on one broker, or both conditions
-    together."""
+    """Returns the partitions to search. --topic selects those of one topic, --broker-id those with a replica on one
+    broker; if both are given, both conditions apply."""
     topics = [await cluster.topic(options.topic)] if options.topic is not None else (await cluster.topics()).values()
     return [
         item.topic_partition

@@ -136,14 +136,14 @@ class Assigned:
         return await self._consumer.poll_raw(timeout_seconds)
 
     def go_back(self, partition: TopicPartition, offset: int) -> None:
-        """Does nothing: offsets are not committed."""
+        """Does nothing, because a reader without a group commits no offsets."""
 
     async def close(self) -> None:
         await self._consumer.close()
 
 
 class ReadingMember:
-    """Reads as a member of a group."""
+    """Reads the partitions that a group assigns to this member, and commits its positions."""
 
     def __init__(self, consumer: GroupConsumer, topics: ReadTopics) -> None:
         self._consumer, self._topics = consumer, topics

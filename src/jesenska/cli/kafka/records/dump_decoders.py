@@ -204,12 +204,12 @@ def java_double(value: float) -> str:
 
 
 def transactions(record: Record) -> Shown:
-    """Shows a record of __transaction_state, in the format of `offsets`."""
+    """Formats a record of __transaction_state as JSON, in the way of `offsets`."""
     return _of_kinds(record, TRANSACTIONS)
 
 
 def share_groups(record: Record) -> Shown:
-    """Shows a record of __share_group_state, in the format of `offsets`."""
+    """Formats a record of __share_group_state as JSON, in the way of `offsets`."""
     return _of_kinds(record, SHARE_GROUPS)
 
 
@@ -271,7 +271,7 @@ _CONTROL_NAMES: dict[type[Message], str] = {
 
 
 def _constant(name: str) -> str:
-    """Converts a class name, for example TopicRecord to TOPIC_RECORD."""
+    """Converts a class name to a constant's name, for example TopicRecord to TOPIC_RECORD."""
     return "".join(
         f"_{letter}" if letter.isupper() and number else letter for number, letter in enumerate(name)
     ).upper()
