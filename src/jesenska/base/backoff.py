@@ -50,5 +50,5 @@ class Backoff:
         return min(plain * (1 - _JITTER + 2 * _JITTER * self._chance()), self.longest_seconds)
 
     def milliseconds(self, failures: int) -> int:
-        """Returns the pause of `seconds` in milliseconds."""
+        """Returns the pause after this many failures in a row, in milliseconds."""
         return round(1000 * self.seconds(failures))

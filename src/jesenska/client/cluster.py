@@ -507,7 +507,7 @@ class Cluster:
                     await asyncio.sleep(self.retry_pause_seconds(attempts))
         except TimeoutError:
             raise failure or RequestTimedOutError(
-                f"No broker has told the partitions of topic {name} within {within_seconds:g} s."
+                f"No broker has reported the partitions of topic {name} within {within_seconds:g} s."
             ) from None
 
     def known(self, name: str) -> TopicInfo | None:

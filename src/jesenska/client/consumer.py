@@ -423,7 +423,7 @@ class Consumer:
             return True
         del self._doubted_since[key]
         logger.warning(
-            "%s was read under leader epoch %d, but the brokers tell of %d: that leader is asked now.",
+            "%s was read under leader epoch %d, but the brokers report the older epoch %d: that leader is asked now.",
             key,
             newest,
             led.leader_epoch,
@@ -567,7 +567,7 @@ class Consumer:
             raise LogTruncationError(key, position, end)
         if end is None:
             logger.warning(
-                "%s was read up to offset %d in leader epoch %d, of which its leader knows nothing: reading goes on "
+                "%s was read up to offset %d in leader epoch %d, which its leader does not know: reading continues "
                 "at the %s offset.",
                 key, position.offset, position.leader_epoch, self.auto_offset_reset,
             )  # fmt: skip
@@ -576,7 +576,7 @@ class Consumer:
                 self._led[key] = wanted.led
         elif self._found(key, wanted):
             logger.warning(
-                "%s was read up to offset %d, but its log was truncated to offset %d: reading goes on there.",
+                "%s was read up to offset %d, but its log was truncated to offset %d: reading continues there.",
                 key,
                 position.offset,
                 end.offset,

@@ -313,7 +313,9 @@ class Transactions:
         unsent records are dropped. If the coordinator does not answer (NetworkException, RequestTimedOutError), it is
         unknown if the transaction has ended; the same call may then be made again."""
         if self._is_guest:
-            raise InvalidTxnStateError(f"The transaction of {self.transactional_id} is ended where it was begun.")
+            raise InvalidTxnStateError(
+                f"Only the producer that began the transaction of {self.transactional_id} can end it."
+            )
         is_asked_again = self.state is TransactionState.ENDING and self._aborts is not committed
         if not is_asked_again and (committed or not self.may_abort):
             self.require_open()
@@ -357,7 +359,8 @@ class Transactions:
             return
         if code in (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH):
             error: KafkaError = ProducerFencedError(
-                f"Another producer has the name {self.transactional_id} now: this one is done; close it."
+                f"Another producer has the transactional id {self.transactional_id} now: this producer cannot "
+                "continue; close it."
             )
         elif code == ErrorCode.INVALID_TRANSACTION_TIMEOUT:
             allowed = "more than 0 and no more than the brokers' transaction.max.timeout.ms"

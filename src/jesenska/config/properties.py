@@ -23,7 +23,7 @@ class PropertiesError(ValueError):
 
 
 def parse_properties(content: bytes | str) -> dict[str, str]:
-    """Returns keys and values in the order of the file; PropertiesError for a broken \\uXXXX."""
+    """Returns keys and values in the order of the file. Raises PropertiesError for an incomplete \\uXXXX."""
     text = content if isinstance(content, str) else _decode(content)
     entries: dict[str, str] = {}
     for number, line in _logical_lines(text):

@@ -79,7 +79,8 @@ def gather(
         name, equals, value = flag.partition("=")
         if not equals or not name.strip():
             raise OverrideError(
-                f"--override takes name=value, and {flag!r} is not: write it as in --override log.dirs=data."
+                f"--override takes name=value, and {flag!r} is not in that form: write it as in --override "
+                "log.dirs=data."
             )
         put(name.strip(), value.strip(), Origin.OVERRIDE)
     named = [name for name in settings if broker_setting(name) is None]

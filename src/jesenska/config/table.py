@@ -374,7 +374,7 @@ class Table:
         self._settings: dict[str, Setting] = {}
         for setting in settings:
             if setting.name in self._settings:
-                raise ValueError(f"{kind} setting {setting.name} stands twice in its table")
+                raise ValueError(f"{kind} setting {setting.name} is twice in its table")
             self._settings[setting.name] = setting
 
     def __contains__(self, name: object) -> bool:

@@ -23,24 +23,24 @@ def plan_handover(own: Mapping[str, Node], there: FoundTree, where: str, *, repl
     cluster_id = _cluster_id(own.get(paths.CLUSTER_ID))
     if cluster_id is None:
         raise JesenskaError(
-            "The metadata name no cluster, so no broker has ever run on them: start Kafka on an empty directory "
+            "The metadata have no cluster id, so no broker has ever used them: start Kafka on an empty directory "
             "instead."
         )
     if there.brokers_up:
         raise JesenskaError(
             f"Brokers are registered in {where} ({', '.join(map(str, sorted(there.brokers_up)))}): stop them, or "
-            f"give a path of its own."
+            "give another path."
         )
     other = _cluster_id(there.nodes.get(paths.CLUSTER_ID))
     if other not in (None, cluster_id):
         raise JesenskaError(
-            f"{where} holds cluster {other}, and these are the metadata of cluster {cluster_id}: give a path of its "
-            f"own behind the servers."
+            f"{where} has cluster {other}, but these are the metadata of cluster {cluster_id}: give another path "
+            "after the servers, as in HOST:PORT/PATH."
         )
     if (other is not None or children(there.nodes, paths.TOPICS)) and not replace:
         raise JesenskaError(
-            f"{where} holds metadata of Kafka already: write over them with --replace, or give a path of its own "
-            f"behind the servers."
+            f"{where} already has metadata of Kafka: overwrite them with --replace, or give another path after the "
+            "servers, as in HOST:PORT/PATH."
         )
     wanted = {path: node for path, node in own.items() if not is_left_out(path)}
     for path in paths.PERSISTENT_PATHS:

@@ -87,10 +87,13 @@ def decode(text: str, where: str) -> Inventory:
         value = None
     if not isinstance(value, dict) or value.get("format") != _FORMAT:
         raise JesenskaError(
-            f"{where} is no inventory: make one with jesenska tree inventory, or name a broker's directory."
+            f"{where} is not an inventory: make one with jesenska tree inventory, or name a broker's directory."
         )
     if value.get("version") != _VERSION:
-        raise JesenskaError(f"{where} is an inventory of a later release: make it with this one, or use that one here.")
+        raise JesenskaError(
+            f"{where} is an inventory of a later release: make it with this release, or use the "
+            "later release here, too."
+        )
     try:
         return _decoded(value)
     except (KeyError, TypeError, ValueError) as error:
@@ -102,20 +105,20 @@ def decode(text: str, where: str) -> Inventory:
 def _decoded(value: Mapping[str, Any]) -> Inventory:
     cluster_id, compacted, partitions = value["cluster"], value["compacted"], value["partitions"]
     if not isinstance(cluster_id, str) or not cluster_id:
-        raise ValueError("it names no cluster")
+        raise ValueError("it has no cluster id")
     if not isinstance(compacted, list) or not all(
         isinstance(name, str) and is_legal_topic_name(name) for name in compacted
     ):
-        raise ValueError("compacted is no list of topics")
+        raise ValueError("compacted is not a list of topics")
     if not isinstance(partitions, list) or len(partitions) > _PARTITIONS_MAX:
-        raise ValueError("partitions is no list, or too long")
+        raise ValueError("partitions is not a list, or is too long")
     replicas: dict[TopicPartition, Replica] = {}
     for item in partitions:
         if not isinstance(item["topic"], str) or not is_legal_topic_name(item["topic"]):
-            raise ValueError("a topic's name is none")
+            raise ValueError("a topic's name is not valid")
         at = TopicPartition(item["topic"], _number(item, "partition", 0, _INT32_MAX))
         if at in replicas:
-            raise ValueError(f"{at} stands in it twice")
+            raise ValueError(f"{at} is in it twice")
         topic_id = None if item["topicId"] is None else uuid_from_text(str(item["topicId"]))
         start, end = (_number(item, name, 0, _INT64_MAX) for name in ("start", "end"))
         if start > end:
@@ -135,7 +138,7 @@ def _decoded(value: Mapping[str, Any]) -> Inventory:
 def _number(value: Mapping[str, Any], name: str, least: int, most: int) -> int:
     found = value[name]
     if type(found) is not int or not least <= found <= most:
-        raise ValueError(f"{name} is no number from {least} to {most}")
+        raise ValueError(f"{name} is not a number from {least} to {most}")
     return found
 
 

@@ -77,15 +77,15 @@ def broker_of(directories: Sequence[KafkaDirectory], wanted: int | None) -> int:
     if not said:
         if wanted is None:
             raise JesenskaError(
-                f"{directories[0].path} does not say whose it is (no meta.properties): name the broker's id with "
-                f"--broker-id."
+                f"{directories[0].path} does not name its broker (it has no meta.properties): give the broker's id "
+                "with --broker-id."
             )
         return wanted
     (found,) = said
     if wanted not in (None, found):
         raise JesenskaError(
-            f"The directory {directories[0].path} belongs to broker {found}, and --broker-id says {wanted}: leave "
-            f"the flag away."
+            f"The directory {directories[0].path} belongs to broker {found}, but --broker-id is {wanted}: leave the "
+            "flag out."
         )
     return found
 

@@ -57,7 +57,7 @@ KAFKAS = frozenset(
 
 
 def is_kafkas(path: str) -> bool:
-    """Returns true if Kafka's brokers and tools make nodes at this path or below the same top node."""
+    """Returns true if the first node of the path is one that Kafka's brokers and tools make."""
     return path.split("/", 2)[1] in KAFKAS
 
 

@@ -146,8 +146,8 @@ def _convert(path: Path, files: FileLayer) -> None:
                 position += len(piece)
         except KafkaError as error:
             raise JesenskaError(
-                f"The segment {path} cannot be read ({error.message.rstrip('.')}): start Kafka on it once more and "
-                f"stop it in order, then import."
+                f"The segment {path} cannot be read ({error.message.rstrip('.')}): start Kafka with it once more and "
+                "shut Kafka down cleanly, then import."
             ) from error
         files.fsync(descriptor)
     except BaseException:

@@ -180,11 +180,14 @@ class _Topics:
             begin = "begins" if len(self.missing) == 1 else "begin"
             notes.append(f"No directory holds {_some(self.missing)}, which {begin} empty.")
         if gone:
-            notes.append(f"The backup has {_some(gone)}, which no directory holds: deleted since, so left out.")
+            notes.append(
+                f"Topics of the backup that are in no directory are left out, because they were deleted after the "
+                f"backup: {_some(gone)}."
+            )
         if self._guessed:
             notes.append(
-                f"Nothing tells the settings of {_some(self._guessed)}: they are kept for ever (retention.ms=-1, or "
-                f"compact) until kafka-configs says otherwise."
+                f"The settings of {_some(self._guessed)} are not known: their records are kept permanently "
+                "(retention.ms=-1, or compact) until kafka-configs sets something else."
             )
         return notes
 
@@ -209,7 +212,9 @@ def _cluster_of(inventories: Sequence[Inventory], backup: Mapping[str, Node] | N
         raise JesenskaError(f"The directories belong to different clusters ({', '.join(clusters)}): name those of one.")
     twice = [broker_id for broker_id, count in Counter(item.broker_id for item in inventories).items() if count > 1]
     if twice:
-        raise JesenskaError(f"Broker {twice[0]} is there twice: take one inventory of all its directories together.")
+        raise JesenskaError(
+            f"Broker {twice[0]} has two inventories: take one inventory of all its directories together."
+        )
     if backup is not None and paths.CLUSTER_ID in backup:
         said = _decoded(lambda: decode_cluster_id(backup[paths.CLUSTER_ID].data or b""), paths.CLUSTER_ID)
         if said != clusters[0]:

@@ -79,8 +79,8 @@ def plan_takeover(tree: FoundTree, source: Source, wishes: Wishes) -> Takeover:
     nodes, where = tree.nodes, source.where
     if paths.TOPICS not in nodes:
         raise JesenskaError(
-            f"{where} has no node {paths.TOPICS}, so it is no Kafka's: give the path that zookeeper.connect ends in, "
-            f"as Kafka was started."
+            f"{where} has no node {paths.TOPICS}, so it is not a Kafka cluster's: give the path at the end of "
+            "Kafka's zookeeper.connect."
         )
     cluster_id = _cluster_id(nodes, where)
     if source.cluster_id is not None and cluster_id is not None and source.cluster_id != cluster_id:
@@ -91,8 +91,8 @@ def plan_takeover(tree: FoundTree, source: Source, wishes: Wishes) -> Takeover:
     _refuse_migration(nodes, where)
     if source.broker_id in tree.brokers_up:
         raise JesenskaError(
-            f"Broker {source.broker_id} is registered in {where}: stop it; one that was killed is gone when "
-            f"zookeeper.session.timeout.ms have passed."
+            f"Broker {source.broker_id} is registered in {where}: stop it. If it was killed, wait until its "
+            "zookeeper.session.timeout.ms has passed."
         )
     topics = topics_in(nodes, where)
     kept = {path: node for path, node in nodes.items() if not is_left_out(path)}
@@ -244,9 +244,9 @@ def _refuse_strange_ids(topics: Mapping[str, TopicNode], source: Source) -> None
         if topic is not None and None not in (topic_id, topic.topic_id) and topic_id != topic.topic_id:
             assert topic_id is not None and topic.topic_id is not None
             raise JesenskaError(
-                f"The directory {at} is of the topic id {uuid_to_text(topic_id)}, and {source.where} says "
-                f"{uuid_to_text(topic.topic_id)}: "
-                "name the ZooKeeper that this data was written with, or move the directory away."
+                f"The directory {at} has the topic id {uuid_to_text(topic_id)}, but {source.where} has "
+                f"{uuid_to_text(topic.topic_id)} for that topic: name the ZooKeeper with which this data was "
+                "written, or move the directory away."
             )
 
 
@@ -272,7 +272,7 @@ def _check_presence(
         notes.append(f"Empty, since the directories do not hold them: {_some(map(str, missing))}.")
     strange = sorted(source.partitions.keys() - known)
     if strange:
-        notes.append(f"Left alone, since the tree does not know them: {_some(map(str, strange))}.")
+        notes.append(f"Not imported, since the metadata do not have them: {_some(map(str, strange))}.")
 
 
 def _has_been_led(nodes: Mapping[str, Node], at: TopicPartition) -> bool:

@@ -42,7 +42,7 @@ async def read_store(store: Store, progress: Progress = lambda text: None) -> Fo
         if not reading.changed:
             return reading.found()
     raise JesenskaError(
-        "The tree changes faster than it can be read: stop the brokers, or try again when less goes on."
+        "The tree changes faster than it can be read: stop the brokers, or try again when fewer changes are made."
     )
 
 
@@ -71,8 +71,8 @@ class _Reading:
             self._progress(f"{len(self._nodes)} nodes read")
         if len(self._nodes) + len(self.changed) > NODES_MAX:
             raise JesenskaError(
-                f"The tree has more than {NODES_MAX} nodes: give the path that Kafka's zookeeper.connect ends in "
-                f"behind the servers."
+                f"The tree has more than {NODES_MAX} nodes: give the path at the end of Kafka's zookeeper.connect "
+                "after the servers, as in HOST:PORT/PATH."
             )
 
     async def _look(self, path: str) -> None:
@@ -90,8 +90,8 @@ class _Reading:
             return
         except NoAuthError as error:
             raise JesenskaError(
-                f"The node {path} may not be read by everybody: stop ZooKeeper, and give its dataDir with "
-                f"--zookeeper-data."
+                f"The node {path} may be read only by some users: stop ZooKeeper, and give its dataDir with "
+                "--zookeeper-data."
             ) from error
         if path:
             # The store returns empty bytes for null. Kafka distinguishes the two, and writes null for a node without

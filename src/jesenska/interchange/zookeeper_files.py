@@ -88,7 +88,7 @@ class _Reader:
 
     def take(self, size: int) -> memoryview:
         if not 0 <= size <= self.left:
-            raise _FormatError(f"{size} bytes are wanted at {self.at}, and {self.left} are left")
+            raise _FormatError(f"{size} bytes are needed at position {self.at}, but only {self.left} are left")
         self.at += size
         return self._data[self.at - size : self.at]
 
@@ -116,7 +116,7 @@ class _Reader:
         try:
             check_path(path)
         except BadArgumentsError as error:
-            raise _FormatError(f"{path[:80]!r} is no path") from error
+            raise _FormatError(f"{path[:80]!r} is not a path") from error
         return path
 
     def count(self, smallest: int) -> int:
@@ -124,7 +124,7 @@ class _Reader:
         each, do not fit into the remaining bytes."""
         count = self.int32()
         if count * smallest > self.left:
-            raise _FormatError(f"{count} things are announced at {self.at}, for which {self.left} bytes are too few")
+            raise _FormatError(f"{count} items at position {self.at} do not fit into the remaining {self.left} bytes")
         return max(count, 0)
 
     def pass_acl(self) -> None:
@@ -207,7 +207,7 @@ def read_data_directory(
         )
     if not snapshots and not logs:
         raise JesenskaError(
-            f"{directory} holds no snapshot and no log of a ZooKeeper: name the directory that its dataDir says."
+            f"{directory} has no snapshot and no log of a ZooKeeper: name the directory in its dataDir."
         )
     tree = _Tree()
     begin = -1
@@ -224,8 +224,8 @@ def read_data_directory(
             )
         if logs[0][0] > 1:
             raise DamagedFileError(
-                f"{directory} holds no snapshot, and its first log begins in the middle: name the directory that "
-                f"dataDir says."
+                f"{directory} has no snapshot, and its first log does not begin with the first transaction: name the "
+                "directory in dataDir."
             )
     tree.last_zxid = max(begin, 0)
     first = max((index for index, (zxid, _) in enumerate(logs) if zxid <= begin + 1), default=0)
@@ -316,7 +316,7 @@ def _entries(reader: _Reader) -> Iterator[_Reader]:
         checksum, size = _ENTRY_HEAD.unpack(reader.take(_ENTRY_HEAD.size))
         if size <= 0 or size >= reader.left:
             if size < 0 or size > _TRANSACTION_MAX_BYTES:
-                raise _FormatError(f"the transaction at {position} says that it has {size} bytes")
+                raise _FormatError(f"the transaction at {position} has an impossible size of {size} bytes")
             return
         body = reader.take(size)
         if reader.take(1)[0] != _END_OF_ENTRY:

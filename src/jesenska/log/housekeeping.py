@@ -111,7 +111,7 @@ class Housekeeping:
         return due_ms is not None
 
     def delete_old_segments(self, now_ms: int) -> None:
-        """Applies retention to all partitions."""
+        """Applies retention to all partitions: deletes their old segments."""
         self._retain(list(self._logs.values()), now_ms)
 
     def _retain(self, logs: Sequence[PartitionLog], now_ms: int) -> None:

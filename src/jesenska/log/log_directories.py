@@ -468,12 +468,11 @@ class LogDirectories:
         directory = next((directory for directory in self.directories if directory.logs.get(source) is origin), None)
         if origin is None or directory is None:
             raise KafkaStorageError(
-                f"{target} cannot be made a branch of {source}, since this broker has no log of that."
+                f"{target} cannot be made a branch of {source}, since this broker has no log of {source}."
             )
         if target in self.offline or directory.is_offline:
             raise KafkaStorageError(
-                f"{target} cannot be made a branch of {source} while a log directory is offline that either is "
-                f"or may be in."
+                f"{target} cannot be made a branch of {source} while the log directory of one of them is offline."
             )
         self._check_unused(directory.path / str(target))
         return origin, directory
@@ -638,7 +637,7 @@ class LogDirectories:
         return now_ms if self._monotonic_ms is None else self._monotonic_ms()
 
     def delete_old_segments(self, now_ms: int) -> None:
-        """Applies retention to all partitions."""
+        """Applies retention to all partitions: deletes their old segments."""
         self._housekeeping.delete_old_segments(now_ms)
 
     def remove_doomed(self, now_ms: int) -> None:

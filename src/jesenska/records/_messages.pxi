@@ -252,7 +252,7 @@ def append_message(bytearray out not None, int64_t offset, int magic, int attrib
     if value_bytes is not None:
         value_field.data, value_field.size = <const uint8_t *>PyBytes_AS_STRING(value_bytes), PyBytes_GET_SIZE(value_bytes)
     if before > PyByteArray_GET_SIZE(out):
-        raise ValueError("a message is to be put behind the end")
+        raise ValueError("a message cannot be written after the end of the buffer")
     end = before + message_size(magic, &key_field, &value_field)
     lengthen(out, end)
     put_message(<uint8_t *>PyByteArray_AS_STRING(out) + before, offset, magic, attributes, timestamp, &key_field, &value_field)
@@ -388,7 +388,7 @@ def plain_batches_to_messages(bytearray out not None, data, Py_ssize_t position,
     cdef uint8_t *target
     written.count, written.last, written.largest = 0, -1, -1
     if at < 0 or at > PyByteArray_GET_SIZE(out):
-        raise ValueError("messages are to be put behind the end")
+        raise ValueError("messages cannot be written after the end of the buffer")
     PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
     try:
         if position < 0 or position > view.len:

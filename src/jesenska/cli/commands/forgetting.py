@@ -79,13 +79,13 @@ async def _forget(options: argparse.Namespace) -> int:
         for broker_id in sorted(lost):
             if await store.exists(paths.broker(broker_id)) is not None:
                 raise JesenskaError(
-                    f"Broker {broker_id} is registered: stop it first, and be sure that it never comes again."
+                    f"Broker {broker_id} is registered: stop it first, and make sure that it is never started again."
                 )
         marked, kept = await _with_replicas_on(store, lost)
         if marked and not options.yes:
             raise JesenskaError(
-                f"The deletion of {', '.join(marked)} waits for {_named(lost)}: give --yes where no such broker ever "
-                f"comes again with the data that it has."
+                f"The deletion of {', '.join(marked)} waits for {_named(lost)}: give --yes if no such broker will "
+                "ever be started again with the data that it has."
             )
         if marked:
             await _ask(store, lost, options.timeout_seconds)
@@ -173,14 +173,15 @@ async def _ask(store: Store, lost: frozenset[int], timeout_seconds: float) -> No
         await store.create(paths.LOST_BROKERS, encode_lost_brokers(lost))
     except NodeExistsError:
         raise JesenskaError(
-            f"Brokers are being forgotten already: wait until the controller has taken {paths.LOST_BROKERS} away."
+            "Another request to forget brokers is in progress: wait until the controller has deleted "
+            f"{paths.LOST_BROKERS}."
         ) from None
     if not await _gone(store, paths.LOST_BROKERS, timeout_seconds):
         with suppress(NoNodeError):
             await store.delete(paths.LOST_BROKERS)
         raise JesenskaError(
-            f"The controller, broker {controller_id}, has not acted within {timeout_seconds:g} s: try again. An "
-            f"Apache Kafka that is controller cannot do it."
+            f"The controller, broker {controller_id}, has not acted within {timeout_seconds:g} s: try again. A "
+            "controller of Apache Kafka does not support it."
         )
 
 

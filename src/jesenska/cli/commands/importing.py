@@ -129,8 +129,8 @@ def _refuse_imported(directories: list[KafkaDirectory]) -> None:
     for directory in directories:
         if journal_file.has_tree(directory.path):
             raise JesenskaError(
-                f"{directory.path} has the metadata of a broker of jesenska already ({METADATA_FILE}): start that "
-                f"broker, or move the file away to import anew."
+                f"{directory.path} already has the metadata of a broker of jesenska ({METADATA_FILE}): start that "
+                "broker, or move the file away to import again."
             )
 
 
@@ -144,7 +144,7 @@ def _found(
         if options.zookeeper or options.zookeeper_data:
             raise JesenskaError(
                 f"{directories[0].path} is of KRaft mode, and its metadata are in no ZooKeeper: leave --zookeeper "
-                f"and --zookeeper-data away."
+                "and --zookeeper-data out."
             )
         tree, where, notes = _from_raft(options, directories, cluster_id or "", telling_of)
         return (
@@ -180,7 +180,8 @@ def _from_raft(
     notes = list(image.notes)
     if log.voters > 1:
         notes.append(
-            f"{log.voters} controllers vote: what this one's metadata log ends with may not be what the others have."
+            f"{log.voters} controllers vote: the last records of this metadata log may not be in the logs of the "
+            "others."
         )
     return FoundTree(nodes, log.end_offset), f"The metadata log in {logs[0].parent}", notes
 
@@ -188,9 +189,7 @@ def _from_raft(
 def _tree(options: argparse.Namespace, telling_of: Telling) -> tuple[FoundTree, str]:
     """Returns the metadata tree of a ZooKeeper, and the name of that ZooKeeper for messages."""
     if options.zookeeper and options.zookeeper_data:
-        raise JesenskaError(
-            "--zookeeper and --zookeeper-data were both given: one of them says where the metadata are."
-        )
+        raise JesenskaError("--zookeeper and --zookeeper-data were both given: give only one of them.")
     if options.zookeeper_data:
         chroot = str(options.chroot).rstrip("/")
         if chroot:
@@ -198,21 +197,21 @@ def _tree(options: argparse.Namespace, telling_of: Telling) -> tuple[FoundTree, 
                 check_path(chroot)
             except BadArgumentsError as error:
                 raise JesenskaError(
-                    f"--chroot {chroot} is no path ({error.reason}): write it as zookeeper.connect does, such as "
-                    f"/kafka."
+                    f"--chroot {chroot} is not a path ({error.reason}): write it as in zookeeper.connect, such as "
+                    "/kafka."
                 ) from error
         logs = Path(options.zookeeper_logs) if options.zookeeper_logs else None
         tree = read_data_directory(Path(options.zookeeper_data), logs, chroot, telling_of.tell)
         return tree, f"The ZooKeeper in {options.zookeeper_data}{f' ({chroot})' if chroot else ''}"
     if options.chroot or options.zookeeper_logs:
         raise JesenskaError(
-            "--chroot and --zookeeper-logs belong to --zookeeper-data; with --zookeeper the path stands behind the "
+            "--chroot and --zookeeper-logs belong to --zookeeper-data; with --zookeeper write the path after the "
             "servers."
         )
     if not options.zookeeper:
         raise JesenskaError(
-            "Nothing says where the metadata are: give Kafka's ZooKeeper with --zookeeper host:port, or its files "
-            "with --zookeeper-data."
+            "It is not known where the metadata are: give Kafka's ZooKeeper with --zookeeper host:port, or its "
+            "files with --zookeeper-data."
         )
     return asyncio.run(_from_zookeeper(options.zookeeper, telling_of)), f"The ZooKeeper at {options.zookeeper}"
 
@@ -237,9 +236,8 @@ def _partitions_of_old_formats(directories: list[KafkaDirectory], telling_of: Te
                 found.append(path)
         if found and found[-1].parent == directory.path and not directory.was_clean:
             raise JesenskaError(
-                f"{directory.path} was not closed in order, and {found[-1].name} has a format from before 0.11, "
-                f"which is to be written anew: "
-                "start Kafka on it once more, stop it, then import."
+                f"{directory.path} was not shut down cleanly, and {found[-1].name} has a format from before 0.11, "
+                "which must be rewritten: start Kafka with it once more, stop Kafka, then import."
             )
     return found
 

@@ -127,13 +127,13 @@ def _chroot(options: argparse.Namespace) -> str:
     """Returns the path of --chroot without a slash at its end. Raises JesenskaError if it is not valid."""
     chroot = str(options.chroot).rstrip("/")
     if chroot and options.data is None:
-        raise JesenskaError("--chroot belongs to --data; with --zookeeper the path stands behind the servers.")
+        raise JesenskaError("--chroot belongs to --data; with --zookeeper write the path after the servers.")
     if chroot:
         try:
             check_path(chroot)
         except BadArgumentsError as error:
             raise JesenskaError(
-                f"--chroot {chroot} is no path ({error.reason}): write it as zookeeper.connect does, such as /kafka."
+                f"--chroot {chroot} is not a path ({error.reason}): write it as in zookeeper.connect, such as /kafka."
             ) from error
     return chroot
 
@@ -187,8 +187,8 @@ def _found(options: argparse.Namespace) -> tuple[FoundTree, str]:
             address = (directory / ADDRESS_FILE).read_text(encoding="ascii").strip()
         except FileNotFoundError:
             raise JesenskaError(
-                f"{directory} is in use by a broker that has its tree for itself: stop it, or start it with "
-                f"--zookeeper-port and name that with --zookeeper."
+                f"{directory} is in use by a broker that keeps its tree in its own process: stop it, or start it "
+                "with --zookeeper-port and name that with --zookeeper."
             ) from None
         return asyncio.run(_read(address + chroot)), str(directory) + _shown_path(chroot)
     with held_directory(directory):
@@ -250,7 +250,7 @@ def _read_backup(path: Path) -> FoundTree:
             ) from error
         except JesenskaError as error:
             raise JesenskaError(
-                f"{path} is no backup of a tree, or a damaged one: name a file that jesenska tree backup has made."
+                f"{path} is not a backup of a tree, or is damaged: name a file that jesenska tree backup has made."
             ) from error
     if paths.CLUSTER_ID not in found.nodes:
         raise JesenskaError(f"The backup {path} holds no cluster: name another one.")

@@ -31,13 +31,13 @@ def refuse_data_without_metadata(config: BrokerConfig) -> None:
             continue
         if was_exported:
             raise JesenskaError(
-                f"{directories[0]} was exported to Apache Kafka: start Kafka on it; to take it back, import it, "
-                f"or name {EXPORTED_FILE} {METADATA_FILE} again if Kafka has not run on it."
+                f"{directories[0]} was exported to Apache Kafka: start Kafka with it. To use it with jesenska again, "
+                f"import it, or rename {EXPORTED_FILE} to {METADATA_FILE} if Kafka has not used it."
             )
         raise JesenskaError(
-            f"{directory} holds partitions ({partition} is one), and {directories[0]} no metadata that know them "
-            f"({METADATA_FILE}): "
-            "give Apache Kafka's data to jesenska import first, put the file back, or correct the order of log.dirs."
+            f"{directory} has partitions (such as {partition}), but {directories[0]} has no metadata about them "
+            f"({METADATA_FILE}): give Apache Kafka's data to jesenska import first, put the file back, or correct "
+            "the order of log.dirs."
         )
 
 

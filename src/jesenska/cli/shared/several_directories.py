@@ -62,7 +62,7 @@ def refuse_directory_of_one(data: Path) -> None:
     """Raises JesenskaError with one sentence if a single broker has its data in this directory."""
     if _has_data(data):
         raise JesenskaError(
-            f"{data} has the data of one broker alone: start it without -n, or name another directory with --data."
+            f"{data} has the data of a single broker: start it without -n, or name another directory with --data."
         )
 
 

@@ -54,7 +54,8 @@ async def stop_holders(what: str, directories: Sequence[Path], options: argparse
             continue
         except PermissionError:
             raise JesenskaError(
-                f"Process {process}, which holds {directory}, belongs to another user: stop it as that one, or as root."
+                f"Process {process}, which has locked {directory}, belongs to another user: stop it as that user, or "
+                "as root."
             ) from None
     async with telling(f"Waiting for process {', '.join(map(str, holders))} to stop"):
         try:
@@ -85,7 +86,7 @@ def lock_holder(directory: Path) -> int | None:
         return None
     except PermissionError as error:
         raise JesenskaError(
-            f"{directory} may not be looked into by this user: ask as the one whose server it is, or as root."
+            f"{directory} may not be read by this user: use the user of its server, or root."
         ) from error
     try:
         text = os.pread(descriptor, 32, 0).strip()

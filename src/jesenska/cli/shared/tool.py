@@ -313,9 +313,7 @@ async def cluster_of(
     settings = read_properties(getattr(options, "command_config", None)) | (settings or {})
     bootstrap, zookeeper = options.bootstrap_server, getattr(options, "zookeeper", None)
     if bootstrap and zookeeper:
-        raise JesenskaError(
-            "--bootstrap-server and --zookeeper were both given: one of them says where the cluster is."
-        )
+        raise JesenskaError("--bootstrap-server and --zookeeper were both given: give only one of them.")
     if not bootstrap:
         if zookeeper:
             async with telling("Waiting for ZooKeeper"):

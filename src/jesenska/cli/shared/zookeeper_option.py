@@ -71,7 +71,7 @@ async def brokers_in(servers: str) -> str:
                 ]
     if not found:
         raise JesenskaError(
-            f"No broker with a plaintext listener is registered at {servers}: start one, or correct the path behind "
-            f"the servers."
+            f"No broker with a plaintext listener is registered at {servers}: start one, or correct the path after "
+            "the servers."
         )
     return ",".join(found)

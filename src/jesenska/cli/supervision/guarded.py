@@ -30,7 +30,7 @@ class Guarded:
         self._by_process: dict[int, _Process] = {}
 
     def add(self, process: int, grace_seconds: float) -> None:
-        """Guards a process from now on, so that `end` ends it. Raises NotGuardedError if it is not another child of
+        """Guards a process from now on, so that `end` ends it. Raises NotGuardedError if it is no other child of
         this process's parent."""
         if sys.platform != "linux":
             raise NotGuardedError("Processes are guarded on Linux only.")

@@ -21,7 +21,8 @@ _PATHS_MAX = 1000
 
 
 class SessionEnds:
-    """The ended sessions of one server of the metadata tree."""
+    """Ends the sessions that own given ephemeral nodes of one server of the metadata tree. If such a node does not
+    exist yet, ends the older session that creates it later."""
 
     def __init__(self, server: ZooKeeperServer) -> None:
         self._server = server

@@ -208,7 +208,7 @@ def after(seconds: float) -> str:
 
 
 async def unless_set(stopping: asyncio.Event, seconds: float) -> None:
-    """Returns after this time, or as soon as the event is set."""
+    """Waits for this many seconds, or until the event is set."""
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await stopping.wait()

@@ -73,9 +73,9 @@ def parse_order(line: bytes) -> Order:
     try:
         said = json.loads(line)
     except (ValueError, RecursionError):
-        raise OrderError("The line is no JSON: write one object a line.") from None
+        raise OrderError("The line is no JSON: write one object on each line.") from None
     if not isinstance(said, dict):
-        raise OrderError("The line is no JSON object: write one a line.")
+        raise OrderError("The line is no JSON object: write one on each line.")
     number = _whole(said.pop("number", None), 0, _NUMBER_MAX)
     if number is None:
         raise OrderError("The order has no number: give it one from 0 on.")
@@ -85,14 +85,14 @@ def parse_order(line: bytes) -> Order:
         case "end-session" if said.keys() == {"session"}:
             session_id = _whole(said["session"], 1, _NUMBER_MAX)
             if session_id is None:
-                raise OrderError("The session is no id of one: write a number from 1 on.", number)
+                raise OrderError("The session is no id of a session: write a number from 1 on.", number)
             return EndSession(number, session_id)
         case "end-session":
             raise OrderError("end-session ends one session: give its path or its session, and nothing else.", number)
         case "guard" if said.keys() == {"process", "grace_seconds"}:
             process, grace_seconds = _whole(said["process"], 1, _PROCESS_MAX), said["grace_seconds"]
             if process is None:
-                raise OrderError("The process is no id of one: write a number from 1 on.", number)
+                raise OrderError("The process is no id of a process: write a number from 1 on.", number)
             if (
                 isinstance(grace_seconds, bool)
                 or not isinstance(grace_seconds, int | float)
@@ -118,7 +118,7 @@ def _path(value: Any, number: int) -> str:
     try:
         check_path(value)
     except BadArgumentsError as error:
-        raise OrderError(f"The path is none of a node ({error.reason}).", number) from None
+        raise OrderError(f"The path is not the path of a node ({error.reason}).", number) from None
     return value
 
 

@@ -109,8 +109,8 @@ def _checked(settings: Mapping[str, str]) -> tuple[Path, dict[str, int]]:
         numbers[name] = int(text)
     if not 0 <= numbers["clientPort"] < 65536 or numbers["tickTime"] < 1 or numbers["maxClientCnxns"] < 0:
         raise JesenskaError(
-            "clientPort is a port, tickTime a number of milliseconds from 1, maxClientCnxns not below 0: correct "
-            "what is not."
+            "clientPort must be a port, tickTime a number of milliseconds from 1, maxClientCnxns 0 or more: correct "
+            "the wrong one."
         )
     return Path(settings["dataDir"]), numbers
 

@@ -139,8 +139,8 @@ async def _connected(where: ConnectString, timeout_ms: int) -> ZooKeeperStore:
             for host, port in where.servers:
                 if await _is_a_broker(host, port):
                     raise JesenskaError(
-                        f"A Kafka broker answers at {host}:{port}, and no ZooKeeper: name the port of the tree, as "
-                        f"2181 mostly is."
+                        f"A Kafka broker answers at {host}:{port}, and not a ZooKeeper: name the port of the "
+                        "ZooKeeper, which is usually 2181."
                     )
         return await connecting
     except NoSessionError as error:

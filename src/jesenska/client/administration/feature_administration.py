@@ -50,7 +50,7 @@ class FeatureAdministration(Administration):
         answer = await self.cluster.ask_broker(asked, request, ApiVersionsResponse)
         if answer.error_code != ErrorCode.NONE:
             raise KafkaError.of(
-                answer.error_code, f"Broker {asked} does not tell its features: {error_name(answer.error_code)}."
+                answer.error_code, f"Broker {asked} does not report its features: {error_name(answer.error_code)}."
             )
         levels = {item.name: item.max_version_level for item in answer.finalized_features}
         found = [

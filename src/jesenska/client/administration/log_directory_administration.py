@@ -52,8 +52,7 @@ class LogDirectoryAdministration(Administration):
         if whole is None and not answer.results:
             # Releases before 3.2 have no error for the whole response: a client without the right gets an empty list.
             whole = ClusterAuthorizationFailedError(
-                f"Broker {broker_id} tells nothing of its log directories: ask as somebody who may describe the "
-                f"cluster."
+                f"Broker {broker_id} reports no log directories: connect as a user who may describe the cluster."
             )
         if whole is not None:
             raise whole

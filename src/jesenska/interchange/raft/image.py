@@ -210,7 +210,7 @@ class RaftImage:
         )
         if others:
             self.notes.append(
-                f"Left out, since there is no place for them: settings of the groups or metrics {_some(others)}."
+                f"Left out, since ZooKeeper mode does not have them: settings of the groups or metrics {_some(others)}."
             )
         self._put_entities(found)
         self._put_acls(found)

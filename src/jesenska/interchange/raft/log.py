@@ -97,9 +97,8 @@ class RaftLog:
         every = sorted(path for path in self._directory.iterdir() if _SEGMENT.fullmatch(path.name))
         if every and int(every[0].stem) > begin:
             raise JesenskaError(
-                f"The metadata log in {self._directory} begins with offset {int(every[0].stem)}, and no snapshot "
-                f"tells what was before: "
-                "start Kafka on it once more, stop it, then import."
+                f"The metadata log in {self._directory} begins with offset {int(every[0].stem)}, and no snapshot has "
+                "the records before it: start Kafka with it once more, stop Kafka, then import."
             )
         return [
             path for number, path in enumerate(every) if number + 1 == len(every) or int(every[number + 1].stem) > begin

@@ -166,7 +166,7 @@ class ReplicaMoves:
             if directory.is_offline:
                 continue
             if source is None:
-                logger.warning("%s is the copy of a replica that this broker does not have and was left alone", path)
+                logger.warning("%s is the copy of a replica that this broker does not have, and was not changed", path)
             elif source is directory or topic_partition in self._moves:
                 self._doom(path, topic_partition)
             else:
@@ -234,7 +234,9 @@ class ReplicaMoves:
         try:
             self._files.rename(copy, doomed)
         except OSError as error:
-            logger.warning("%s, a copy that nobody needs, cannot be renamed: %s; remove it", copy, error)
+            logger.warning(
+                "%s is a copy that is not needed any more, and cannot be renamed: %s; remove it", copy, error
+            )
             return
         self._doomed.add(self._around.monotonic_ms(), [doomed])
 

@@ -182,13 +182,13 @@ def _partitions(
                 continue
         topic_partition = TopicPartition.of_directory(name)
         if topic_partition is None or not is_legal_topic_name(topic_partition.topic):
-            logger.warning("%s is no partition of this broker and was left alone", path)
+            logger.warning("%s is not a partition of this broker and was not changed", path)
             continue
         topic_id = read_topic_id(path, files)
         config = known(topic_partition, topic_id)
         if config is None:
             logger.warning(
-                "%s is not known to the metadata%s and was left alone: move it away if the topic is gone",
+                "%s is not known to the metadata%s and was not changed: move it away if the topic was deleted",
                 path,
                 "" if topic_id is None else f" with topic id {topic_id}",
             )

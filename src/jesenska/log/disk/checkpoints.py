@@ -55,11 +55,11 @@ def read_entries(text: str, path: Path, parse: Callable[[list[str]], _T]) -> lis
         count = int(lines[1])
         body = [line for line in lines[2:] if line.strip()]
         if count != len(body):
-            raise ValueError(f"it announces {count} entries and has {len(body)}")
+            raise ValueError(f"it should have {count} entries and has {len(body)}")
         return [parse(line.split()) for line in body]
     except (ValueError, IndexError) as error:
         raise KafkaStorageError(
-            f"The checkpoint file {path} cannot be read ({error}); remove it to have it built anew."
+            f"The checkpoint file {path} cannot be read ({error}); remove it, so that it is built again."
         ) from error
 
 

@@ -55,7 +55,7 @@ def read_meta_properties(directory: Path, files: FileLayer) -> MetaProperties | 
         number = fields.get("broker.id", fields.get("node.id"))
         broker_id = None if number is None else _number("broker.id", number)
         if fields and not any(name in fields for name in _SAYS_WHOSE):
-            raise ValueError(f"none of {', '.join(_SAYS_WHOSE)} stands in it")
+            raise ValueError(f"it has none of {', '.join(_SAYS_WHOSE)}")
         if fields.get("cluster.id") == "":
             raise ValueError("cluster.id is empty")
     except (ValueError, PropertiesError) as error:
@@ -68,7 +68,7 @@ def read_meta_properties(directory: Path, files: FileLayer) -> MetaProperties | 
 
 def _number(name: str, text: str) -> int:
     if not re.fullmatch(r"[0-9]{1,10}", text):
-        raise ValueError(f"{name}={text[:40]!r} is no number")
+        raise ValueError(f"{name}={text[:40]!r} is not a number")
     return int(text)
 
 

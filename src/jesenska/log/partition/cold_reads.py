@@ -35,7 +35,8 @@ class WarmUp:
         self._entries: list[list[Entry] | None] = [None] * len(segments)
 
     def run(self) -> None:
-        """Reads the data. An error is ignored, because the read that follows raises it again."""
+        """Reads the index and the batches that a read of the offset needs. An error is ignored, because the read that
+        follows raises it again."""
         try:
             for number, copy in enumerate(self._copies):
                 copy.keep_entries()

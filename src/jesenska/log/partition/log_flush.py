@@ -163,7 +163,7 @@ class LogFlush:
             self.flush(log_end_offset)
 
     def flush_up_to(self, offset: int, done: Flushed | None = None) -> None:
-        """Syncs everything below an offset."""
+        """Syncs everything below an offset, and then calls `done` on the owner's thread."""
         try:
             work = self._collect(offset)
         except OSError as error:

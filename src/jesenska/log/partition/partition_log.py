@@ -658,7 +658,7 @@ class PartitionLog:
         self._all_truncations().hold()
 
     def release(self) -> None:
-        """Reverses one call of `hold`."""
+        """Ends one `hold`. The log accepts appends again when every `hold` was ended."""
         self._all_truncations().release()
 
     def _all_truncations(self) -> Truncations:

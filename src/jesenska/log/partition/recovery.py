@@ -531,7 +531,7 @@ class LogLoader:
                 except CorruptIndexError as error:
                     segment.forget_transaction_index()
                     self._unindexed.add(segment.base_offset)
-                    self._notes.append(f"{file_name(segment.base_offset, TXN_INDEX_SUFFIX)} was built anew: {error}")
+                    self._notes.append(f"{file_name(segment.base_offset, TXN_INDEX_SUFFIX)} was rebuilt: {error}")
 
     def _new_segment(self, base_offset: int, size_bytes: int = 0) -> LogSegment:
         made = LogSegment(
@@ -552,8 +552,8 @@ class LogLoader:
             segment.file.close()
             kept = keep_whole(self._files, segment.file.path)
             self._notes.append(
-                f"{segment.file.path.name}: {segment.size_bytes} bytes are no part of the log any more, {why}; they "
-                f"are kept in {kept.name}"
+                f"{segment.file.path.name}: {segment.size_bytes} bytes are no longer a part of the log, {why}; they "
+                f"are saved in {kept.name}"
             )
             for path in segment.paths()[1:]:
                 self._files.unlink(path)
@@ -694,7 +694,7 @@ class LogLoader:
             if not (broken or segment.base_offset in self._suspects) and segment is segments[-1]:
                 segment.check_indexes()
             if segment.size_bytes and (broken or segment.base_offset in self._suspects):
-                self._notes.append(f"{segment.file.path.name}: its indexes were built anew")
+                self._notes.append(f"{segment.file.path.name}: its indexes were rebuilt")
                 result = self._mend(segments, index, _INT64_MAX, indexed_positions(segment))
                 segment.file.close()
                 if result.fault is not None:
@@ -755,7 +755,7 @@ class LogLoader:
             for _, header in segment.headers():
                 if header.partition_leader_epoch > epochs.latest_epoch:
                     epochs.assign(header.partition_leader_epoch, header.base_offset)
-        self._notes.append(f"{epochs_file.FILE_NAME} was built anew")
+        self._notes.append(f"{epochs_file.FILE_NAME} was rebuilt")
 
     def load_producers(self, segments: list[LogSegment], log_start_offset: int, next_offset: int) -> None:
         """Restores the state of the producers from the newest usable snapshot and the batch headers after it."""

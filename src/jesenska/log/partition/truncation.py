@@ -322,8 +322,7 @@ class Truncations:
         are tried again, so that later appends may succeed."""
         if self._asked or self._holds:
             raise NotLeaderOrFollowerError(
-                f"The end of {self._log.topic_partition} is being taken back to where its leader's log parts from "
-                f"it; try again."
+                f"The end of {self._log.topic_partition} is being removed, because its leader's log differs; try again."
             )
         if self._changes is not None:
             self.ask(Truncation(None, False, 0, _tried_again))
@@ -335,7 +334,7 @@ class Truncations:
         self._log.look_for_hindrance()
 
     def release(self) -> None:
-        """Reverses one call of `hold`."""
+        """Ends one `hold`. The log accepts appends again when every `hold` was ended."""
         assert self._holds > 0, "released more often than held"
         self._holds -= 1
         self._log.look_for_hindrance()

@@ -237,7 +237,7 @@ class _GoodRun:
     """A run: consecutive good batches of a segment, from a position on."""
 
     def __init__(self, segment: CheckedSegment, position: int, end: int, floor: int, index_interval_bytes: int) -> None:
-        """`floor` is the last offset before the run."""
+        """`floor` is the last offset before the run of good batches."""
         self._segment = segment
         self._end = end
         self.start = self.position = position

@@ -256,7 +256,7 @@ class IndexFile:
             self.generation += 1
 
     def _cut(self, count: int) -> None:
-        """Removes all entries except the first `count`, in memory."""
+        """Removes all entries of the index except the first `count`, in memory only."""
         if count < self._count():
             self._drop(count)
             self._written = min(self._written, count)

@@ -494,7 +494,8 @@ class LogSegment:
         self._forget_what_is_whole()
 
     def _forget_what_is_whole(self) -> None:
-        """Drops the results of the checks if everything was checked and is good."""
+        """Drops the check results of the batches from before the broker's start, if all of those batches were checked
+        and are good."""
         if self._checked is not None and self._checked.is_whole:
             self.unchecked_bytes, self._checked = 0, None
 
@@ -535,7 +536,7 @@ class LogSegment:
             self.time_index.append(timestamp, offset)
         if self.is_sealed and self.max_timestamp >= 0:
             self.time_index.append(self.max_timestamp, self.max_timestamp_offset, sealing=True)
-        logger.warning("the indexes of %s were built anew", self.file.path)
+        logger.warning("the indexes of %s were rebuilt", self.file.path)
         with suppress(OSError):  # a full disk: the entries stay in memory
             for write in self.unwritten(trim=self.is_sealed):
                 write.run()

@@ -149,7 +149,7 @@ def append_message(
     """Appends one message to `out`, or overwrites the bytes from position `at` on. Returns the position after the
     message; the bytes after that position are then undefined."""
     if at > len(out):
-        raise ValueError("a message is to be put behind the end")
+        raise ValueError("a message cannot be written after the end of the buffer")
     if at >= 0:
         del out[at:]
     start = len(out)
@@ -213,5 +213,5 @@ def plain_batches_to_messages(
     from position `at` on. It stops at the first batch that is compressed, a control batch, empty, incomplete or
     faulty. It returns the position of that batch and the end of the messages."""
     if not 0 <= at <= len(out):
-        raise ValueError("messages are to be put behind the end")
+        raise ValueError("messages cannot be written after the end of the buffer")
     return position, at

@@ -164,7 +164,7 @@ class ProducerScan:
             del newest[: -self._remembered]
 
     def take(self) -> list[int]:
-        """Returns the positions found since the last call, in ascending order."""
+        """Returns the positions of the batches collected since the last call, in ascending order."""
         taken = self._kept
         for newest in self._newest.values():
             taken.extend(newest)

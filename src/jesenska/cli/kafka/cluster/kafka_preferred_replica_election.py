@@ -136,11 +136,11 @@ async def _write(store: Store, data: bytes) -> None:
     except NodeExistsError:
         raise JesenskaError(
             f"Preferred replica leader election currently in progress for {await _under_way(store)}: wait until the "
-            f"controller has taken {path} away."
+            f"controller has deleted {path}."
         ) from None
     except NoNodeError:
         raise JesenskaError(
-            "There is no /admin in this tree: start a broker on it, or correct the path behind the servers."
+            "There is no node /admin in this ZooKeeper: start a broker with it, or correct the path after the servers."
         ) from None
 
 

@@ -71,7 +71,7 @@ async def _create(
     if assignment is None and (options.partitions is None or options.replication_factor is None):
         missing = "partitions" if options.partitions is None else "replication-factor"
         raise JesenskaError(
-            f"Missing required argument --{missing}: with --zookeeper no broker is asked for its default."
+            f"Missing required argument --{missing}: with --zookeeper a broker's default is not available."
         )
     if "." in name or "_" in name:
         _say(options, _COULD_COLLIDE)
@@ -114,9 +114,9 @@ async def _multi(store: Store, *operations: Operation) -> None:
         await store.multi(operations)
     except MultiError as error:
         if isinstance(error.error, NodeExistsError):
-            raise TopicAlreadyExistsError(f"{error.error.path} was made by somebody else just now.") from error
+            raise TopicAlreadyExistsError(f"{error.error.path} was just created by another client.") from error
         raise JesenskaError(
-            f"The tree was changed by somebody else just now ({error}): look again, then try again."
+            f"The tree was just changed by another client ({error}): check it, then try again."
         ) from error
 
 
