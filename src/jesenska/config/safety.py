@@ -47,7 +47,7 @@ def _zookeeper(config: BrokerConfig) -> Iterator[StartRefused]:
         ("zookeeper.ssl.client.enable", "TLS to ZooKeeper"),
     ):
         if config.boolean(name):
-            yield StartRefused(name, f"{name}=true asks for {what}, which is not built yet: leave the setting out.")
+            yield StartRefused(name, f"{name}=true requests {what}, which is not implemented yet: remove the setting.")
 
 
 def _listener_protocols(config: BrokerConfig) -> Iterator[StartRefused]:
@@ -87,8 +87,8 @@ def _authorizer(config: BrokerConfig) -> Iterator[StartRefused]:
     if name and name not in AUTHORIZERS:
         yield StartRefused(
             "authorizer.class.name",
-            f"authorizer.class.name={name} asks for rules on who may do what in a class of Java, which jesenska cannot "
-            f"load: use {AUTHORIZERS[-1]}, or leave the setting out to allow everyone.",
+            f"authorizer.class.name={name} names a Java class, which jesenska cannot load: use {AUTHORIZERS[-1]}, or "
+            f"remove the setting so that all users may do all operations.",
         )
 
 
@@ -97,16 +97,16 @@ def _policies(config: BrokerConfig) -> Iterator[StartRefused]:
         if config.string(name):
             yield StartRefused(
                 name,
-                f"{name} names a class of Java, which jesenska cannot load, so its rules would be skipped: leave the "
-                f"setting out.",
+                f"{name} names a Java class, which jesenska cannot load, so its rules would not be applied: remove the "
+                f"setting.",
             )
     selector = config.string("replica.selector.class")
     if selector and selector not in REPLICA_SELECTORS:
         yield StartRefused(
             "replica.selector.class",
-            f"replica.selector.class={selector} names a class of Java, which jesenska cannot load: use "
+            f"replica.selector.class={selector} names a Java class, which jesenska cannot load: use "
             f"{' or '.join(REPLICA_SELECTORS)}, "
-            "or leave the setting out.",
+            "or remove the setting.",
         )
     retention = config.string("jesenska.log.retention.policy") or ""
     if (reason := retention_policy_fault(retention)) is not None:
@@ -114,8 +114,7 @@ def _policies(config: BrokerConfig) -> Iterator[StartRefused]:
     if config.strings("config.providers"):
         yield StartRefused(
             "config.providers",
-            "config.providers names classes of Java, which jesenska cannot load: write the values themselves into "
-            "the file.",
+            "config.providers names Java classes, which jesenska cannot load: write the values directly into the file.",
         )
 
 
@@ -126,24 +125,24 @@ def _roles(config: BrokerConfig) -> Iterator[StartRefused]:
     if "broker" not in roles:
         yield StartRefused(
             "process.roles",
-            "process.roles=controller asks for a controller without a broker: write process.roles=broker,controller.",
+            "process.roles=controller requests a controller without a broker: set process.roles=broker,controller.",
         )
     for name in ("controller.quorum.voters", "controller.quorum.bootstrap.servers"):
         voters = [item for item in config.strings(name) if item]
         if len(voters) > 1:
             yield StartRefused(
                 name,
-                f"{name} names {len(voters)} controllers, and there is no quorum here: for one broker name this node "
-                f"alone; for several start "
-                "zookeeper-server-start, and each with zookeeper.connect in place of this setting.",
+                f"{name} names {len(voters)} controllers, but jesenska has no KRaft quorum: for one broker name only "
+                f"this node; for several brokers start zookeeper-server-start, and each broker with zookeeper.connect "
+                f"instead of this setting.",
             )
         elif (
             name.endswith("voters") and voters and voters[0].partition("@")[0].strip() != str(config.integer("node.id"))
         ):
             yield StartRefused(
                 name,
-                f"{name} names controller {voters[0]}, which is not this node: name this node alone, or leave the "
-                f"setting out.",
+                f"{name} names controller {voters[0]}, which is not this node: name only this node, or remove the "
+                f"setting.",
             )
 
 
@@ -151,8 +150,8 @@ def _placement(config: BrokerConfig) -> Iterator[StartRefused]:
     if config.boolean("remote.log.storage.system.enable"):
         yield StartRefused(
             "remote.log.storage.system.enable",
-            "remote.log.storage.system.enable=true asks for segments in remote storage, which is not built yet: "
-            "leave the setting out.",
+            "remote.log.storage.system.enable=true requests remote storage, which is not implemented yet: "
+            "remove the setting.",
         )
 
 
