@@ -60,8 +60,8 @@ Order = EndHolder | EndSession | Guard
 
 
 class OrderError(Exception):
-    """A line that is not a valid order. The message is one sentence. `number` is that of the order, if it could be
-    read."""
+    """Raised for a line of the supervisor that is not a valid order. The message is one sentence. `number` is
+    the number of the order, if it could be read."""
 
     def __init__(self, sentence: str, number: int | None = None) -> None:
         super().__init__(sentence)
