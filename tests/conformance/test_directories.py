@@ -148,7 +148,7 @@ def test_our_log_room_reads_what_kafka_has_written_and_leaves_alone_what_is_unkn
             ]
     finally:
         directories.close()
-    assert any("theirs-zstd-0" in message and "left alone" in message for message in caplog.messages)
+    assert any("theirs-zstd-0" in message and "was not changed" in message for message in caplog.messages)
     assert {path: path.read_bytes() for path in (copied / "theirs-zstd-0").iterdir()} == unknown
 
 

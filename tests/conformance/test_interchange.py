@@ -157,7 +157,7 @@ def test_from_3_9_and_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
             assert "newcomers" in told["groups"]
             assert broker.stop() == 0
         assert main(["export", str(directory), "--zookeeper", where]) == 1
-        assert "holds metadata of Kafka already" in capsys.readouterr().err
+        assert "already has metadata of Kafka" in capsys.readouterr().err
         assert main(["export", str(directory), "--zookeeper", where, "--replace"]) == 0
         with kafka:
             kafka_data.until_known(kafka.bootstrap, len(told["partitions"]))

@@ -1,25 +1,25 @@
-"""Pauses that grow: the time until something that has failed is tried again (KIP-144, KIP-580), or until a connection
-is given up (KIP-601). Each failure doubles the time up to a limit.
+"""The pauses before a failed action is tried again (KIP-144, KIP-580), or before an attempt to connect is given up
+(KIP-601). Each failure doubles the pause, up to a limit.
 
-The time varies at random, so that many clients do not come back at the same moment."""
+The pause varies at random, so that many clients do not try again at the same moment."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 _JITTER = 0.2
-#: After this many failures the limit applies for any first time.
+#: The number of doublings is limited to this, so that the power of two below stays a finite number.
 _DOUBLINGS_MAX = 40
 
 
 class Backoff:
-    """The pauses after failures: `first_seconds` after the first one, twice as long after each further one, at most
-    `longest_seconds`. If the first time is above the limit, the limit applies.
+    """Computes the pauses after failures: `first_seconds` after the first failure, twice as long after each further
+    one, at most `longest_seconds`. If `first_seconds` is above the limit, the limit applies.
 
-    `chance` draws numbers from 0 to 1. A pause is from a fifth shorter to a fifth longer, and never above the limit,
-    as in Kafka's clients; with `is_shortened` it is from half of its length to the whole, at the limit, too. Without
-    `chance` it does not vary. With `is_first_at_once` there is no pause after the first failure, and the second has
-    the first pause."""
+    `chance` draws numbers from 0 to 1, by which a pause varies. By default a pause is up to a fifth shorter or longer,
+    as in Kafka's clients, and never above the limit. With `is_shortened` a pause is between half of its length and its
+    whole length. Without `chance` it does not vary. With `is_first_at_once` there is no pause after the first failure,
+    and the second failure has the pause of `first_seconds`."""
 
     __slots__ = ("_chance", "_first_at", "_first_seconds", "_is_shortened", "longest_seconds")
 
@@ -36,11 +36,11 @@ class Backoff:
         self.longest_seconds = longest_seconds
         self._chance = chance
         self._is_shortened = is_shortened
-        #: The number of the failure that has the first pause.
+        #: The number of the failure that is followed by a pause of `first_seconds`.
         self._first_at = 2 if is_first_at_once else 1
 
     def seconds(self, failures: int) -> float:
-        """The pause after this many failures in a row. 0 counts as 1."""
+        """Returns the pause in seconds after this many failures in a row. 0 failures count as 1."""
         doublings = max(failures, 1) - self._first_at
         plain = self._first_seconds * 2.0 ** min(doublings, _DOUBLINGS_MAX) if doublings >= 0 else 0.0
         if self._chance is None:
@@ -50,5 +50,5 @@ class Backoff:
         return min(plain * (1 - _JITTER + 2 * _JITTER * self._chance()), self.longest_seconds)
 
     def milliseconds(self, failures: int) -> int:
-        """As `seconds`, in milliseconds."""
+        """Returns the pause after this many failures in a row, in milliseconds."""
         return round(1000 * self.seconds(failures))

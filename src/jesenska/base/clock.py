@@ -1,5 +1,5 @@
-"""The one place where time and chance enter. Everything else receives a `Clock` (or a `Random`) through its
-constructor, so that a simulator can replace both."""
+"""The only place where the program asks for the time and for random numbers. All other code receives a `Clock` or a
+`Random` through its constructor, so that a simulator can replace both."""
 
 from __future__ import annotations
 
@@ -10,16 +10,18 @@ from typing import Protocol
 
 class Clock(Protocol):
     def now_ms(self) -> int:
-        """Wall-clock time in milliseconds since the Unix epoch: for record timestamps and file names."""
+        """Returns the wall-clock time in milliseconds since the Unix epoch. It is used for record timestamps and file
+        names."""
         ...
 
     def monotonic(self) -> float:
-        """Seconds that never go back, from an arbitrary start: for time-outs and measurements."""
+        """Returns seconds since an arbitrary start; the value never decreases. It is used for time-outs and
+        measurements."""
         ...
 
 
 class SystemClock:
-    """The machine's clocks."""
+    """The clock of the operating system."""
 
     __slots__ = ()
 
@@ -31,7 +33,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock for tests that moves only in `advance`."""
+    """A clock for tests whose time changes only when the test calls `advance`."""
 
     def __init__(self, now_ms: int = 1_600_000_000_000) -> None:
         self._now_ms = float(now_ms)
@@ -49,5 +51,5 @@ class ManualClock:
 
 
 def system_random() -> Random:
-    """A random source seeded by the operating system; not for secrets."""
+    """Returns a random number generator that the operating system has seeded. It must not be used for secrets."""
     return Random()  # noqa: S311

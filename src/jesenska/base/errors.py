@@ -1,6 +1,6 @@
-"""Kafka's error codes and one exception class for each, all from one table: codes, names and whether a client may
-retry are those of Apache Kafka 4.3.1. `KafkaError.of(code)` gives the class of a code, `ErrorCode` the number of a
-name."""
+"""Kafka's error codes and one exception class for each code, all from one table. Codes, names and the flag `retriable`
+are those of Apache Kafka 4.3.1. `KafkaError.of(code)` returns the exception for a code; `ErrorCode` gives the number
+of a name."""
 
 from __future__ import annotations
 
@@ -151,17 +151,18 @@ _CODES = frozenset(ErrorCode)
 
 
 def error_name(code: int) -> str:
-    """The name of an error that came over the wire; a number that this release does not know is its own name."""
+    """Returns the name of an error code that a peer sent. For a code that this release does not know, returns the
+    number as text."""
     return ErrorCode(code).name if code in _CODES else str(code)
 
 
 class JesenskaError(Exception):
-    """An error that a person may see: one sentence with the cause and the remedy."""
+    """An error whose message is shown to users: one sentence with the cause and the remedy."""
 
 
 def shortened(message: str) -> str:
-    """The message, without its middle if it is too long for the answer that carries it. A message repeats what a
-    client sent."""
+    """Returns the message, with its middle cut out if it is longer than `ERROR_MESSAGE_MAX_CHARS`. A message may
+    repeat a very long name that a client sent, and must fit into a string of the response."""
     if len(message) <= ERROR_MESSAGE_MAX_CHARS:
         return message
     half = ERROR_MESSAGE_MAX_CHARS // 2
@@ -169,8 +170,8 @@ def shortened(message: str) -> str:
 
 
 class KafkaError(JesenskaError):
-    """An error that has a code on the wire. `retriable` says whether a client may try again unchanged. A message that
-    repeats something long loses its middle: it must fit the answer that carries it."""
+    """An error that has an error code of Kafka's protocol. `retriable` is true if a client may send the same request
+    again. A long message loses its middle, so that it fits into a response."""
 
     code: ErrorCode = ErrorCode.UNKNOWN_SERVER_ERROR
     retriable: bool = False
@@ -182,7 +183,7 @@ class KafkaError(JesenskaError):
 
     @staticmethod
     def of(code: int, message: str = "") -> KafkaError:
-        """The exception for a code that came over the wire; an unknown code gives `UnknownServerError`."""
+        """Returns the exception for an error code that a peer sent, and `UnknownServerError` for an unknown code."""
         kind = _BY_CODE.get(code)
         if kind is None:
             return UnknownServerError(message or f"error code {code}, which this release does not know")

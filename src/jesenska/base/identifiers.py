@@ -1,7 +1,6 @@
-"""Names for the numbers and ids that travel through the broker.
+"""Partitions, and the ids of topics and clusters.
 
-Ids of topics and clusters are 128-bit UUIDs written as 22 characters of URL-safe base64 without padding (KIP-78,
-KIP-516)."""
+The ids are 128-bit UUIDs written as 22 characters of URL-safe base64 without padding (KIP-78, KIP-516)."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ _DIRECTORY = re.compile(r"(.+)-(\d{1,10})")
 
 
 class TopicPartition(NamedTuple):
-    """A partition of a topic; as text `topic-0`, which is also the name of its directory."""
+    """A partition of a topic. Its text is `topic-0`, which is also the name of its directory."""
 
     topic: str
     partition: int
@@ -31,14 +30,14 @@ class TopicPartition(NamedTuple):
 
     @classmethod
     def of_directory(cls, name: str) -> TopicPartition | None:
-        """The partition whose directory has that name; None if the name is not that of a partition. The topic's name
-        is not checked."""
+        """Returns the partition whose directory has this name; None if the name is not that of a partition's
+        directory. The topic's name is not checked."""
         match = _DIRECTORY.fullmatch(name)
         return cls(match[1], int(match[2])) if match is not None else None
 
 
 def numbers_by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    """The numbers of the partitions of each topic, all in order."""
+    """Returns the partition numbers of each topic. Topics and numbers are sorted."""
     found: dict[str, list[int]] = {}
     for topic, number in sorted(partitions):
         found.setdefault(topic, []).append(number)
@@ -46,12 +45,13 @@ def numbers_by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int
 
 
 def uuid_to_text(value: uuid.UUID) -> str:
-    """22 characters of URL-safe base64, as Kafka prints ids of topics and clusters."""
+    """Returns the UUID as 22 characters of URL-safe base64, as Kafka prints ids of topics and clusters."""
     return base64.urlsafe_b64encode(value.bytes).decode("ascii").rstrip("=")
 
 
 def uuid_from_text(text: str) -> uuid.UUID:
-    """The reverse of `uuid_to_text`; ValueError for anything that is not 16 bytes of base64."""
+    """Returns the UUID of a text that `uuid_to_text` made. Raises ValueError for text that is not 16 bytes of
+    base64."""
     raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
     if len(raw) != 16:
         raise ValueError(f"{text!r} is not a 22-character id")
@@ -59,8 +59,8 @@ def uuid_from_text(text: str) -> uuid.UUID:
 
 
 def random_uuid(make: Callable[[], uuid.UUID] = uuid.uuid4) -> uuid.UUID:
-    """A random id that Kafka accepts: not a reserved value, and as text without a leading dash (tools would take it
-    for a flag). `make` gives random ids of any kind."""
+    """Returns a random id that Kafka accepts: it is not a reserved value, and its text does not begin with a dash,
+    which tools would take for a flag. `make` returns random UUIDs."""
     while True:
         candidate = make()
         if candidate not in _RESERVED and not uuid_to_text(candidate).startswith("-"):

@@ -1,10 +1,12 @@
-"""Parts that other packages add: objects that they name in an entry point group of their package's metadata.
+"""Plugins: objects that other installed packages provide. A package names its objects in an entry point group of its
+metadata.
 
     [project.entry-points."jesenska.retention_policies"]
     nights = "our_package.retention:Nights"
 
-A part is imported when its name is first asked for, and never looked for by a path or a name of a module. The reader
-of the packages' metadata is imported only then, too: it imports many modules, and most programs ask for no part."""
+A plugin is imported when its name is first requested. It is found only by its entry point, never by a path or a module
+name. The library that reads the packages' metadata is also imported only then: it imports many modules, and most
+programs use no plugin."""
 
 from __future__ import annotations
 
@@ -15,28 +17,28 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-#: Classes that decide which old segments of a log go (`log.retention.RetentionPolicy`).
+#: The group of classes that choose the old segments of a log to delete (`log.retention.RetentionPolicy`).
 RETENTION_POLICIES: Final = "jesenska.retention_policies"
 #: Objects that check passwords or tokens of a listener's clients (`broker.stages.listener_mechanisms`).
 SASL_SERVER_CALLBACKS: Final = "jesenska.sasl_server_callbacks"
-#: Kafka's policy, which needs no installed package.
+#: The name of Kafka's retention policy, which is built in.
 DEFAULT_RETENTION_POLICY: Final = "time-and-size"
 
 
 class PluginError(Exception):
-    """No installed package has a part of this name, or it cannot be made; the text is a sentence with the cause and
-    the remedy."""
+    """No installed package has a plugin of this name, or its object cannot be made. The message is a sentence with the
+    cause and the remedy."""
 
 
 def plugin_names(group: str) -> list[str]:
-    """The names that installed packages give in a group, in order."""
+    """Returns the names in an entry point group, over all installed packages, sorted."""
     return sorted({entry.name for entry in _entry_points(group)})
 
 
 @cache
 def plugin(group: str, name: str) -> object:
-    """The object that the entry point of this name returns when called without arguments, made once; PluginError if
-    there is none, or if its package fails."""
+    """Returns the object that the entry point of this name makes when it is called without arguments. Each object is
+    made once. Raises PluginError if there is no such entry point, or if its package fails."""
     found = [entry for entry in _entry_points(group) if entry.name == name]
     if not found:
         raise PluginError(

@@ -1,8 +1,9 @@
-"""Matches a whole text with a pattern in RE2's syntax, by the library RE2 (google-re2). The time is proportional to
-the text for every pattern: input from the network must not cost more than its length.
+"""Matches a whole text with a regular expression in RE2's syntax, by the library RE2 (google-re2). The time is
+proportional to the length of the text for every pattern, so that a pattern from the network cannot block the broker.
 
-Apache Kafka uses RE2/J, a translation of the library. A few patterns differ: the library refuses repetitions of
-repetitions beyond 1000 in all and a backslash before a letter beyond ASCII, and takes a group's name twice."""
+Apache Kafka uses RE2/J, a translation of the library to Java. A few patterns differ. The library refuses nested
+repetitions of more than 1000 in all, and a backslash before a letter beyond ASCII. It allows the same group name
+twice."""
 
 from __future__ import annotations
 
@@ -10,18 +11,19 @@ from typing import Any, Final
 
 import re2
 
-#: Steps of a program: what one character may cost at most.
+#: The limit on the size of a compiled pattern, in steps of RE2's program. It bounds the cost of matching one
+#: character.
 PROGRAM_MAX: Final = 5000
-#: RE2's memory for a pattern and its remembered states.
+#: The memory limit that RE2 has for a pattern and its cached states.
 _MEMORY_BYTES: Final = 1 << 20
 
 
 class PatternError(ValueError):
-    """A pattern that cannot be matched; one sentence."""
+    """A pattern that cannot be compiled. The message is one sentence."""
 
 
 class Re2Pattern:
-    """A compiled pattern. PatternError if it is not valid, or is larger than PROGRAM_MAX steps."""
+    """A compiled pattern. Raises PatternError if the pattern is not valid, or needs more than PROGRAM_MAX steps."""
 
     def __init__(self, pattern: str) -> None:
         options = re2.Options()
@@ -30,7 +32,7 @@ class Re2Pattern:
             self._compiled: Any = re2.compile(pattern, options)
         except (re2.error, UnicodeEncodeError) as error:
             raise PatternError("It is not a regular expression in RE2's syntax.") from error
-        # \C is one byte, which may be a part of a character: Kafka refuses it.
+        # \C matches one byte, which may be a part of a character. Kafka refuses it.
         if r"\C" in pattern.replace(r"\\", ""):
             raise PatternError("It is not a regular expression in RE2's syntax.")
         if self._compiled.programsize > PROGRAM_MAX:

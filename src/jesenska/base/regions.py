@@ -1,5 +1,5 @@
-"""A piece of a file on its way to a socket. The log hands it out, the transport sends it (sendfile where it can);
-nothing in between reads the bytes."""
+"""A piece of a file that is sent to a socket without being read into Python. The log returns it, and the network layer
+sends it, by sendfile where that is possible."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from typing import Protocol
 
 
 class SharedFile(Protocol):
-    """An open file that several readers hold; it closes when the last one lets go."""
+    """An open file that several readers share. It is closed when the last reader calls `release`."""
 
     def fileno(self) -> int: ...
 
     def acquire(self) -> None:
-        """Counts one more holder."""
+        """Adds one to the number of readers of this file."""
         ...
 
     def release(self) -> None:
-        """Counts one holder less; the last one closes the file."""
+        """Subtracts one from the number of readers of this file, and closes the file if none is left."""
         ...
 
 
 class FileRegion:
-    """`size_bytes` bytes at `position` of an open file. The holder of the region must call `release()` exactly
+    """The `size_bytes` bytes at `position` of an open file. The owner of the region must call `release()` exactly
     once."""
 
     __slots__ = ("file", "position", "size_bytes")

@@ -1,6 +1,6 @@
-"""Chooses whether the modules of the request path run compiled or as source (no compiler was there, or
-JESENSKA_PURE=1, which is for tests that compare the two and for debuggers). The file `compiled-modules` in the
-project's root lists them."""
+"""Chooses between compiled modules and their Python source. The source is used if no compiler was available, or if
+JESENSKA_PURE=1 is set, which is for debuggers and for tests that compare the two. The file `compiled-modules` in the
+project's root lists the modules that are compiled."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from types import ModuleType
 
 
 class _SourceFinder:
-    """Finds the source of jesenska's modules before their compiled files are found."""
+    """An import finder that finds the Python source of jesenska's modules before their compiled files."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -28,15 +28,17 @@ class _SourceFinder:
 
 
 def source_is_asked_for() -> bool:
-    """True if JESENSKA_PURE in the environment says that no compiled code is to be used."""
+    """Returns true if the environment variable JESENSKA_PURE asks for Python source instead of compiled modules."""
     return os.environ.get("JESENSKA_PURE", "") not in ("", "0")
 
 
 def use_source_only() -> None:
-    """From here on modules of jesenska are imported from source; those imported already stay what they are."""
+    """Makes all further imports of jesenska's modules load Python source. Modules that are already imported do not
+    change."""
     sys.meta_path.insert(0, _SourceFinder())
 
 
 def request_path_is_compiled() -> bool:
-    """True if the modules of the request path run compiled: all of them do, or none."""
+    """Returns true if jesenska's compiled modules are in use. Either all modules listed in `compiled-modules` are, or
+    none."""
     return not str(import_module("jesenska.base.clock").__file__).endswith(".py")

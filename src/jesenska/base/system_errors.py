@@ -1,5 +1,5 @@
-"""Remedies for errors of the system: a full disk, a process without descriptors, files of another user, and a broken
-disk are mended in four different ways."""
+"""Causes and remedies of errors of the operating system. A full disk, too many open files, missing rights and a broken
+disk each have a different remedy."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import os
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _NO_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
 _NOT_ALLOWED = frozenset({errno.EACCES, errno.EPERM})
-#: The remedy for a process that has no descriptors left.
+#: The remedy for a process that has reached its limit of open files.
 MORE_DESCRIPTORS = "allow this process more open files (ulimit -n, LimitNOFILE)"
 
 
 def remedy_of(error: OSError) -> str:
-    """The remedy, as the end of a sentence: without a full stop."""
+    """Returns the remedy for the error, as the end of a sentence without a full stop."""
     if error.errno in _FULL:
         return "make room on the disk"
     if error.errno in _NO_DESCRIPTORS:
@@ -25,12 +25,13 @@ def remedy_of(error: OSError) -> str:
 
 
 def is_out_of_descriptors(error: OSError) -> bool:
-    """True if the process, or the machine, has as many open files as it may have."""
+    """Returns true if the process, or the machine, has reached its limit of open files."""
     return error.errno in _NO_DESCRIPTORS
 
 
 def has_descriptors(count: int) -> bool:
-    """True if so many more files could be opened now: for libraries that do not say why they could open none."""
+    """Returns true if `count` more files can be opened now. It is for libraries that do not report why they could not
+    open a file."""
     opened = []
     try:
         for _ in range(count):
@@ -44,10 +45,10 @@ def has_descriptors(count: int) -> bool:
 
 
 def is_passing(error: OSError) -> bool:
-    """True if there may be room, or descriptors, again in a moment: nothing is broken."""
+    """Returns true if the error may pass by itself: a full disk, or too many open files."""
     return error.errno in _FULL | _NO_DESCRIPTORS
 
 
 def cause_of(error: OSError) -> str:
-    """The cause, as text in brackets or after a colon."""
+    """Returns the cause of the error, as text to be put in brackets or after a colon."""
     return error.strerror or str(error)

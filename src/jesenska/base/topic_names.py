@@ -1,10 +1,9 @@
-"""The names a topic may have, and Kafka's messages for names that it refuses.
+"""The rules for topic names, and Kafka's messages for names that it refuses.
 
     1 to 249 characters of [a-zA-Z0-9._-], but not `.` and not `..`
 
-Two names that differ in `.` and `_` only are each legal, but no cluster takes both: the names of metrics have `_` for
-`.`.
-"""
+Two names that differ only in `.` and `_` collide: each is legal, but a cluster accepts only one of them, because names
+of metrics have `_` for `.`."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ _LEGAL = re.compile(r"[a-zA-Z0-9._-]+\Z")
 
 
 def topic_name_problem(name: str) -> str | None:
-    """Kafka's reason for refusing a topic's name, in its words; None for a legal name."""
+    """Returns Kafka's message for a topic name that it refuses; None for a legal name."""
     if not name:
         return "Topic name is invalid: the empty string is not allowed"
     if name in (".", ".."):
@@ -37,19 +36,20 @@ def topic_name_problem(name: str) -> str | None:
 
 
 def is_legal_topic_name(name: str) -> bool:
-    """True where Kafka would accept the name."""
+    """Returns true if Kafka accepts the topic name."""
     return topic_name_problem(name) is None
 
 
 def require_topic_name(name: str) -> None:
-    """InvalidTopicException for a name that is not legal."""
+    """Raises InvalidTopicException if the topic name is not legal."""
     problem = topic_name_problem(name)
     if problem is not None:
         raise InvalidTopicException(problem)
 
 
 def colliding_topic(name: str, others: Iterable[str]) -> str | None:
-    """The first of `others` that equals `name`, or differs from it in `.` and `_` only; None if no name does."""
+    """Returns the first of `others` that equals `name` or differs from it only in `.` and `_`; None if there is no
+    such name."""
     if "." not in name and "_" not in name:
         return None
     folded = name.replace(".", "_")

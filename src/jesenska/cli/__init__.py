@@ -1,5 +1,5 @@
-"""The tools. After the import of this package Ctrl-C ends a process without a stack trace, even while the tool's own
-modules are being imported."""
+"""The command-line tools. After the import of this package Ctrl-C ends a process without a stack trace, even while the
+tool's own modules are being imported."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from types import TracebackType
 
 
 def _quiet_interrupt(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Handles an exception that was not caught: prints nothing for KeyboardInterrupt. Python then ends the process, by
-    SIGINT in that case."""
+    """Handles an exception that was not caught. It prints nothing for KeyboardInterrupt, and the usual stack trace for
+    others. Python then ends the process."""
     if not issubclass(kind, KeyboardInterrupt):
         sys.__excepthook__(kind, error, trace)
 

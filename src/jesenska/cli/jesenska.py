@@ -1,27 +1,27 @@
-"""jesenska: `up` starts brokers without a configuration file, `init` lays out a directory as Kafka's releases do;
-every other tool has Kafka's own name.
+"""The command `jesenska`: `up` starts brokers without a configuration file, `init` makes a directory in the layout of
+Kafka's releases. Every other tool of the package has Kafka's own name.
 
-jesenska up                           127.0.0.1:9092, data in ./data
-jesenska up --any-port                any free port if 9092 is taken
-jesenska up --host 0.0.0.0            for other machines, too
-jesenska up --zookeeper-port 2181     with its tree for ZooKeeper's clients, too
-jesenska up -n 3                      three brokers, at 9092 to 9094, and their tree: a cluster on this machine
-jesenska branch orders trial          a new topic with the records of another one, whose closed segments it shares
-jesenska status                       state of a broker and its cluster; the exit code is for health checks
-jesenska settings retention           the meaning of settings
-jesenska init DIR                     DIR/bin, DIR/config: the commands of Kafka's quick start work unchanged
-jesenska init DIR --secure            a broker with TLS and logins, and the settings of its clients
-jesenska cert DIR broker-1 --host h   a certificate for one more broker or client, or a new one for an old name
-jesenska import DIR --zookeeper ...   a data directory of Apache Kafka becomes one of jesenska, in place
-jesenska export DIR --zookeeper ...   the reverse: the metadata go into a ZooKeeper, for Apache Kafka up to 3.9
-jesenska tree backup FILE --data DIR  a copy of a cluster's tree; restore, inventory and rebuild if it is lost
-jesenska forget-broker 3 --data DIR   a broker never comes back: topics are deleted without it
-jesenska verify DIR                   damaged records of a log directory, also while it is in use
-jesenska streams run app.py           a program of the Streams API, on Spark
-jesenska completion bash              a script for bash or zsh: Tab completes the arguments of each tool
+    jesenska up                           127.0.0.1:9092, data in ./data
+    jesenska up --any-port                any free port if 9092 is taken
+    jesenska up --host 0.0.0.0            for other machines, too
+    jesenska up --zookeeper-port 2181     with its tree for ZooKeeper's clients, too
+    jesenska up -n 3                      three brokers, at 9092 to 9094, and their tree: a cluster on this machine
+    jesenska branch orders trial          a new topic with the records of another one, whose closed segments it shares
+    jesenska status                       state of a broker and its cluster; the exit code is for health checks
+    jesenska settings retention           the meaning of settings
+    jesenska init DIR                     DIR/bin, DIR/config: the commands of Kafka's quick start work unchanged
+    jesenska init DIR --secure            a broker with TLS and logins, and the settings of its clients
+    jesenska cert DIR broker-1 --host h   a certificate for one more broker or client, or a new one for an old name
+    jesenska import DIR --zookeeper ...   a data directory of Apache Kafka becomes one of jesenska, in place
+    jesenska export DIR --zookeeper ...   the reverse: the metadata go into a ZooKeeper, for Apache Kafka up to 3.9
+    jesenska tree backup FILE --data DIR  a copy of a cluster's tree; restore, inventory and rebuild if it is lost
+    jesenska forget-broker 3 --data DIR   a broker never comes back: topics are deleted without it
+    jesenska verify DIR                   damaged records of a log directory, also while it is in use
+    jesenska streams run app.py           a program of the Streams API, on Spark
+    jesenska completion bash              a script for bash or zsh: Tab completes the arguments of each tool
 
-The modules of a command are imported only for this command: a broker does not wait for modules that only other
-commands need."""
+The modules of a command are imported only for this command. So a broker's start does not wait for modules that only
+other commands need."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 def _parser(wanted: str | None = None) -> Parser:
-    """Returns a parser with the options of all commands, or of the wanted one."""
+    """Returns a parser with the options of all commands, or only of the command `wanted`."""
     parser = Parser("jesenska", "A Kafka broker and its tools, in Python.")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=Command)
     for name, add in _COMMANDS.items():
@@ -225,7 +225,7 @@ def _complete(options: argparse.Namespace) -> int:
 
 
 def _secured(options: argparse.Namespace) -> Iterator[tuple[Path, bool]]:
-    """The files of a secured broker, and whether each was made now."""
+    """Creates the files of a secured broker. Returns an iterator over each file, and true if it was created now."""
     from jesenska.cli.commands.secure_layout import lay_out_secured
 
     if not 0 < options.port < 65536:

@@ -1,5 +1,5 @@
-"""The configuration of a client's connections, made from Kafka's settings. The client in this package, every tool and
-the pipeline use it."""
+"""The configuration of a client's connections, made from Kafka's settings. The clients in this package, all tools and
+the Spark pipeline use it."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ DEFAULT_CLIENT_ID: Final = "jesenska"
 @dataclass(frozen=True, slots=True)
 class ClientConfig:
     """The configuration of connections. Three times grow with each failure in a row: the pause before a retry
-    (KIP-580), the pause before connecting again (KIP-144), and the time allowed for connecting (KIP-601). A socket
-    buffer of size -1 has the operating system's size. A negative `connections_max_idle_seconds` keeps connections
-    open. If `metadata_max_idle_seconds` is None, no topic is forgotten. If `security` is None, connections are neither
-    encrypted nor authenticated."""
+    (KIP-580), the pause before connecting again (KIP-144), and the time limit for connecting (KIP-601).
+
+    A socket buffer of -1 bytes means the operating system's default. With a negative `connections_max_idle_seconds`
+    idle connections are not closed. With `metadata_max_idle_seconds` None the metadata of unused topics is kept. With
+    `security` None, connections are neither encrypted nor authenticated."""
 
     client_id: str = DEFAULT_CLIENT_ID
     request_timeout_seconds: float = 30.0
@@ -38,13 +39,13 @@ class ClientConfig:
     security: ClientSecurity | None = None
 
 
-#: Settings whose default in a table is not used: `ClientConfig` has its own.
+#: Settings whose default in the table of settings is not used, because `ClientConfig` has another one.
 _OWN_DEFAULTS: Final = ("client.id", "send.buffer.bytes", "receive.buffer.bytes")
 
 
 def client_config_of(values: Mapping[str, Any]) -> ClientConfig:
-    """Returns the configuration, without security, for values that are given by the names of settings. A setting that
-    is missing or None keeps the default; settings that do not concern connections are ignored."""
+    """Returns the configuration, without security, for the values of settings by name. A setting that is missing or
+    None keeps its default. Settings that are not about connections are ignored."""
 
     def seconds(name: str) -> float | None:
         milliseconds = values.get(name)
@@ -69,9 +70,9 @@ def client_config_of(values: Mapping[str, Any]) -> ClientConfig:
 
 
 def client_config(table: Table, texts: Mapping[str, str]) -> ClientConfig:
-    """Returns the configuration for these settings of the table, with the table's defaults; InvalidConfigError with
-    one sentence for a value that is not valid. Settings of other tables are ignored. If the client id or a buffer size
-    is not given, the default of `ClientConfig` is used."""
+    """Returns the configuration for these settings, with the table's defaults for those that are missing. Settings
+    that are not in the table are ignored. If the client id or a buffer size is missing, the default of `ClientConfig`
+    is used. Raises InvalidConfigError with one sentence for a value that is not valid."""
     given: dict[str, Any] = dict(table.parse({name: text for name, text in texts.items() if name in table}))
     defaults: dict[str, Any] = {setting.name: setting.default for setting in table}
     values = {name: value for name, value in defaults.items() if name not in _OWN_DEFAULTS} | given

@@ -1,11 +1,10 @@
 """The cluster as a client sees it: connections to its brokers, and the leader of each partition.
 
-Connections are opened when they are needed, and kept. Metadata is requested when a topic is unknown, after an error
-that shows that the metadata is stale, and when it is older than `metadata.max.age.ms`. If any broker will do and one
-cannot be reached, the request goes to another one. After a failed attempt to connect there is a pause before the next
-attempt to the same address. The pause grows with each failure; if attempts go on failing, a warning is logged. A
-connection that is not used is closed after some time.
-"""
+Connections are opened when they are needed, and kept. Metadata is requested if a topic is unknown, if an error shows
+that the metadata is outdated, and if it is older than `metadata.max.age.ms`. A request that any broker can handle goes
+to another broker if one cannot be reached. After a failed attempt to connect there is a pause before the next attempt
+to the same address. The pause grows with each failure; if attempts continue to fail, a warning is logged. A connection
+that is not used is closed after some time."""
 
 from __future__ import annotations
 
@@ -44,8 +43,8 @@ Answer = TypeVar("Answer", bound=Message)
 
 logger = logging.getLogger(__name__)
 
-#: Time for which attempts to connect to an address fail before a warning is logged, and time between two such
-#: warnings.
+#: The time in seconds for which attempts to connect to an address must fail before a warning is logged, and the time
+#: between two such warnings.
 _QUIET_SECONDS, _TELL_AGAIN_SECONDS = 2.0, 10.0
 
 
@@ -59,7 +58,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class PartitionInfo:
-    """A partition as the metadata describes it. The leader epoch is -1 if the brokers report no reliable one."""
+    """A partition as the metadata describes it. The leader epoch is -1 if the brokers report no reliable epoch."""
 
     topic_partition: TopicPartition
     leader: int
@@ -79,8 +78,8 @@ class TopicInfo:
 
 
 def parse_bootstrap(text: str | Sequence[str]) -> list[tuple[str, int]]:
-    """Returns the hosts and ports of "host:port,host:port"; the port is 9092 if it is left out. JesenskaError for an
-    item that is not an address."""
+    """Returns the hosts and ports in "host:port,host:port". A missing port is 9092. Raises JesenskaError for an item
+    that is not an address."""
     items = text.split(",") if isinstance(text, str) else list(text)
     found = []
     for item in (piece.strip() for piece in items):
@@ -101,17 +100,17 @@ def parse_bootstrap(text: str | Sequence[str]) -> list[tuple[str, int]]:
     return found
 
 
-#: Fields of a controller's answer that may hold the results of the topics.
+#: Fields of a response from the controller that may have the results of single topics or partitions.
 _ANSWERED_IN = ("topics", "responses", "results")
-#: Time for which a broker that reported a replaced leader is asked only after other brokers.
+#: After a broker has reported an outdated leader, other brokers are preferred for this time in seconds.
 _OUTDATED_SECONDS = 5.0
-#: First version of Metadata whose leader epochs are reliable: brokers before 2.4 may report outdated ones.
+#: The first version of Metadata whose leader epochs are reliable. Brokers before 2.4 may report outdated epochs.
 _RELIABLE_EPOCHS = 9
 
 
 class Cluster:
-    """Connects to a cluster; shared by producer, consumer and admin client. Use it on one event loop. `chance` returns
-    random numbers from 0 to 1."""
+    """The connections to a cluster and its metadata, shared by producer, consumer and admin client. It must be used on
+    one event loop. `chance` returns random numbers from 0 to 1."""
 
     def __init__(
         self,
@@ -133,9 +132,10 @@ class Cluster:
         self._retry = Backoff(config.retry_backoff_seconds, config.retry_backoff_max_seconds, chance)
         self._reconnect = Backoff(config.reconnect_backoff_seconds, config.reconnect_backoff_max_seconds, chance)
         self._connect_timeout = Backoff(config.connect_timeout_seconds, config.connect_timeout_max_seconds, chance)
-        #: Failed attempts to connect in a row, and the time of the next allowed attempt, by address.
+        #: For each address the number of failed attempts to connect in a row, and the time of the next allowed
+        #: attempt.
         self._failed: dict[tuple[str, int], tuple[int, float]] = {}
-        #: The time of the first of these failures, and the time when the next warning is due, by address.
+        #: For each address the time of the first of these failures, and the time of the next warning.
         self._away: dict[tuple[str, int], tuple[float, float]] = {}
         self._idle_seconds = config.connections_max_idle_seconds
         self._idle_timer: asyncio.TimerHandle | None = None
@@ -149,16 +149,16 @@ class Cluster:
         self.controller_id = -1
         self.cluster_id: str | None = None
         self._topics: dict[str, TopicInfo] = {}
-        #: The newest known state of each topic's partitions, with the topic's id; kept when a topic is forgotten, as
-        #: long as the topic exists and is used.
+        #: The newest known state of each topic's partitions, with the topic's id. It is kept when the topic's metadata
+        #: is dropped as outdated, as long as the topic exists and is used.
         self._newest: dict[str, tuple[uuid.UUID, dict[int, PartitionInfo]]] = {}
-        #: The broker that reported each topic; and the brokers that reported replaced leaders, with the time until
+        #: The broker that reported each topic; and the brokers that reported outdated leaders, with the time until
         #: which other brokers are preferred.
         self._sources: dict[str, tuple[str, int]] = {}
         self._outdated_until: dict[tuple[str, int], float] = {}
         self._topics_at: dict[str, float] = {}
         self._topics_used_at: dict[str, float] = {}
-        #: The last reported number of partitions of each topic; kept as long as `_newest`.
+        #: The last reported number of partitions of each topic. It is kept as long as the entry in `_newest`.
         self._partition_counts: dict[str, int] = {}
         self._closed = False
 
@@ -218,7 +218,7 @@ class Cluster:
             )
 
     def _opened(self, address: tuple[str, int, str], opening: asyncio.Task[Channel]) -> None:
-        """Keeps the connection even if its caller has given up meanwhile."""
+        """Stores a new connection, even if its caller has stopped waiting for it."""
         self._opening.pop(address, None)
         if opening.cancelled() or opening.exception() is not None:
             return
@@ -249,19 +249,19 @@ class Cluster:
         self._watch_idle()
 
     def retry_pause_seconds(self, failures: int) -> float:
-        """Returns the pause before a request is sent again after this many failures in a row."""
+        """Returns the pause in seconds before a request is sent again after this many failures in a row."""
         return self._retry.seconds(failures)
 
     async def any_channel(self) -> Channel:
-        """Returns a connection to the first broker that answers, in this order: known brokers, then the bootstrap
-        list. Brokers that reported replaced leaders come last."""
+        """Returns a connection to the first broker that can be reached. The order is: open connections, known brokers,
+        the bootstrap list. Brokers that reported outdated leaders come last."""
         now = self.clock.monotonic()
         for address, channel in self._channels.items():
             if not address[2] and not channel.closed and not self._is_outdated(address[:2], now):
                 self._used_at[address] = now
                 return channel
         addresses = list(dict.fromkeys([*((node.host, node.port) for node in self.nodes.values()), *self.bootstrap]))
-        # Addresses without a pause before the next attempt come first.
+        # Addresses to which an attempt is allowed now come first.
         not_before = {address: self._failed.get(address, (0, 0.0))[1] for address in addresses}
         addresses.sort(
             key=lambda address: (not_before[address] > now, self._is_outdated(address, now), not_before[address])
@@ -279,9 +279,9 @@ class Cluster:
         return self._outdated_until.get(address, now) > now
 
     async def channel_of(self, broker_id: int, purpose: str = "") -> Channel:
-        """Returns a connection to one broker; NetworkException if it is not known or does not answer. A broker answers
-        the requests of a connection one after another: a caller that waits long (a fetch) names a purpose and gets its
-        own connection."""
+        """Returns a connection to one broker. Raises NetworkException if the broker is unknown or does not answer. A
+        broker handles the requests of a connection one after another. So a caller with long requests (a fetch) gives a
+        `purpose` and gets its own connection."""
         node = self.nodes.get(broker_id)
         if node is None:
             await self.refresh(None)
@@ -296,8 +296,8 @@ class Cluster:
             raise
 
     def _answers_elsewhere(self, node: Node) -> bool:
-        """True if the client is connected to an address that the user gave, and this broker advertises a different
-        address."""
+        """Returns true if the client is connected to a bootstrap address, and this broker advertises an address that
+        is not in the bootstrap list."""
         return (node.host, node.port) not in self.bootstrap and any(
             address[:2] in self.bootstrap and not channel.closed for address, channel in self._channels.items()
         )
@@ -313,8 +313,8 @@ class Cluster:
     async def _ask(
         self, open_one: Callable[[], Awaitable[Channel]], request: Message, response: type[Answer], at_most: int | None
     ) -> tuple[Answer, Channel]:
-        """Sends a request on the connection that `open_one` returns. Returns the answer and that connection. If the
-        kept connection has broken, the request is sent once more on a new one."""
+        """Sends a request on the connection that `open_one` returns. Returns the response and the connection. If an
+        existing connection has broken, the request is sent once more on a new one."""
         channel = await open_one()
         try:
             return await channel.request(
@@ -327,11 +327,12 @@ class Cluster:
             ), channel
 
     async def ask_controller(self, request: Message, response: type[Answer], *, at_most: int | None = None) -> Answer:
-        """Asks the broker that the metadata names as controller. If that broker is gone, or is not the controller now,
-        looks the controller up and asks again, until the request timeout has passed; then the last answer is returned,
-        or the last NetworkException raised. If a controller is lost before its answer arrives, it may have done the
-        work already: then the next controller's answer to the same request is returned (TopicAlreadyExistsError for a
-        topic that was created)."""
+        """Sends a request to the controller that the metadata names, and returns the response. If that broker cannot
+        be reached, or is no longer the controller, the controller is looked up and asked again, until the request
+        timeout has passed. Then the last response is returned, or the last NetworkException raised.
+
+        A controller may do the work and fail before its response arrives. Then the next controller's response to the
+        same request is returned, such as TopicAlreadyExistsError for a topic that was created."""
         ends = self.clock.monotonic() + self.request_timeout_seconds
         if self.controller_id not in self.nodes:
             await self.refresh([])
@@ -350,21 +351,21 @@ class Cluster:
             await asyncio.sleep(self.retry_pause_seconds(failures))
 
     async def _ask_named_controller(self, request: Message, response: type[Answer], at_most: int | None) -> Answer:
-        """Sends the request to any broker while the metadata names no controller."""
+        """Sends the request to the controller; if the metadata names no controller, to any broker."""
         if self.controller_id in self.nodes:
             return await self.ask_broker(self.controller_id, request, response, at_most=at_most)
         return await self.ask_any(request, response, at_most=at_most)
 
     def _is_only_node_elsewhere(self) -> bool:
-        """True if there is only one broker, and it answers at an address that is not the one that it advertises:
-        waiting does not help."""
+        """Returns true if there is only one broker, and it can be reached only at another address than the one that it
+        advertises. Then waiting does not help."""
         return len(self.nodes) == 1 and all(map(self._answers_elsewhere, self.nodes.values()))
 
     # --- metadata ----------------------------------------------------------------------------------------------------
 
     async def refresh(self, topics: Iterable[str] | None, *, create: bool = False) -> dict[str, KafkaError]:
         """Requests the metadata of these topics (None: all topics; empty: only the brokers). Returns the errors by
-        topic. A topic that does not exist any more is forgotten."""
+        topic. The metadata of a topic that no longer exists is dropped."""
         wanted = None if topics is None else list(topics)
         request = MetadataRequest(
             topics=None if wanted is None else [MetadataRequestTopic(name=name) for name in wanted],
@@ -421,7 +422,7 @@ class Cluster:
         return errors
 
     def _drop(self, name: str) -> None:
-        """Forgets everything about a topic that was deleted or is not used."""
+        """Drops everything that is stored about a topic, because it was deleted or is not used."""
         self._topics.pop(name, None)
         self._newest.pop(name, None)
         self._sources.pop(name, None)
@@ -430,9 +431,9 @@ class Cluster:
         self._partition_counts.pop(name, None)
 
     def _newer(self, answered: PartitionInfo) -> PartitionInfo:
-        """Returns the reported partition, or the known one if that has a newer leader epoch: a broker that was cut off
-        from the cluster reports the previous leader (KIP-320). If topics have no ids, a lower epoch may belong to a
-        new topic of the same name, so it is accepted."""
+        """Returns the reported partition, or the known one if that has a newer leader epoch: a broker that is cut off
+        from the cluster reports an outdated leader (KIP-320). If topics have no ids, a lower epoch may belong to a new
+        topic of the same name, so it is accepted."""
         (name, number), topic_id = answered.topic_partition, answered.topic_id
         known_id, partitions = self._newest.get(name, (topic_id, {}))
         if topic_id != known_id or topic_id == NO_UUID:
@@ -446,7 +447,7 @@ class Cluster:
         return known
 
     def doubt(self, topic: str) -> None:
-        """Notes that the known leaders of the topic were replaced: the next look-up asks again, and asks another
+        """Marks the known leaders of a topic as outdated. The next look-up requests the metadata again, from another
         broker if there is one."""
         self.forget_topic(topic)
         source = self._sources.get(topic)
@@ -454,13 +455,13 @@ class Cluster:
             self._outdated_until[source] = self.clock.monotonic() + _OUTDATED_SECONDS
 
     async def topics(self) -> dict[str, TopicInfo]:
-        """Returns all topics; requests them now."""
+        """Requests the metadata of all topics, and returns it."""
         await self.refresh(None)
         return dict(self._topics)
 
     async def topic(self, name: str, *, create: bool = False) -> TopicInfo:
-        """Returns a topic that exists, from memory if it is fresh enough; otherwise raises
-        UnknownTopicOrPartitionError and similar errors."""
+        """Returns a topic's metadata, from memory if it is recent enough. Raises UnknownTopicOrPartitionError or a
+        similar error if there is no such topic."""
         info = self._topics.get(name)
         self._topics_used_at[name] = self.clock.monotonic()
         if info is not None and self.clock.monotonic() - self._topics_at[name] < self.metadata_max_age_seconds:
@@ -484,9 +485,9 @@ class Cluster:
             await asyncio.sleep(self.retry_pause_seconds(attempts))
 
     async def partition_count(self, name: str, *, within_seconds: float, create: bool = False) -> int:
-        """Returns the last reported number of partitions of a topic, even if no broker answers now. If the number was
-        never reported, it is requested until a broker answers. After `within_seconds` the last NetworkException or
-        RequestTimedOutError is raised. If a broker answers with an error, that is raised at once, as in `topic`."""
+        """Returns the last reported number of partitions of a topic, even if no broker answers now. If no number was
+        ever reported, it is requested until a broker answers. After `within_seconds` the last NetworkException or
+        RequestTimedOutError is raised. An error in a broker's response is raised immediately, as in `topic`."""
         self._topics_used_at[name] = self.clock.monotonic()
         count = self._partition_counts.get(name)
         if count is not None:
@@ -506,22 +507,22 @@ class Cluster:
                     await asyncio.sleep(self.retry_pause_seconds(attempts))
         except TimeoutError:
             raise failure or RequestTimedOutError(
-                f"No broker has told the partitions of topic {name} within {within_seconds:g} s."
+                f"No broker has reported the partitions of topic {name} within {within_seconds:g} s."
             ) from None
 
     def known(self, name: str) -> TopicInfo | None:
-        """Returns the topic as it was last reported; None if it is not known."""
+        """Returns a topic's metadata from memory; None if it is not in memory."""
         return self._topics.get(name)
 
     def forget_topic(self, name: str) -> None:
-        """Notes that the known state of the topic is stale: the next look-up asks again."""
+        """Drops a topic's metadata as outdated, so that the next look-up requests it again."""
         self._topics.pop(name, None)
 
     async def leader_of(
         self, topic_partition: TopicPartition, *, create: bool = False, waits: bool = True
     ) -> PartitionInfo:
         """Returns the partition with its leader. If there is no leader, waits for an election up to the request
-        timeout (RequestTimedOutError); without `waits`, raises LeaderNotAvailableError at once."""
+        timeout, and then raises RequestTimedOutError. Without `waits`, raises LeaderNotAvailableError immediately."""
         deadline = self.clock.monotonic() + self.request_timeout_seconds
         attempts = 0
         while True:
@@ -545,7 +546,7 @@ class Cluster:
             await asyncio.sleep(self.retry_pause_seconds(attempts))
 
     def close_purpose(self, purpose: str) -> None:
-        """Closes the connections that were opened for a purpose."""
+        """Closes the connections that `channel_of` has opened for this purpose."""
         for address in [address for address in self._channels if address[2] == purpose]:
             self._channels.pop(address).close()
             self._used_at.pop(address, None)
@@ -565,8 +566,8 @@ class Cluster:
 
 
 def _advertised_error(node: Node, error: NetworkException) -> str:
-    """Returns a message that names the advertised address, which cannot be reached, though the address that the user
-    gave answers."""
+    """Returns a message which says that the broker's advertised address cannot be reached, although the address that
+    the user gave can."""
     cause = error.__cause__
     if isinstance(cause, socket.gaierror):
         reason = cause.strerror or "no address"
@@ -590,7 +591,7 @@ def _topic_error(name: str, code: int) -> str:
 
 
 def _is_of_no_controller(answer: Message) -> bool:
-    """True if a broker has refused the request because it is not the controller: either the whole request, or every
+    """Returns true if a broker has refused the request because it is not the controller: the whole request, or every
     item in it."""
     if getattr(answer, "error_code", ErrorCode.NONE) == ErrorCode.NOT_CONTROLLER:
         return True

@@ -1,22 +1,22 @@
-"""A consumer without a group: the caller names the partitions, the consumer keeps their positions, and fetches records
+"""A consumer without a group. The caller names the partitions; the consumer keeps their positions, and fetches records
 ahead from each leader.
 
-One fetch per broker is in flight at a time. It asks for all partitions of that broker whose fetched records have been
-returned to the caller. `poll` returns records, `poll_raw` the batches as they arrived (for Arrow columns, for
-copying): batches are decoded only when `poll` returns their records. The consumer keeps a fetch session with each
-broker (client.fetch_session), if the broker grants one.
+One fetch per broker is in progress at a time. It asks for all partitions of that broker whose fetched records have
+been returned to the caller. `poll` returns records, `poll_raw` the batches as they arrived (for Arrow columns, or for
+copying). Batches are decoded only when `poll` returns their records. The consumer has a fetch session with each broker
+(client.fetch_session), if the broker grants one.
 
-The loss of a broker does not end the consumer: after errors that may pass it tries again, in each `poll` and between
-them, until the broker answers. Meanwhile a poll returns nothing.
+The loss of a broker does not end the consumer. After errors that may pass it tries again, in each `poll` and between
+them, until the broker answers. Until then `poll` returns nothing.
 
 If the consumer has a rack, the leader may name a nearer replica (KIP-392). The consumer then fetches from that
-replica. The leader is asked again after metadata.max.age.ms, and as soon as the replica answers an error, cannot be
-reached, or is missing from the metadata. An offset that is out of range on the replica may be in the leader's log: the
-position stays.
+replica. The leader is asked again after metadata.max.age.ms, and as soon as the replica returns an error, cannot be
+reached, or is missing from the metadata. An offset that is out of range on the replica may be in the leader's log, so
+the position does not change.
 
-Each request names the leader epoch of the metadata (KIP-320): a broker that does not lead, or not in that epoch,
-refuses it, and then the metadata is requested again. Under a new leader a position is checked before reading goes on
-from it (client.positions):
+Each request has the leader epoch of the metadata (KIP-320). A broker that does not lead, or leads in another epoch,
+refuses the request, and the metadata is requested again. Under a new leader a position is checked before its records
+are fetched (client.positions):
 
     the metadata has an older epoch     it is requested again, from another broker if there is one; after
     than the position has               request.timeout.ms the leader in the metadata is asked all the same
@@ -26,9 +26,8 @@ from it (client.positions):
     or the topic was created again and  LogTruncationError if that is none
     is shorter
 
-With `isolation_level` 1 (read_committed) the batches of aborted transactions are removed (client.committed). Left out:
-groups (client.group).
-"""
+With `isolation_level` 1 (read_committed) the batches of aborted transactions are removed (client.committed). Consumers
+with a group are in client.group."""
 
 from __future__ import annotations
 
@@ -75,12 +74,13 @@ from jesenska.wire.messages.k01_fetch import (
 logger = logging.getLogger(__name__)
 
 _NAMES_NOT_IDS = 12
-#: Time between two look-ups of a partition that does not exist any more: its topic may be created again.
+#: The time in seconds between two look-ups of a partition that no longer exists. Its topic may be created again.
 _GONE_SECONDS = 5.0
-#: Time for which all topics may be missing before an error is raised: a broker that has just started does not know
-#: them yet.
+#: The time in seconds for which all topics may be missing before an error is raised. A broker that has just started
+#: does not know the topics yet.
 _ALL_GONE_SECONDS = 5.0
-#: Least time that a poll waits for brokers to report the leader of a partition, even if its own timeout is shorter.
+#: The shortest time in seconds that a poll waits for a partition's leader to be reported, even if its own timeout is
+#: shorter.
 _LOOK_UP_SECONDS = 1.0
 _SESSION_ERRORS = (
     ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
@@ -91,11 +91,11 @@ _SESSION_ERRORS = (
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """Batches of one partition from `start_offset` on, as they are in the log: the first batch may begin before
-    `start_offset`, the last may be cut.
+    """Batches of one partition from `start_offset` on, as they are in the log. The first batch may begin before
+    `start_offset`, and the last may be incomplete.
 
-    `next_offset` is the start of the following fetch; `high_watermark` the end of the committed records;
-    `leader_epoch` is the epoch of the last batch."""
+    `next_offset` is the start of the next fetch, `high_watermark` the end of the committed records, `leader_epoch` the
+    epoch of the last batch."""
 
     topic_partition: TopicPartition
     start_offset: int
@@ -107,15 +107,15 @@ class Fetched:
 
 
 class _Led(NamedTuple):
-    """The topic and the leader epoch under which a position was last found to be in the log."""
+    """The topic id and the leader epoch with which a position was last found to be valid in the log."""
 
     topic_id: UUID
     leader_epoch: int
 
 
 class _Wanted(NamedTuple):
-    """A partition to fetch from a broker. If the position was not checked under the present leader, it is checked
-    first."""
+    """A partition to be fetched from a broker. If `is_checked` is false, its position must first be checked in the log
+    of the present leader."""
 
     position: Position
     led: _Led
@@ -123,7 +123,7 @@ class _Wanted(NamedTuple):
 
 
 class FetchOptions(TypedDict, total=False):
-    """Options of a consumer for its fetches; `Consumer` has the defaults."""
+    """Options of a consumer for its fetches. `Consumer` has their defaults."""
 
     max_wait_seconds: float
     min_bytes: int
@@ -136,9 +136,9 @@ class FetchOptions(TypedDict, total=False):
 
 
 class Consumer:
-    """Reads partitions. `auto_offset_reset` says where to continue if a position is outside the log: earliest, latest
-    or none (OffsetOutOfRangeError). The class has more than 500 lines, since positions, fetches in flight and fetched
-    records change together: during an await of one method the other methods may have changed them."""
+    """Reads partitions. `auto_offset_reset` is used if a position is outside of the log: earliest, latest or none
+    (then OffsetOutOfRangeError is raised). The class is long because positions, fetches in progress and fetched
+    records change together: while one method waits, another may change them."""
 
     def __init__(
         self,
@@ -169,25 +169,27 @@ class Consumer:
         self._purpose = f"fetch-{id(self):x}"
         self._positions: dict[TopicPartition, Position] = {}
         self._led: dict[TopicPartition, _Led] = {}
-        #: Time since when the metadata of a partition has had an older leader epoch than the position.
+        #: For each partition whose metadata has an older leader epoch than its position: the time when this was first
+        #: noticed.
         self._doubted_since: dict[TopicPartition, float] = {}
-        #: Fetched batches that have not been returned to the caller yet, in order. A partition that has some is not
-        #: fetched further.
+        #: Fetched batches that have not been returned to the caller yet, in order. While a partition has such batches,
+        #: no more are fetched.
         self._fetched: dict[TopicPartition, deque[Fetched]] = {}
         self._paused: set[TopicPartition] = set()
-        #: Partitions that do not exist any more, and the time when each is looked up again.
+        #: Partitions that no longer exist, and the time of each one's next look-up.
         self._gone_until: dict[TopicPartition, float] = {}
-        #: Time since which all partitions have been missing; None while one exists.
+        #: The time since which all partitions have been missing; None while one exists.
         self._all_gone_since: float | None = None
-        #: The followers that leaders have named, and the time until which each is asked instead of the leader.
+        #: The followers that leaders have named, and the time until which records are fetched from each instead of the
+        #: leader.
         self._near: dict[TopicPartition, tuple[int, float]] = {}
         self._fetching: dict[int, asyncio.Task[None]] = {}
         self._in_flight: set[TopicPartition] = set()
-        #: Fetches that failed in a row, by broker.
+        #: The number of fetches that have failed in a row, by broker.
         self._failures: dict[int, int] = {}
-        #: Look-ups of leaders that failed in a row.
+        #: The number of look-ups of leaders that have failed in a row.
         self._lookups_failed = 0
-        #: Partitions whose leader is not known or was replaced, and the time until which each is left alone.
+        #: Partitions whose leader is unknown or outdated, and the time until which each is not looked up again.
         self._unled_until: dict[TopicPartition, float] = {}
         self._sessions: dict[int, FetchSessionHandler] = {}
         self._failure: BaseException | None = None
@@ -205,8 +207,8 @@ class Consumer:
     # --- positions ---------------------------------------------------------------------------------------------------
 
     async def assign(self, partitions: Mapping[TopicPartition, int | Position] | Iterable[TopicPartition]) -> None:
-        """Replaces the assignment. Offsets may be EARLIEST and LATEST; without offsets reading begins at the offset of
-        `auto_offset_reset`. A Position with a leader epoch is checked against the log."""
+        """Replaces the assigned partitions. Offsets may be EARLIEST and LATEST. Without offsets reading begins at the
+        offset of `auto_offset_reset`. A Position with a leader epoch is checked in the leader's log."""
         start = LATEST if self.auto_offset_reset == "latest" else EARLIEST
         named = partitions if isinstance(partitions, Mapping) else dict.fromkeys(partitions, start)
         wanted = {key: _position(place) for key, place in named.items()}
@@ -229,15 +231,17 @@ class Consumer:
         return set(self._positions)
 
     def position(self, topic_partition: TopicPartition) -> int:
-        """Returns the offset of the next record that `poll` returns."""
+        """Returns the offset of the record that `poll` returns next."""
         return self._positions[topic_partition].offset
 
     def position_with_epoch(self, topic_partition: TopicPartition) -> Position:
-        """Returns the position with the leader epoch of the last record that was read."""
+        """Returns the position in a partition: the offset of the next record, with the leader epoch of the last record
+        read."""
         return self._positions[topic_partition]
 
     def seek(self, topic_partition: TopicPartition, offset: int | Position) -> None:
-        """Sets the next record that `poll` returns. A Position with a leader epoch is checked against the log."""
+        """Moves the position, so that `poll` returns the record at this offset next. A Position with a leader epoch is
+        checked in the leader's log."""
         if topic_partition not in self._positions:
             raise InvalidRequestError(f"{topic_partition} is not assigned to this consumer.")
         self._positions[topic_partition] = _position(offset)
@@ -246,7 +250,7 @@ class Consumer:
         self._fetched.pop(topic_partition, None)
 
     def pause(self, topic_partition: TopicPartition) -> None:
-        """Stops fetching and returning records of this partition until `resume`."""
+        """Stops fetching and returning records of this partition until `resume` is called."""
         self._paused.add(topic_partition)
 
     def resume(self, topic_partition: TopicPartition) -> None:
@@ -255,9 +259,9 @@ class Consumer:
     # --- records -----------------------------------------------------------------------------------------------------
 
     async def poll(self, timeout_seconds: float, max_records: int | None = None) -> dict[TopicPartition, list[Record]]:
-        """Returns up to `max_records` records (`max_poll_records` by default), by partition; empty if none arrived in
-        time. Control records are left out. If records cannot be read, their error is raised when no other records are
-        left to return, and in each later call until the position is moved past them."""
+        """Returns up to `max_records` records (by default `max_poll_records`), by partition. The result is empty if
+        none arrived in time. Control records are left out. If records cannot be read, their error is raised when no
+        other records are left to return, and in each later call until the position is after them."""
         result: dict[TopicPartition, list[Record]] = {}
         left = self.max_poll_records if max_records is None else max_records
         taken = await self._take(timeout_seconds)
@@ -302,7 +306,8 @@ class Consumer:
         return result
 
     async def poll_raw(self, timeout_seconds: float) -> list[Fetched]:
-        """Returns everything that has arrived, undecoded; positions move past it. Empty if nothing arrived in time."""
+        """Returns all batches that have arrived, undecoded, and moves the positions after them. The result is empty if
+        none arrived in time."""
         taken = await self._take(timeout_seconds)
         for fetched in taken:
             self._positions[fetched.topic_partition] = Position(fetched.next_offset, fetched.leader_epoch)
@@ -330,7 +335,7 @@ class Consumer:
             except TimeoutError:
                 self._lookups_failed += 1
             except BaseException:
-                # Batches that are not returned are put back: otherwise the next call would skip them.
+                # Batches that are not returned are put back. Otherwise the next call would skip them.
                 for item in ready:
                     position = self._positions.get(item.topic_partition)
                     if position is not None and position.offset == item.start_offset:
@@ -351,8 +356,8 @@ class Consumer:
                     return []
 
     async def _fetch_ahead(self, taken: Mapping[TopicPartition, Position]) -> None:
-        """Asks each broker that has no fetch in flight for partitions that have no fetched batches. A partition
-        without a known leader waits for the next call."""
+        """Sends a fetch to each broker that has none in progress, for its partitions that have no fetched batches. A
+        partition without a known leader waits for the next call."""
         wanted: dict[int, dict[TopicPartition, _Wanted]] = {}
         failed = waits = False
         unled: list[TopicPartition] = []
@@ -396,7 +401,7 @@ class Consumer:
         elif not waits:
             self._lookups_failed = 0
         if unled:
-            # Other partitions may be readable meanwhile: their polls should not look these partitions up each time.
+            # Other partitions may be readable now, and their polls should not look these partitions up each time.
             until = self.cluster.clock.monotonic() + self.cluster.retry_pause_seconds(self._lookups_failed)
             self._unled_until.update(dict.fromkeys(unled, until))
         for broker_id, items in wanted.items():
@@ -406,8 +411,9 @@ class Consumer:
                 self._fetching[broker_id] = task
 
     def _was_replaced(self, key: TopicPartition, position: Position, led: _Led) -> bool:
-        """True if the metadata has an older leader than the one whose records were read. It is True for the request
-        timeout at most: the topic may have been deleted and created again, and then its epochs begin again."""
+        """Returns true if the leader epoch in the metadata is older than the one under which records were read. It
+        returns true for at most the request timeout: the topic may have been deleted and created again, and then its
+        epochs begin again."""
         newest = max(position.leader_epoch, self._led.get(key, led).leader_epoch)
         if not 0 <= led.leader_epoch < newest or self._is_of_a_topic_before(key, led):
             self._doubted_since.pop(key, None)
@@ -417,7 +423,7 @@ class Consumer:
             return True
         del self._doubted_since[key]
         logger.warning(
-            "%s was read under leader epoch %d, but the brokers tell of %d: that leader is asked now.",
+            "%s was read under leader epoch %d, but the brokers report the older epoch %d: that leader is asked now.",
             key,
             newest,
             led.leader_epoch,
@@ -425,7 +431,8 @@ class Consumer:
         return False
 
     def _nearest(self, key: TopicPartition, info: PartitionInfo) -> int:
-        """Returns the follower that the leader has named, as long as that is valid, or the leader."""
+        """Returns the id of the broker to fetch from: the follower that the leader has named, while that is valid,
+        otherwise the leader."""
         near = self._near.get(key)
         if near is None:
             return info.leader
@@ -436,9 +443,9 @@ class Consumer:
         return info.leader
 
     async def _leader_of(self, key: TopicPartition) -> PartitionInfo | None:
-        """Returns the partition with its leader. None for a missing partition while other partitions can be read: the
-        missing one is looked up again after a while. If all partitions are missing, LeaderNotAvailableError at first,
-        and UnknownTopicOrPartitionError if they do not come back."""
+        """Returns the partition with its leader. Returns None if the partition is missing while others can be read; it
+        is looked up again later. If all partitions are missing, raises LeaderNotAvailableError at first, and
+        UnknownTopicOrPartitionError if they do not come back."""
         now = self.cluster.clock.monotonic()
         if now < self._gone_until.get(key, now) and len(self._gone_until) < len(self._positions):
             return None
@@ -494,8 +501,8 @@ class Consumer:
             self._arrived.set()
 
     async def _fetch_once(self, broker_id: int, wanted: dict[TopicPartition, _Wanted]) -> None:
-        """Checks the unchecked positions, then fetches the partitions. Raises the first error; an error that a retry
-        cannot solve is raised before others."""
+        """Checks the unchecked positions, then fetches the partitions. If several partitions fail, one error is
+        raised, preferably one that a retry cannot solve."""
         failures: list[KafkaError] = []
         checked = await self._check(broker_id, wanted, failures)
         if checked:
@@ -503,7 +510,7 @@ class Consumer:
             try:
                 answer = await self._ask(broker_id, session, checked)
                 if answer.error_code in _SESSION_ERRORS:
-                    # The broker has dropped the session, or was started again: begin a new session.
+                    # The broker has dropped the session, or has restarted, so a new session is started.
                     session.failed()
                     answer = await self._ask(broker_id, session, checked)
                 if answer.error_code != ErrorCode.NONE:
@@ -514,14 +521,14 @@ class Consumer:
                 session.failed()
                 raise
         if failures:
-            # An error that a retry cannot solve is raised before others.
+            # An error that a retry cannot solve is raised in preference to others.
             raise min(failures, key=lambda error: error.retriable)
 
     async def _check(
         self, broker_id: int, wanted: dict[TopicPartition, _Wanted], failures: list[KafkaError]
     ) -> dict[TopicPartition, _Wanted]:
-        """Checks the positions. Returns the partitions whose log on the broker is the log that was read before, as far
-        as the broker can report it; the positions of the other partitions are moved."""
+        """Checks the positions in the broker's log. Returns the partitions whose log is the one that was read before,
+        as far as the broker can report it. The positions of the others are moved."""
         unchecked = {key: (item.position, item.led.leader_epoch) for key, item in wanted.items() if not item.is_checked}
         found = None
         if unchecked:
@@ -551,8 +558,8 @@ class Consumer:
         return checked
 
     async def _leave(self, key: TopicPartition, wanted: _Wanted, end: Position | None) -> None:
-        """Moves a position that was reached in a log that has changed since: to the offset where the logs diverge, or,
-        if that offset is not known, to the offset of auto.offset.reset."""
+        """Moves a position that is no longer valid because the log has changed. It moves to the offset where the logs
+        diverge or, if that is not known, to the offset of auto.offset.reset."""
         position = wanted.position
         if self._positions.get(key) != position:
             return
@@ -560,16 +567,16 @@ class Consumer:
             raise LogTruncationError(key, position, end)
         if end is None:
             logger.warning(
-                "%s was read up to offset %d in leader epoch %d, of which its leader knows nothing: reading goes on "
+                "%s was read up to offset %d in leader epoch %d, which its leader does not know: reading continues "
                 "at the %s offset.",
                 key, position.offset, position.leader_epoch, self.auto_offset_reset,
             )  # fmt: skip
             if await self._reset(key, position.offset):
-                # The new offset was reported by the leader itself.
+                # The leader itself has reported the new offset, so it need not be checked.
                 self._led[key] = wanted.led
         elif self._found(key, wanted):
             logger.warning(
-                "%s was read up to offset %d, but its log was truncated to offset %d: reading goes on there.",
+                "%s was read up to offset %d, but its log was truncated to offset %d: reading continues there.",
                 key,
                 position.offset,
                 end.offset,
@@ -577,13 +584,13 @@ class Consumer:
             self._positions[key] = end
 
     def _is_of_a_topic_before(self, key: TopicPartition, led: _Led) -> bool:
-        """True if the position was reached in another topic with this name. The leader epochs of that topic do not
-        apply to this one."""
+        """Returns true if the position was reached in an earlier topic of the same name. That topic's leader epochs do
+        not apply to the present one."""
         known = self._led.get(key)
         return known is not None and known.topic_id != led.topic_id and NO_UUID not in (known.topic_id, led.topic_id)
 
     def _found(self, key: TopicPartition, wanted: _Wanted) -> bool:
-        """Notes that a position was checked. False if it was moved meanwhile."""
+        """Records that a position was found to be valid. Returns false if it was moved during the check."""
         if self._positions.get(key) != wanted.position:
             return False
         self._led[key] = wanted.led
@@ -663,15 +670,15 @@ class Consumer:
                     continue
                 self._take_records(key, asked, item)
         if misled:
-            # The leader knows other replicas than the metadata does: the metadata is requested again after a pause.
+            # The leader has other replicas than the metadata says. So the metadata is requested again after a pause.
             for key in misled:
                 self.cluster.forget_topic(key.topic)
             self._arrived.set()
             await asyncio.sleep(self.cluster.retry_pause_seconds(1))
 
     def _take_records(self, key: TopicPartition, asked: int, item: FetchResponsePartition) -> None:
-        """Keeps the records fetched at an offset if they are the next ones; CorruptMessageError for less than one
-        batch."""
+        """Stores the records that were fetched at offset `asked`, if they are the next ones. Raises
+        CorruptMessageError if they are less than one batch."""
         self.high_watermarks[key] = item.high_watermark
         if not item.records or asked != self._expected(key):
             return  # nothing, or the position was moved (seek, another assignment) meanwhile
@@ -684,7 +691,8 @@ class Consumer:
         self._fetched.setdefault(key, deque()).append(fetched)
 
     def _expected(self, key: TopicPartition) -> int | None:
-        """Returns the offset at which the next batches of the partition begin."""
+        """Returns the offset of the next batch to be fetched of the partition; None if the partition is not
+        assigned."""
         waiting = self._fetched.get(key)
         if waiting:
             return waiting[-1].next_offset
@@ -692,7 +700,8 @@ class Consumer:
         return None if position is None else position.offset
 
     async def _reset(self, key: TopicPartition, offset: int) -> bool:
-        """Moves a position that is not in the log. True if this call moved it; False if it was moved meanwhile."""
+        """Moves a position that is outside of the log to the offset of `auto_offset_reset`. Returns false if the
+        position was moved otherwise in the meantime."""
         position = self._positions.get(key)
         if position is None or position.offset != offset:
             return False
@@ -707,7 +716,7 @@ class Consumer:
         return True
 
     async def close(self) -> None:
-        """Ends fetches in flight; the cluster stays open."""
+        """Cancels fetches in progress and closes the consumer's connections. The cluster object stays open."""
         tasks: list[asyncio.Task[Any]] = list(self._fetching.values())
         for task in tasks:
             task.cancel()
@@ -723,7 +732,7 @@ def _position(place: int | Position) -> Position:
 
 
 def _end_of(data: memoryview, asked: int) -> Position:
-    """Returns the position after the last whole batch."""
+    """Returns the position after the last complete batch."""
     following, epoch = asked, NO_LEADER_EPOCH
     for _, header in iter_headers(data):
         following, epoch = header.next_offset, header.partition_leader_epoch
@@ -731,7 +740,8 @@ def _end_of(data: memoryview, asked: int) -> Position:
 
 
 def _from_batch_of(data: memoryview, offset: int) -> tuple[memoryview, int]:
-    """Returns the data from the batch with the offset on, and the leader epoch of the record before the offset."""
+    """Returns the data from the batch that contains the offset on, and the leader epoch of the record before the
+    offset."""
     epoch = NO_LEADER_EPOCH
     for position, header in iter_headers(data):
         if header.base_offset < offset:

@@ -1,4 +1,4 @@
-"""Looks up the broker that coordinates a group, or the transactions of a producer."""
+"""Looks up the broker that coordinates a group, or the transactions of a transactional id."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from jesenska.base.errors import CoordinatorNotAvailableError, ErrorCode, KafkaE
 from jesenska.client.cluster import Cluster
 from jesenska.wire.messages.k10_find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 
-#: Key types of FindCoordinator.
+#: Key types of FindCoordinator requests.
 GROUP, TRANSACTION = 0, 1
-#: The errors after which a coordinator is looked up, or asked, again.
+#: Errors after which the coordinator is looked up, or the request sent, again.
 COORDINATOR_PASSES = (
     ErrorCode.NOT_COORDINATOR,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -22,7 +22,7 @@ _ONE_KEY_PER_REQUEST = 3
 
 async def find_coordinator(cluster: Cluster, key: str, key_type: int = GROUP) -> int:
     """Returns the id of the broker that coordinates a group or a transactional id. If there is no coordinator yet,
-    waits up to the request timeout."""
+    waits for one up to the request timeout."""
     deadline = cluster.clock.monotonic() + cluster.request_timeout_seconds
     attempts = 0
     while True:

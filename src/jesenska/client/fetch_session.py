@@ -1,19 +1,18 @@
-"""A consumer's fetch session with one broker (KIP-227): a request leaves out what the broker already knows. This
-module sends nothing itself.
+"""A consumer's fetch session with one broker (KIP-227). In a session a Fetch request leaves out the partitions that
+the broker already has. This module only computes the content of requests.
 
-plan(wanted)        the contents of a request: everything at first (epoch 0), then what is new, moved, under another
-                    leader epoch, or to be dropped
-answered(id)        the broker has accepted it; id 0 means that it keeps no session, and the next request is a first
-                    one again
-failed()            it is not known what the broker has accepted: the next request is a first one, and ends the old
-                    session
+    plan(wanted)    the content of a request: everything at first (epoch 0), then the partitions that are new, moved,
+                    under another leader epoch, or to be dropped
+    answered(id)    the broker has accepted the request; id 0 means that it has no session, and the next request must
+                    have everything again
+    failed()        it is not known what the broker has accepted: the next request has everything again, and ends the
+                    old session
 
-A follower's session is another class (`replication.follower.fetch_session`), since the two share only the count of
-the epoch. A consumer gives all of its partitions to each plan: it has few, and keeps no topic ids in its session. A
-follower has thousands, so it notes single changes, and the cost of a request depends on these alone; it keeps topics
-apart by their ids, and sends only some of the partitions that are new to the leader. After a failure a consumer names
-the old session, which the broker then ends; a follower begins one without a name.
-"""
+A follower's session is another class (`replication.follower.fetch_session`), since the two share only the count of the
+epoch. A consumer passes all of its partitions to each `plan`: it has few, and no topic ids in its session. A follower
+has thousands, so it records single changes, and the cost of a request depends only on their number. It distinguishes
+topics by their ids, and sends only some of the partitions that are new to the leader. After a failure a consumer names
+the old session, which the broker then ends; a follower does not name it."""
 
 from __future__ import annotations
 
@@ -29,7 +28,7 @@ _EPOCH_MAX = 2**31 - 1
 
 
 class Asked(NamedTuple):
-    """The offset from which a partition is to be read, and the leader epoch that the consumer knows (-1: none)."""
+    """The offset from which a partition is to be fetched, and the leader epoch that the consumer knows (-1: none)."""
 
     offset: int
     current_leader_epoch: int = NO_LEADER_EPOCH
@@ -38,24 +37,26 @@ class Asked(NamedTuple):
 class FetchPlan(NamedTuple):
     session_id: int
     epoch: int
-    #: The partitions that the broker does not know yet.
+    #: The partitions that the request must contain, because the broker does not have them in this state.
     wanted: dict[TopicPartition, Asked]
     forgotten: list[TopicPartition]
 
 
 class FetchSessionHandler:
-    """The session with one broker: its id, the epoch of the next request, and the partitions that the broker has."""
+    """The fetch session with one broker: its id, the epoch of the next request, and the partitions that the broker has
+    in the session."""
 
     __slots__ = ("_epoch", "_sent", "_session_id")
 
     def __init__(self) -> None:
         self._session_id = _NO_SESSION
         self._epoch = _FIRST_EPOCH
-        #: The partitions of the session, as the broker has them.
+        #: The partitions of the session, as they were last sent to the broker.
         self._sent: dict[TopicPartition, Asked] = {}
 
     def plan(self, wanted: Mapping[TopicPartition, Asked]) -> FetchPlan:
-        """Returns the next request for these partitions. The caller then calls `answered` or `failed`."""
+        """Returns the content of the next request for these partitions. After it the caller must call `answered` or
+        `failed`."""
         sent, self._sent = self._sent, dict(wanted)
         if self._epoch == _FIRST_EPOCH:
             return FetchPlan(self._session_id, _FIRST_EPOCH, dict(wanted), [])
@@ -63,7 +64,7 @@ class FetchSessionHandler:
         return FetchPlan(self._session_id, self._epoch, moved, [key for key in sent if key not in wanted])
 
     def answered(self, session_id: int) -> None:
-        """Records that the broker has answered without an error, with this session id."""
+        """Records that the broker has accepted the last request, and the session id in its response."""
         self._session_id = session_id
         if session_id == _NO_SESSION:
             self._epoch = _FIRST_EPOCH
@@ -71,5 +72,5 @@ class FetchSessionHandler:
             self._epoch = 1 if self._epoch == _EPOCH_MAX else self._epoch + 1
 
     def failed(self) -> None:
-        """Records that the broker has answered an error, or nothing."""
+        """Records that the last request has failed: the response had an error, or there was none."""
         self._epoch = _FIRST_EPOCH

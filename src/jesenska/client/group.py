@@ -1,17 +1,16 @@
-"""A consumer in a group: it shares the partitions with the other members (client.membership), reads its partitions,
-and commits offsets.
+"""A consumer in a group. It shares the partitions with the other members (client.membership), reads its own
+partitions, and commits offsets.
 
-The caller must call `poll` regularly: it joins the group if that is due, and then returns records of this member's
-partitions. Heartbeats run as a task meanwhile, so a slow consumer does not count as dead. But a member that does not
+The caller must call `poll` regularly. `poll` joins the group if necessary, and then returns records of this member's
+partitions. Heartbeats run as a separate task, so a slow consumer does not count as failed. But a member that does not
 poll for `max_poll_interval_seconds` leaves the group. Then other members read again from its last commit, its own
 commits are refused, and its next `poll` joins again.
 
-With an eager protocol (range, roundrobin, sticky) a member commits and gives up everything before it joins again; with
-cooperative-sticky it keeps its partitions while it joins, gives up those that the new assignment does not name, and
-joins once more so that other members get them.
+With an eager protocol (range, roundrobin, sticky) a member commits and gives up all partitions before it joins again.
+With cooperative-sticky it keeps its partitions while it joins, gives up those that the new assignment does not
+contain, and joins once more so that other members get them.
 
-Left out: the new group protocol (KIP-848); the public API comes later.
-"""
+The new group protocol (KIP-848) is not implemented."""
 
 from __future__ import annotations
 
@@ -41,7 +40,7 @@ from jesenska.wire.messages.k08_offset_commit import (
 from jesenska.wire.messages.k09_offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic, OffsetFetchResponse
 
 _ONE_GROUP_PER_REQUEST = 7
-#: First version of OffsetFetch that can wait for the offsets of open transactions.
+#: The first version of OffsetFetch that can wait for the offsets of open transactions.
 _FIRST_WITH_STABLE = 7
 _NAMES_NOT_IDS = 9
 
@@ -51,8 +50,8 @@ RebalanceCallback = Callable[[Sequence[TopicPartition]], None]
 
 
 class GroupConsumer:
-    """Reads topics as a member of `group_id`. Offsets are committed on `commit`, and, with `auto_commit_seconds`,
-    before a rebalance and at that interval."""
+    """Reads topics as a member of `group_id`. Offsets are committed by `commit`. With `auto_commit_seconds` they are
+    also committed at that interval and before a rebalance."""
 
     def __init__(
         self,
@@ -76,7 +75,7 @@ class GroupConsumer:
         self._auto_offset_reset = auto_offset_reset
         self._on_assigned, self._on_revoked = on_assigned, on_revoked
         self._owned: set[TopicPartition] = set()
-        #: Attempts to join that failed in a row.
+        #: The number of attempts to join that have failed in a row.
         self._failures = 0
         self._committed_at = cluster.clock.monotonic()
         self._consumer = Consumer(cluster, auto_offset_reset=auto_offset_reset, **fetching)
@@ -95,40 +94,41 @@ class GroupConsumer:
 
     @property
     def member_id(self) -> str:
-        """Returns the id that the coordinator has given this member; empty while it has none."""
+        """The member id that the coordinator has assigned; empty if there is none."""
         return self._membership.member_id
 
     @property
     def generation(self) -> int:
-        """Returns the generation of the group that this member is in; -1 if it is in none."""
+        """The generation of the group in which this consumer is a member; -1 if it is not a member."""
         return self._membership.generation
 
     def assignment(self) -> set[TopicPartition]:
         return set(self._owned)
 
     def group_metadata(self) -> GroupMetadata:
-        """Returns the membership in which the last records were read. A transaction that commits offsets needs it. It
-        is kept after the group has removed this member, until the next poll joins again: a commit without a member id
-        would be accepted by the coordinator, even if another member had the partitions by then."""
+        """Returns the membership under which the last records were read. A transaction that commits offsets needs it.
+        The value is kept after the group has removed this member, until the next poll joins again. Otherwise the
+        commit would have no member id, and the coordinator would accept it even if another member has the
+        partitions."""
         return self._membership.metadata
 
     def position(self, topic_partition: TopicPartition) -> int:
         return self._consumer.position(topic_partition)
 
     def seek(self, topic_partition: TopicPartition, offset: int | Position) -> None:
-        """Sets the next record that is read of one of this member's partitions. A commit without offsets then commits
-        this offset."""
+        """Moves the position of one of this member's partitions: the record at this offset is read next. A commit
+        without offsets then commits this offset."""
         self._consumer.seek(topic_partition, offset)
 
     def subscribe(self, topics: Collection[str]) -> None:
-        """Replaces the topics; the next poll joins again if they are different."""
+        """Replaces the subscribed topics. If they are different, the next poll joins the group again."""
         self._membership.subscribe(topics)
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
     async def poll(self, timeout_seconds: float, max_records: int | None = None) -> dict[TopicPartition, list[Record]]:
-        """Returns records of this member's partitions; empty if none arrived in time. Joins first if that is due,
-        which may take as long as the group's rebalance."""
+        """Returns records of this member's partitions. The result is empty if none arrived in time. Joins the group
+        first if necessary, which may take as long as a rebalance of the group."""
         self._membership.poll_begins()
         try:
             left = await self._be_member(timeout_seconds)
@@ -137,7 +137,7 @@ class GroupConsumer:
             self._membership.poll_ends()
 
     async def poll_raw(self, timeout_seconds: float) -> list[Fetched]:
-        """Returns everything that has arrived, undecoded; otherwise like `poll`."""
+        """Returns all batches that have arrived, undecoded. In all other respects it is like `poll`."""
         self._membership.poll_begins()
         try:
             left = await self._be_member(timeout_seconds)
@@ -146,8 +146,8 @@ class GroupConsumer:
             self._membership.poll_ends()
 
     async def _be_member(self, timeout_seconds: float) -> float | None:
-        """Joins and commits if that is due. Returns the time in seconds that is left for reading; None if there is
-        nothing to read."""
+        """Joins the group and commits offsets if that is due. Returns the time in seconds that is left for reading;
+        None if there is nothing to read."""
         if self._membership.fatal is not None:
             raise self._membership.fatal
         deadline = self.cluster.clock.monotonic() + timeout_seconds
@@ -162,7 +162,7 @@ class GroupConsumer:
             await self._commit_quietly()
         left = max(0.0, deadline - self.cluster.clock.monotonic())
         if not self._owned:
-            # This member has no partitions: it may get some in a rebalance.
+            # This member has no partitions at present. It may get some in a rebalance.
             await asyncio.sleep(min(left, self._membership.options.heartbeat_seconds / 2))
             return None
         return left
@@ -170,7 +170,7 @@ class GroupConsumer:
     # --- joining -----------------------------------------------------------------------------------------------------
 
     async def _rejoin(self) -> None:
-        """Makes one attempt to join the group's current generation; after errors that pass, the caller tries again."""
+        """Makes one attempt to join the group. If it fails with an error that may pass, the next poll tries again."""
         try:
             await self._membership.stop_heartbeats()
             # A member that the group has removed has lost its partitions, with any protocol.
@@ -182,8 +182,8 @@ class GroupConsumer:
             self._failures = 0
             await self._take(assignment)
         except KafkaError as error:
-            # This also holds if the member was accepted and only the offsets could not be read: it joins again, since
-            # otherwise it would have no partitions.
+            # This also applies if the join succeeded and only the offsets could not be read: the member joins again,
+            # since otherwise it would have no partitions.
             self._membership.is_join_due = True
             if not error.retriable and error.code not in JOIN_AGAIN:
                 raise
@@ -219,7 +219,7 @@ class GroupConsumer:
         return committed
 
     async def _give_up(self, keys: Collection[TopicPartition]) -> None:
-        """Commits the positions of these partitions and gives the partitions up."""
+        """Commits the positions of these partitions, if automatic commits are on, and stops reading the partitions."""
         if not keys:
             return
         if self._auto_commit_seconds is not None and self.generation >= 0:
@@ -234,12 +234,13 @@ class GroupConsumer:
     # --- offsets -----------------------------------------------------------------------------------------------------
 
     async def committed(self, keys: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """Returns the committed offsets of the group; partitions without an offset are left out."""
+        """Returns the committed offsets of the group. Partitions without a committed offset are left out."""
         return {key: position.offset for key, position in (await self.committed_positions(keys)).items()}
 
     async def committed_positions(self, keys: Collection[TopicPartition]) -> dict[TopicPartition, Position]:
-        """Returns the committed offsets with their leader epochs. A read_committed consumer waits while a transaction
-        that is ending holds offsets of the partitions (KIP-447), if the coordinator supports that (from 2.5 on)."""
+        """Returns the committed offsets with their leader epochs. If a transaction that is ending has offsets of these
+        partitions, a read_committed consumer waits for its end (KIP-447), if the coordinator supports that (from 2.5
+        on)."""
         return await persistently(
             self.cluster, (ErrorCode.UNSTABLE_OFFSET_COMMIT,), lambda: self._committed_positions(keys)
         )
@@ -273,10 +274,10 @@ class GroupConsumer:
         return found
 
     async def commit(self, offsets: Mapping[TopicPartition, int | Position] | None = None) -> None:
-        """Commits these offsets, or the positions of all partitions of this member. Raises the coordinator's errors,
-        and UnknownMemberIdError if the group has removed this member, since other members have its partitions then. An
-        offset that equals this member's position is committed with the leader epoch of the last record that was
-        read."""
+        """Commits these offsets, or the positions of all partitions of this member. An offset that equals this
+        member's position is committed with the leader epoch of the last record that was read. Raises the coordinator's
+        errors. Raises UnknownMemberIdError if the group has removed this member, since other members have its
+        partitions then."""
         held = {key: self._consumer.position_with_epoch(key) for key in self._owned & self._consumer.assignment()}
         wanted = (
             held if offsets is None else {key: _with_epoch(offset, held.get(key)) for key, offset in offsets.items()}
@@ -313,14 +314,14 @@ class GroupConsumer:
                 self._membership.require(item.error_code)
 
     async def _commit_quietly(self) -> None:
-        """Commits and ignores errors: if the commit fails, the next owner of the partitions starts from an older
-        offset."""
+        """Commits the positions and ignores errors: if the commit fails, the next owner of the partitions starts from
+        an older offset."""
         with suppress(KafkaError):
             await self.commit()
 
     async def close(self, *, leave: bool = True) -> None:
-        """Commits, leaves the group (a static member stays in it, to come back), and closes the connections and
-        fetches that this member opened."""
+        """Commits the positions if automatic commits are on, leaves the group, and closes the connections of this
+        member. A static member does not leave the group, so that it can come back."""
         await self._membership.stop_heartbeats()
         if self._auto_commit_seconds is not None and self.generation >= 0 and self._owned:
             await self._commit_quietly()

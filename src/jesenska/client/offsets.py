@@ -1,5 +1,5 @@
-"""Looks up offsets by time, for the consumer, tools and the pipeline. The leader of each partition is asked, in one
-request per broker."""
+"""Looks up offsets by timestamp, for the consumer, tools and the Spark pipeline. The leader of each partition is
+asked, in one request per broker."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4,
 
 
 class FoundOffset(NamedTuple):
-    """An offset (-1: no record at or after the time), the timestamp of its record (-1 if there is no record at the
-    offset), and its leader epoch."""
+    """The result of a look-up: an offset (-1: no record at or after the timestamp), the timestamp of its record (-1 if
+    there is no record at the offset), and its leader epoch."""
 
     offset: int
     timestamp_ms: int
@@ -32,8 +32,8 @@ class FoundOffset(NamedTuple):
 async def list_offsets(
     cluster: Cluster, times: Mapping[TopicPartition, int], isolation_level: int = 0
 ) -> dict[TopicPartition, FoundOffset]:
-    """Returns, for each partition, the first offset at or after a time in ms, or the offset of one of the special
-    times above. After errors that may pass the request is repeated."""
+    """Returns for each partition the first offset at or after a timestamp in ms, or the offset of a special time such
+    as EARLIEST or LATEST. After errors that may pass the request is repeated."""
     found: dict[TopicPartition, FoundOffset] = {}
     deadline = cluster.clock.monotonic() + cluster.request_timeout_seconds
     failure: KafkaError | None = None
@@ -69,8 +69,8 @@ async def _ask(
     isolation_level: int,
     found: dict[TopicPartition, FoundOffset],
 ) -> None:
-    """Asks one leader. Each partition is sent with the leader epoch of the metadata: a broker that has another epoch
-    refuses."""
+    """Sends a ListOffsets request to one leader. Each partition has the leader epoch of the metadata, so that a broker
+    with another epoch refuses it."""
     topics: dict[str, ListOffsetsRequestTopic] = {}
     for key, (time, leader_epoch) in wanted.items():
         topic = topics.setdefault(key.topic, ListOffsetsRequestTopic(name=key.topic))

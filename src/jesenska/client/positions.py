@@ -1,13 +1,12 @@
-"""The position of a consumer in a partition, and the check that the log is still the log in which the position was
-reached (KIP-320).
+"""The position of a consumer in a partition, and the check that the log still contains the records that were read
+(KIP-320).
 
 A position is an offset with the leader epoch of the record before it. A new leader is asked for the end of that epoch
 in its log: an end below the offset means that the log was truncated. A leader that does not know the epoch has a
 different log. Brokers before 2.3 (OffsetForLeaderEpoch below version 3) are not asked, since they answer only other
 brokers.
 
-Not here: moving the position after the check (client.consumer does that).
-"""
+After the check `client.consumer` moves the position if necessary."""
 
 from __future__ import annotations
 
@@ -38,7 +37,7 @@ class Position(NamedTuple):
 
 class LogTruncationError(OffsetOutOfRangeError):
     """The records up to `position` were read and then truncated from the log, and auto.offset.reset is none.
-    `diverges_at` is the position where the logs diverge; None if the leader does not know that position."""
+    `diverges_at` is the position where the logs diverge, or None if the leader does not know it."""
 
     def __init__(self, topic_partition: TopicPartition, position: Position, diverges_at: Position | None) -> None:
         where = (
@@ -56,9 +55,9 @@ class LogTruncationError(OffsetOutOfRangeError):
 
 
 class EpochEnds(NamedTuple):
-    """The result of `epoch_ends`, by partition. `ends` has the largest leader epoch of the leader's log that is not
-    above the requested one, with the offset after the epoch's last record; None if there is no such epoch. `errors`
-    are the errors of the other partitions."""
+    """The result of `epoch_ends`, by partition. `ends` has the largest leader epoch in the leader's log that is not
+    above the requested one, with its end offset; None if there is no such epoch. `errors` has the errors of the other
+    partitions."""
 
     ends: dict[TopicPartition, Position | None]
     errors: dict[TopicPartition, KafkaError]
@@ -67,8 +66,8 @@ class EpochEnds(NamedTuple):
 async def epoch_ends(
     channel: Channel, positions: Mapping[TopicPartition, tuple[Position, int]], timeout_seconds: float
 ) -> EpochEnds | None:
-    """Asks a leader for the ends of the epochs of these positions. Each position is given with the leader epoch in
-    which the broker leads. None if the broker is too old to answer consumers."""
+    """Asks a leader for the end offsets of the leader epochs of these positions. Each position is given with the
+    leader epoch in which the broker leads. Returns None if the broker is too old to answer consumers."""
     try:
         if channel.version_for(OffsetForLeaderEpochRequest) < _ANSWERS_CONSUMERS:
             return None

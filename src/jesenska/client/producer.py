@@ -1,17 +1,17 @@
-"""The producer: it gathers records into one batch for each partition, and sends a batch when it is full or `linger`
-has passed.
+"""The producer: it collects records in one batch for each partition, and sends a batch when it is full or `linger` has
+passed.
 
-    send() -> batch in the making -> queue of the partition -> one request per leader, at most one batch of a partition
-    in flight -> answer
+    send() -> batch that is being filled -> queue of the partition -> one request per leader, at most one batch of a
+    partition in progress -> response
 
-One batch of a partition is in flight at a time, so retries keep the order. An idempotent producer (the default) gives
-its batches sequence numbers when they are first sent; a batch that is sent again keeps its numbers, so the broker
-recognises it and answers with the offsets of the first copy. A batch that cannot be delivered within
-`delivery_timeout`, or by `retries` further attempts, fails. A batch that is too large for its topic is split until its
-records go one by one. After such a failure, or when the broker has lost the producer's state, the producer gets a new
-producer id, because the broker would refuse the following sequence numbers.
+One batch of a partition is in progress at a time, so retries keep the order. An idempotent producer (the default)
+gives its batches sequence numbers when they are first sent. A batch that is sent again keeps its numbers, so the
+broker recognises it and returns the offsets of the first copy. A batch that cannot be delivered within
+`delivery_timeout`, or by `retries` further attempts, fails. A batch that is too large for its topic is split, if
+necessary into single records. After such a failure, or if the broker has lost the producer's state, the producer gets
+a new producer id, because the broker would refuse the following sequence numbers.
 
-`send_batch` takes a finished batch (from Arrow columns, for example): no Python object per record.
+`send_batch` takes a finished batch (from Arrow columns, for example), without a Python object per record.
 
 With a `transactional_id` records belong to transactions (`transactions` lists the states and the allowed steps):
 
@@ -23,8 +23,7 @@ With a `transactional_id` records belong to transactions (`transactions` lists t
 An error in the block aborts the transaction. A record that cannot be written also aborts it; its error is raised at
 the end of the block.
 
-Left out: interceptors, serialisers; the public API comes later.
-"""
+There are no interceptors and serialisers."""
 
 from __future__ import annotations
 
@@ -68,11 +67,12 @@ from jesenska.wire.messages.k22_init_producer_id import InitProducerIdRequest, I
 _NAMES_NOT_IDS = 12
 _INT32_MAX = 2**31 - 1
 _SEQUENCES = 1 << 31
-#: The broker's errors for a batch that may be split in two.
+#: The broker's errors for a batch that is too large, which is then split in two.
 _TOO_LARGE = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
-#: Size limit for a part of a split batch: all its records fit.
+#: The size limit of a part of a split batch: so large that all its records fit.
 _UNBOUNDED_BYTES = 1 << 40
-#: The broker has lost this producer's sequence numbers: a new producer id is needed.
+#: Errors which show that the broker has lost this producer's sequence numbers. The producer then needs a new producer
+#: id.
 _LOST_STATE = (
     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
     ErrorCode.UNKNOWN_PRODUCER_ID,
@@ -87,13 +87,13 @@ _STALE_METADATA = (
     ErrorCode.LEADER_NOT_AVAILABLE,
     ErrorCode.KAFKA_STORAGE_ERROR,
 )
-#: After these errors another broker may be the leader.
+#: Errors after which another broker may be the leader.
 _LEADER_MAY_BE_GONE = (ErrorCode.NETWORK_EXCEPTION, ErrorCode.REQUEST_TIMED_OUT)
 
 
 class RecordMetadata(NamedTuple):
-    """Says where a record was written: `offset` is -1 with acks=0; `timestamp_ms` is the broker's time if the topic
-    has log append time, otherwise -1."""
+    """The place of a written record. `offset` is -1 with acks=0. `timestamp_ms` is the broker's time if the topic has
+    log append time, otherwise -1."""
 
     topic: str
     partition: int
@@ -102,7 +102,7 @@ class RecordMetadata(NamedTuple):
 
 
 class _Batch:
-    """A batch, from its first record until it is answered."""
+    """A batch of the producer, from its first record until its response has arrived."""
 
     __slots__ = (
         "closed",
@@ -126,7 +126,8 @@ class _Batch:
         self.numbered = False  # it has its final numbers: it may have reached the broker, so it must not change
         self.producer: tuple[int, int] | None = None  # id and epoch that the batch was numbered with
         self.record_count = 0
-        #: The future of each record, and the record's index in the batch; empty if the caller passed a finished batch.
+        #: The future of each record, and the record's index in the batch. It is empty if the caller passed a finished
+        #: batch.
         self.records: list[tuple[asyncio.Future[RecordMetadata], int]] = []
         self.size_bytes = 0
         self.retries = 0
@@ -158,11 +159,10 @@ def _check_acks(acks: int, is_idempotent: bool, transactions: Transactions | Non
 
 class Producer:
     """Sends records to topics. `await producer.send(...)` returns a future of the record's metadata; `flush` waits for
-    all of them.
+    all futures.
 
-    acks is 0, 1 or -1 (all); idempotence needs -1. The class has more than 500 lines, since batches, the buffer's room
-    and the sequence numbers of a partition change together: during an await of one method other methods may have
-    changed them."""
+    acks is 0, 1 or -1 (all); idempotence needs -1. The class is long because batches, the free space of the buffer and
+    the sequence numbers of a partition change together: while one method waits, another may change them."""
 
     def __init__(
         self,
@@ -191,7 +191,7 @@ class Producer:
         if transactional_id is not None:
             transactions = Transactions(cluster, transactional_id, transaction_timeout_seconds)
         _check_acks(acks, enable_idempotence, transactions)
-        #: None without transactions.
+        #: The producer's transactions; None without a transactional id.
         self.transactions = transactions
         self.cluster = cluster
         self.acks = acks
@@ -203,10 +203,11 @@ class Producer:
         self.max_request_size = max_request_size
         self.buffer_memory = buffer_memory
         self.delivery_timeout_seconds = delivery_timeout_seconds
-        #: Time that a record waits for the first metadata of its topic and for room in the buffer, together.
+        #: The time in seconds that a record may wait for the first metadata of its topic and for space in the buffer,
+        #: together.
         self.max_block_seconds = max_block_seconds
         self.retries = retries
-        #: True if keys do not affect the choice of a record's partition.
+        #: True if keys have no effect on the choice of a record's partition.
         self.ignore_keys = ignore_keys
         self._create_topics = create_topics
         self._random = random_source or system_random()
@@ -222,7 +223,7 @@ class Producer:
 
     @property
     def producer_id(self) -> int:
-        """Returns the id in use, -1 before the first batch is sent or without idempotence."""
+        """The producer id in use. It is -1 before the first batch is sent, or without idempotence."""
         return -1 if self._producer is None else self._producer[0]
 
     async def __aenter__(self) -> Producer:
@@ -241,36 +242,36 @@ class Producer:
         return self.transactions
 
     async def init_transactions(self) -> None:
-        """Takes the transactional id, aborts a transaction that another producer with this id has left open, and
-        fences that producer. Called once, before the first transaction."""
+        """Registers the transactional id with its coordinator. A transaction that another producer with this id has
+        left open is aborted, and that producer is fenced. It must be called once, before the first transaction."""
         await self._transactions().initialize()
 
     def begin_transaction(self) -> None:
-        """Begins a transaction: the records that are sent from now on belong to it."""
+        """Begins a transaction. The records that are sent from now on belong to it."""
         self._transactions().begin()
 
     async def send_offsets_to_transaction(
         self, offsets: Mapping[TopicPartition, Position], group: GroupMetadata, metadata: str = ""
     ) -> None:
-        """Commits the positions for the group together with the transaction, and not without it. `metadata` is kept
-        with each offset."""
+        """Commits the positions for the group together with the transaction: they take effect only if the transaction
+        is committed. `metadata` is stored with each offset."""
         await self._transactions().send_offsets(offsets, group, metadata)
 
     async def commit_transaction(self) -> None:
-        """Commits the transaction; returns when the commit is decided. Readers of committed records get its records as
-        soon as the markers are written to its partitions. If a record of it could not be written, that error is
-        raised, and the transaction must be aborted."""
+        """Commits the transaction. Returns when the coordinator has recorded the commit. Read-committed consumers get
+        the records as soon as the markers are written to the partitions. If a record could not be written, its error
+        is raised, and the transaction must be aborted."""
         await self._transactions().end(True, self.flush)
 
     async def abort_transaction(self) -> None:
-        """Aborts the transaction; returns when the abort is decided. Readers of committed records get none of its
-        records. Records that have not been sent yet are not sent."""
+        """Aborts the transaction. Returns when the coordinator has recorded the abort. Read-committed consumers get
+        none of its records. Records that have not been sent yet are dropped."""
         await self._transactions().end(False, self.flush)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[None]:
-        """Begins a transaction; commits it at the end of the block, and aborts it if the block or the commit raises.
-        After ProducerFencedError there is nothing to abort."""
+        """Begins a transaction, and commits it at the end of the `async with` block. If the block or the commit raises
+        an error, the transaction is aborted. After ProducerFencedError there is nothing to abort."""
         self.begin_transaction()
         try:
             yield
@@ -292,8 +293,8 @@ class Producer:
         timestamp_ms: int | None = None,
     ) -> asyncio.Future[RecordMetadata]:
         """Adds a record to the batch of its partition. Waits only until the metadata of its topic is known and the
-        buffer has room. After `max_block_seconds` of waiting NetworkException or RequestTimedOutError is raised. The
-        returned future holds the partition and offset of the record, or the error."""
+        buffer has space. After waiting for `max_block_seconds`, NetworkException or RequestTimedOutError is raised.
+        The returned future gets the partition and offset of the record, or the error."""
         if self.transactions is not None:
             self.transactions.require_open()
         until = self.cluster.clock.monotonic() + self.max_block_seconds
@@ -340,8 +341,8 @@ class Producer:
     async def send_batch(
         self, topic: str, partition: int, encoded: bytearray, record_count: int | None = None
     ) -> asyncio.Future[tuple[int, int]]:
-        """Sends a finished batch, which has no producer fields yet. The returned future holds (base offset, append
-        time). Waits for room in the buffer as `send` does."""
+        """Sends a finished batch without producer id and sequence numbers. The returned future gets the base offset
+        and the append time. Waits for space in the buffer as `send` does."""
         if self.transactions is not None:
             self.transactions.require_open()
         await self._make_room(len(encoded), self.cluster.clock.monotonic() + self.max_block_seconds)
@@ -358,7 +359,7 @@ class Producer:
         return batch.future
 
     async def partition_count(self, topic: str) -> int:
-        """Returns the last reported number of partitions of the topic; waits for it as `send` does."""
+        """Returns the last reported number of partitions of the topic. Waits for the metadata as `send` does."""
         return await self.cluster.partition_count(
             topic, within_seconds=self.max_block_seconds, create=self._create_topics
         )
@@ -417,7 +418,7 @@ class Producer:
         self._wake_waiting()
 
     def _wake_waiting(self) -> None:
-        """Wakes the callers that wait for room in the buffer."""
+        """Wakes the callers that wait for space in the buffer."""
         while self._room:
             waiting = self._room.popleft()
             if not waiting.done():
@@ -455,8 +456,8 @@ class Producer:
         task.add_done_callback(lambda done: self._tasks.pop(done, None))
 
     async def _send_by_leader(self, queues: list[_PartitionQueue]) -> None:
-        """Finds the leader of each partition and sends the first batch of each partition: one request per leader, or
-        several if they would exceed `max_request_size`."""
+        """Finds the leader of each partition and sends the first batch of each partition. Each leader gets one
+        request, or several if one would exceed `max_request_size`."""
         by_leader: dict[int, list[_PartitionQueue]] = {}
         if self.transactions is not None:
             queues = await self._in_transaction(self.transactions, queues)
@@ -482,7 +483,8 @@ class Producer:
             self._run(self._send_request(leader, group))
 
     async def _in_transaction(self, transactions: Transactions, queues: list[_PartitionQueue]) -> list[_PartitionQueue]:
-        """Returns the queues whose first batch may be sent: the coordinator knows their partitions."""
+        """Adds the queues' partitions to the transaction, and returns the queues whose first batch may be sent. The
+        batches of the others fail."""
         failure = transactions.why_not_sent()
         if failure is None:
             try:
@@ -491,7 +493,7 @@ class Producer:
                 transactions.doom(error)
                 failure = error
             else:
-                # The transaction may have become unable to commit meanwhile.
+                # While `add` waited, an error may have made a commit of the transaction impossible.
                 failure = transactions.why_not_sent()
         if failure is None:
             self._producer = transactions.producer
@@ -512,8 +514,8 @@ class Producer:
             self._producer = (answer.producer_id, answer.producer_epoch)
 
     def _finished(self, queue: _PartitionQueue) -> bytearray:
-        """Returns the first batch of the partition, encoded and numbered. Both happen once: a batch that may have
-        reached the broker keeps its numbers."""
+        """Returns the first batch of the partition, encoded and with sequence numbers. Both happen only once: a batch
+        that may have reached the broker keeps its numbers."""
         batch = queue.queue[0]
         if batch.numbered:
             assert batch.encoded is not None
@@ -565,7 +567,7 @@ class Producer:
             )
         except KafkaError as error:
             if error.code in _LEADER_MAY_BE_GONE:
-                # If no broker answers, the known metadata stays.
+                # If no broker answers, the known metadata is kept.
                 with suppress(KafkaError):
                     await self.cluster.refresh(topics)
             for queue in queues:
@@ -604,8 +606,8 @@ class Producer:
         self._next(queue)
 
     def _next(self, queue: _PartitionQueue) -> None:
-        """Marks the batch after an answered one as ready if it is full or has lingered long enough; otherwise sets a
-        timer for the rest of its linger time."""
+        """Looks at the batch after an answered one. Marks it as ready to be sent if it is full or has lingered long
+        enough; otherwise sets a timer for the rest of its linger time."""
         if not queue.queue:
             return
         head = queue.queue[0]
@@ -642,8 +644,8 @@ class Producer:
             self._mark_ready(queue)
             return
         if self.idempotent and batch.producer is not None and batch.producer == self._producer:
-            # The following batches would leave a gap in the sequence numbers, or the broker does not know them: the
-            # producer continues with a new id.
+            # The following batches would leave a gap in the sequence numbers, or the broker has lost them: the
+            # producer continues with a new producer id.
             self._producer = None
         if isinstance(error, OutOfOrderSequenceNumberError):
             error = OutOfOrderSequenceNumberError(f"{error} The batch may or may not have been written.")
@@ -652,7 +654,7 @@ class Producer:
         self._fail(queue, error)
 
     def _fail(self, queue: _PartitionQueue, error: KafkaError) -> None:
-        """Fails the first batch of the partition with an error."""
+        """Removes the first batch of the partition from its queue and fails it with the error."""
         batch = queue.queue.popleft()
         self._release(batch)
         queue.busy = False
@@ -661,8 +663,8 @@ class Producer:
         self._next(queue)
 
     def _split(self, queue: _PartitionQueue) -> None:
-        """Splits the first batch, which was too large for the topic, into two batches; its sequence numbers are used
-        again."""
+        """Splits the first batch, which was too large for the topic, into two batches, which get its sequence
+        numbers."""
         batch = queue.queue.popleft()
         assert batch.encoded is not None
         records = decode_batch(batch.encoded, verify=False)
@@ -685,7 +687,7 @@ class Producer:
         if self.idempotent and batch.producer == queue.sequence_owner:
             queue.next_sequence = (queue.next_sequence - batch.record_count) % _SEQUENCES
         queue.queue.extendleft(reversed(parts))
-        # A caller that waits for the batch waits for both parts.
+        # A caller that waits for the original batch must wait for both parts.
         parts[1].future.add_done_callback(partial(_set_answered, batch))
         queue.busy = False
         self._mark_ready(queue)
@@ -693,7 +695,7 @@ class Producer:
     # --- the end -----------------------------------------------------------------------------------------------------
 
     async def flush(self) -> None:
-        """Sends everything now and waits until each record is answered; errors are in the records' futures."""
+        """Sends all batches now and waits for their responses. Errors are in the records' futures."""
         while True:
             waiting = []
             for queue in self._queues.values():
@@ -707,7 +709,8 @@ class Producer:
             await asyncio.wait(waiting)
 
     async def close(self, *, flush: bool = True) -> None:
-        """Waits for batches under way (unless `flush` is False), then ends; the cluster stays open."""
+        """Waits for the responses to all batches (with `flush`), then ends the producer. The cluster object stays
+        open."""
         if flush:
             await self.flush()
         self._closed = True
@@ -727,8 +730,8 @@ class Producer:
 
 
 def _tell_records(topic_partition: TopicPartition, batch: _Batch, of_batch: asyncio.Future[tuple[int, int]]) -> None:
-    """Sets the futures of an answered batch's records: each gets the partition and offset of its record, or the
-    error."""
+    """Sets the futures of a batch's records when the batch is answered: to the partition and offset of each record, or
+    to the error."""
     error = None if of_batch.cancelled() else of_batch.exception()
     for future, place in batch.records:
         if future.done():
@@ -744,12 +747,12 @@ def _tell_records(topic_partition: TopicPartition, batch: _Batch, of_batch: asyn
 
 
 def _set_answered(batch: _Batch, of_last_part: asyncio.Future[tuple[int, int]]) -> None:
-    """Marks a split batch as answered when its last part is answered."""
+    """Marks a split batch as answered after its last part was answered."""
     if not batch.future.done():
         batch.future.set_result((-1, -1))
 
 
 def _retrieve(future: asyncio.Future[Any]) -> None:
-    """Retrieves a failed future's error, so that the loop does not warn about a future that is never read."""
+    """Reads the error of a failed future, so that the event loop does not warn about an error that was never read."""
     if not future.cancelled():
         future.exception()

@@ -1,9 +1,8 @@
-"""Fetches from one replica of a partition, whether its broker is the leader or a follower.
+"""Fetches from one replica of a partition, which may be the leader or a follower.
 
 A consumer gets committed records from the leader. A follower returns them to a debugging consumer (replica id -2), and
-from 2.4 on (Fetch 11) to every consumer; a follower learns the high watermark a little later than the leader. The
-request here uses -2 in the highest version that names topics, which every release accepts.
-"""
+from 2.4 on (Fetch 11) to every consumer. A follower learns the high watermark a little later than the leader. The
+request here uses -2 in the highest version that names topics, which every release accepts."""
 
 from __future__ import annotations
 
@@ -21,8 +20,8 @@ _NAMES_NOT_IDS = 12
 
 @dataclass(frozen=True, slots=True)
 class FetchedReplica:
-    """Batches of one replica from an offset on; the last batch may be cut. If there is an error, there are no batches,
-    and the high watermark is -1."""
+    """Batches of one replica from an offset on. The last batch may be incomplete. If `error` is set, there are no
+    batches, and the high watermark is -1."""
 
     error: KafkaError | None
     high_watermark: int
@@ -38,9 +37,9 @@ async def fetch_replicas(
     max_partition_bytes: int,
     purpose: str,
 ) -> dict[TopicPartition, FetchedReplica]:
-    """Returns the batches that one broker has of these partitions from the given offsets on; waits up to `max_wait_ms`
-    for new batches. The first partition gets a whole batch even if it is larger than the limit. KafkaError if the
-    broker as a whole does not answer."""
+    """Returns the batches that one broker has of these partitions, from the given offsets on. Waits up to
+    `max_wait_ms` for new batches. The first partition gets a complete batch even if it is larger than the limit.
+    Raises KafkaError if the whole request fails."""
     topics: dict[str, FetchRequestTopic] = {}
     for key, offset in offsets.items():
         topic = topics.setdefault(key.topic, FetchRequestTopic(topic=key.topic))

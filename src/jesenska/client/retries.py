@@ -1,4 +1,4 @@
-"""Repeats requests after errors that pass."""
+"""Repeats a request after errors that may pass."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ T = TypeVar("T")
 
 
 async def persistently(cluster: Cluster, passing: Collection[int], attempt: Callable[[], Awaitable[T]]) -> T:
-    """Calls `attempt` and returns its result. If it fails with one of the `passing` codes, it is called again after
-    the cluster's pause, until the request timeout has passed; then the error is raised."""
+    """Calls `attempt` and returns its result. If that fails with one of the error codes `passing`, it is called again
+    after a pause, until the request timeout has passed. Then the error is raised."""
     deadline = cluster.clock.monotonic() + cluster.request_timeout_seconds
     failures = 0
     while True:

@@ -5,18 +5,17 @@
     READY            no transaction is open                                  OPEN
     OPEN             records and offsets belong to the transaction           ENDING; DOOMED by an error
     DOOMED           the transaction can only be aborted                     ENDING
-    ENDING           what was sent is answered, then the coordinator ends    READY
-                     it
+    ENDING           responses to sent records are awaited, then the         READY
+                     coordinator ends the transaction
     FENCED           another producer has taken the id, or the cluster       -
                      refuses this one: nothing is possible any more
 
 If the cluster has `transaction.version` 2 (KIP-890), partitions belong to a transaction from the first batch that is
 sent to them, and each end returns the epoch of the next transaction. In other clusters partitions are registered with
-the coordinator first. If a transaction was aborted while answers were missing, a new epoch is requested (KIP-360),
-since it is not known which sequence numbers the brokers have seen.
+the coordinator first. If a transaction was aborted while responses were missing, a new epoch is requested (KIP-360),
+since it is unknown which sequence numbers the brokers have received.
 
-Source: KIP-98, KIP-360, KIP-447, KIP-890.
-"""
+Source: KIP-98, KIP-360, KIP-447, KIP-890."""
 
 from __future__ import annotations
 
@@ -58,12 +57,12 @@ from jesenska.wire.messages.k28_txn_offset_commit import (
 Answer = TypeVar("Answer", bound=Message)
 
 _FEATURE = "transaction.version"
-#: Highest versions that clients use: higher ones are for brokers, or for clusters with transaction.version 2.
+#: The highest versions that a client may use: higher ones are for brokers, or for clusters with transaction.version 2.
 _ADD_PARTITIONS_OF_CLIENTS = 3
 _LAST_OF_VERSION_1 = 4
 _LAST_PRODUCE_OF_VERSION_1 = 11
 _PRODUCE_OF_VERSION_2 = 12
-#: First version of InitProducerId that takes the present id and epoch (KIP-360).
+#: The first version of InitProducerId in which a producer sends its present id and epoch (KIP-360).
 _KEEPS_ID = 3
 _COORDINATOR_MOVED = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 _AGAIN = (
@@ -71,7 +70,7 @@ _AGAIN = (
     ErrorCode.CONCURRENT_TRANSACTIONS,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
 )
-#: Errors of the transaction coordinator that are final.
+#: Errors of the transaction coordinator after which the producer cannot continue.
 _FINAL = (
     ErrorCode.PRODUCER_FENCED,
     ErrorCode.INVALID_PRODUCER_EPOCH,
@@ -79,7 +78,7 @@ _FINAL = (
     ErrorCode.INVALID_TRANSACTION_TIMEOUT,
     ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
 )
-#: Pause before the next attempt while the coordinator is still ending the previous transaction.
+#: The pause in seconds before the next attempt while the coordinator is still ending the previous transaction.
 _CONCURRENT_PAUSE_SECONDS = 0.02
 
 
@@ -93,8 +92,8 @@ class TransactionState(Enum):
 
 
 class GroupMetadata(NamedTuple):
-    """Names the member that commits offsets of a group, so that the coordinator can refuse a member that has been
-    replaced (KIP-447). Without a member id the coordinator accepts offsets from anyone."""
+    """The group member that commits offsets in a transaction. By it the coordinator refuses a member that has been
+    replaced (KIP-447). Without a member id the coordinator accepts offsets from any client."""
 
     group_id: str
     generation: int = -1
@@ -103,15 +102,15 @@ class GroupMetadata(NamedTuple):
 
 
 class Transactions:
-    """The transactions of one producer, with the name `transactional_id`. Methods raise KafkaError:
-    ProducerFencedError if another producer has that name now, InvalidTxnStateError if the state forbids the call."""
+    """The transactions of one producer with the transactional id `transactional_id`. Methods raise KafkaError:
+    ProducerFencedError if another producer has that id now, InvalidTxnStateError if the state forbids the call."""
 
     def __init__(self, cluster: Cluster, transactional_id: str, timeout_seconds: float) -> None:
         self.transactional_id = transactional_id
         self.state = TransactionState.UNINITIALIZED
-        #: Id and epoch that batches are numbered with.
+        #: The producer id and epoch of the batches.
         self.producer: tuple[int, int] | None = None
-        #: True if the cluster has transaction.version 2.
+        #: True if the cluster's feature transaction.version is 2 (KIP-890).
         self.is_version_2 = False
         self._cluster = cluster
         self._timeout_seconds = timeout_seconds
@@ -129,22 +128,23 @@ class Transactions:
     def joined(
         cls, cluster: Cluster, transactional_id: str, producer: tuple[int, int], *, is_version_2: bool
     ) -> Transactions:
-        """Returns the open transaction of another producer, as an object that can add records to it. Only that
-        producer ends the transaction. Records may be added only to partitions that no other part of that producer
-        writes to."""
+        """Returns an object that adds records to the open transaction of another producer. Only that producer can end
+        the transaction. Records may be added only to partitions to which no other part of that producer writes."""
         made = cls(cluster, transactional_id, 0.0)
         made.producer, made.is_version_2, made.state = producer, is_version_2, TransactionState.OPEN
         made._is_guest = True
         return made
 
     def note_written(self) -> None:
-        """Records that others have written in this transaction, so that it is not empty when it ends."""
+        """Records that other processes have written in this transaction, so that it does not count as empty at its
+        end."""
         self._has_something = True
 
     # --- what may be done --------------------------------------------------------------------------------------------
 
     def require_open(self) -> None:
-        """Raises an error unless a transaction is open; if an error has doomed it, raises that error."""
+        """Raises an error if no transaction is open. If an earlier error has made a commit impossible, that error is
+        raised."""
         if self.state is TransactionState.OPEN:
             return
         if self._error is not None and self.state in (TransactionState.DOOMED, TransactionState.FENCED):
@@ -159,7 +159,7 @@ class Transactions:
         )
 
     def why_not_sent(self) -> KafkaError | None:
-        """Returns the reason why a gathered batch is not sent any more; None if it is sent."""
+        """Returns the reason why a batch of the transaction must not be sent; None if it may be sent."""
         if self.state in (TransactionState.DOOMED, TransactionState.FENCED):
             return self._error
         if self.state is TransactionState.ENDING and self._aborts:
@@ -167,8 +167,8 @@ class Transactions:
         return None
 
     def doom(self, error: KafkaError) -> None:
-        """Records that a record was not written, or may not have been: from now on the transaction can only be
-        aborted."""
+        """Marks the transaction so that it can only be aborted: a record was not written, or it is unknown if it
+        was."""
         self._needs_epoch = True
         if self.state is TransactionState.OPEN or (self.state is TransactionState.ENDING and not self._aborts):
             self.state, self._error = TransactionState.DOOMED, error
@@ -179,15 +179,15 @@ class Transactions:
 
     @property
     def produce_version(self) -> int:
-        """Returns the highest version of Produce to be used; from version 12 on Produce itself adds partitions to the
+        """The highest version of Produce to be used. From version 12 on, Produce itself adds partitions to the
         transaction."""
         return _PRODUCE_OF_VERSION_2 if self.is_version_2 else _LAST_PRODUCE_OF_VERSION_1
 
     # --- one transaction ---------------------------------------------------------------------------------------------
 
     async def initialize(self) -> None:
-        """Takes the transactional id: a transaction that another producer has left open is aborted, and that producer
-        is fenced."""
+        """Registers the transactional id with its coordinator. A transaction that another producer with this id has
+        left open is aborted, and that producer is fenced."""
         if self.state is not TransactionState.UNINITIALIZED:
             raise InvalidTxnStateError(f"The producer {self.transactional_id} is initialized already.")
         await self._take_id(None)
@@ -218,8 +218,8 @@ class Transactions:
         self.state = TransactionState.OPEN
 
     async def add(self, partitions: Collection[TopicPartition]) -> None:
-        """Prepares for batches of these partitions: registers the partitions with the coordinator if the version needs
-        it."""
+        """Prepares for batches of these partitions: registers them with the coordinator, if the cluster's
+        transaction.version requires it."""
         self._has_something = True
         if self.is_version_2:
             return
@@ -252,8 +252,8 @@ class Transactions:
     async def send_offsets(
         self, offsets: Mapping[TopicPartition, Position], group: GroupMetadata, metadata: str = ""
     ) -> None:
-        """Adds the group's offsets to the transaction: they apply when it is committed, and not before. `metadata` is
-        kept with each offset."""
+        """Adds the group's offsets to the transaction. They take effect only when it is committed. `metadata` is
+        stored with each offset."""
         self.require_open()
         if not offsets:
             return
@@ -309,11 +309,13 @@ class Transactions:
         self._judge(next(failed, ErrorCode.NONE), f"takes no offsets of group {group.group_id}")
 
     async def end(self, committed: bool, flush: Callable[[], Awaitable[None]]) -> None:
-        """Commits or aborts. `flush` waits until everything that was sent is answered. On an abort, records that are
-        not sent yet are dropped. If the coordinator does not answer (NetworkException, RequestTimedOutError), it is
-        not known whether the transaction has ended: the same call may be made again."""
+        """Commits or aborts the transaction. `flush` waits for the responses to everything that was sent. On an abort,
+        unsent records are dropped. If the coordinator does not answer (NetworkException, RequestTimedOutError), it is
+        unknown if the transaction has ended; the same call may then be made again."""
         if self._is_guest:
-            raise InvalidTxnStateError(f"The transaction of {self.transactional_id} is ended where it was begun.")
+            raise InvalidTxnStateError(
+                f"Only the producer that began the transaction of {self.transactional_id} can end it."
+            )
         is_asked_again = self.state is TransactionState.ENDING and self._aborts is not committed
         if not is_asked_again and (committed or not self.may_abort):
             self.require_open()
@@ -344,19 +346,21 @@ class Transactions:
         self.state, self._aborts = TransactionState.READY, False
 
     def _is_doomed(self) -> bool:
-        """True if the transaction is doomed now. This is a method, because the state may have changed during an
-        await."""
+        """Returns true if the transaction can only be aborted. This is a method, because the state may change while
+        the caller waits."""
         return self.state is TransactionState.DOOMED
 
     # --- the coordinators --------------------------------------------------------------------------------------------
 
     def _judge(self, code: int, what: str) -> None:
-        """Raises the error of an answer, and changes the state of the transaction accordingly."""
+        """Raises the error for a code in a coordinator's response, and changes the state of the transaction
+        accordingly. Does nothing for the code NONE."""
         if code == ErrorCode.NONE:
             return
         if code in (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH):
             error: KafkaError = ProducerFencedError(
-                f"Another producer has the name {self.transactional_id} now: this one is done; close it."
+                f"Another producer has the transactional id {self.transactional_id} now: this producer cannot "
+                "continue; close it."
             )
         elif code == ErrorCode.INVALID_TRANSACTION_TIMEOUT:
             allowed = "more than 0 and no more than the brokers' transaction.max.timeout.ms"
@@ -396,8 +400,9 @@ class Transactions:
         channel_of: Callable[[], Awaitable[Channel]],
         forget: Callable[[], None],
     ) -> Answer:
-        """Returns the coordinator's answer. Asks again, for up to twice the cluster's `request_timeout_seconds`, while
-        the coordinator is being found, is loading, or is ending the previous transaction."""
+        """Sends a request to a coordinator and returns the response. The request is repeated while the coordinator is
+        being looked up, is loading, or is ending the previous transaction, for up to twice the cluster's
+        `request_timeout_seconds`."""
         cluster = self._cluster
         deadline = cluster.clock.monotonic() + 2 * cluster.request_timeout_seconds
         attempts = 0

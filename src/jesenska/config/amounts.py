@@ -1,5 +1,5 @@
-"""Finds the number meant by an amount with a unit (1h, 10MB) where Kafka takes a bare number, for the error message
-about it."""
+"""Finds the number that a user means who writes an amount with a unit (1h, 10MB) where Kafka takes a plain number. The
+error message then proposes that number."""
 
 from __future__ import annotations
 
@@ -30,13 +30,14 @@ _BYTES = {
     "gb": 1 << 30,
     "gib": 1 << 30,
 }
-#: By the end of a setting's name: its unit, and the units that users write instead.
+#: The unit of a setting by the end of its name, its name in messages, and the factors of the units that users write
+#: instead.
 _UNITS = ((".ms", "milliseconds", _MS), (".bytes", "bytes", _BYTES))
 
 
 def meant(name: str, text: str) -> str:
-    """Returns a hint about the number to write instead of `text`, as the end of a sentence; empty if the meaning is
-    not clear."""
+    """Returns a hint for an error message: the plain number to write instead of `text`, such as 1h. Returns an empty
+    text if the unit is not known."""
     written = _WRITTEN.fullmatch(text.strip())
     for suffix, unit, factors in _UNITS:
         if written is not None and name.endswith(suffix) and (factor := factors.get(written[2].lower())) is not None:

@@ -1,5 +1,4 @@
-"""Writes the settings' page of the documentation from the tables: `python -m jesenska.config.documentation
-docs/settings.md`."""
+"""Writes docs/settings.md from the tables of settings: `python -m jesenska.config.documentation docs/settings.md`."""
 
 from __future__ import annotations
 
@@ -20,7 +19,8 @@ kept, shown, warned about once at the start; no effect yet. *No meaning*: accept
 
 
 def effect_of(setting: Setting) -> str:
-    """Returns the effect of a setting: "works", or the reason why it has none."""
+    """Returns the text for the documentation's column "effect": "works", or the reason why the setting has no
+    effect."""
     return {
         Effect.WORKS: "works",
         Effect.STORED: f"stored: {setting.reason}",
@@ -43,7 +43,7 @@ def _rows(settings: Iterable[Setting]) -> list[str]:
 
 
 def page() -> str:
-    """Returns the page as Markdown."""
+    """Returns docs/settings.md as Markdown text."""
     head = ["| name | default | what it is | effect |", "|---|---|---|---|"]
     parts = [
         _HEAD,

@@ -1,13 +1,12 @@
-"""The layers of a setting's value, put together: the value in force, and its source as DescribeConfigs reports it.
+"""Combines the layers of a setting: the value in force, and its source as DescribeConfigs reports it.
 
     strongest   1  topic's own                /config/topics/<topic>            changes while running
                 2  this broker's dynamic      /config/brokers/<id>              changes while running
                 3  every broker's dynamic     /config/brokers/<default>         changes while running
                 4  the broker's file          properties, environment, flags    fixed at the start
-    weakest     5  default                    the tables of this room
+    weakest     5  default                    the tables in config/settings
 
-Both configurations are values: a change makes a new one (`with_dynamic`), and a holder of the old one keeps its
-values.
+Objects of `BrokerConfig` and `TopicConfig` do not change. A new value makes a new object (`with_dynamic`).
 
 Synonyms are listed by Kafka's rule: layer by layer, in each layer every name of the setting in order, and the names
 before the setting's own name are dropped. So `log.retention.ms` has no synonyms if only `log.retention.hours` is set,
@@ -33,7 +32,7 @@ from jesenska.config.table import Dynamic, Effect, Setting, Value, invalid_value
 
 
 class Source(IntEnum):
-    """The source of a value; the numbers are those of DescribeConfigs."""
+    """The source of a setting's value. The numbers are those of DescribeConfigs."""
 
     TOPIC = 1
     DYNAMIC_BROKER = 2
@@ -45,7 +44,7 @@ class Source(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Synonym:
-    """One source of a setting's value. `value` is None if it must not be shown."""
+    """A value that one layer has for a setting, under one of the setting's names. `value` is None for secrets."""
 
     name: str
     value: str | None
@@ -54,8 +53,8 @@ class Synonym:
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """A setting as DescribeConfigs answers it. `kind` is the protocol's number of the type, 0 if the setting is not
-    known."""
+    """A setting as DescribeConfigs returns it. `kind` is the protocol's number of the value's type, 0 if the setting
+    is not known."""
 
     name: str
     value: str | None
@@ -68,12 +67,12 @@ class Described:
 
     @property
     def is_default(self) -> bool:
-        """The flag of version 0, which has no sources."""
+        """True if the value is the default. DescribeConfigs version 0 returns this flag instead of the source."""
         return self.source is Source.DEFAULT
 
 
 def documentation(setting: Setting) -> str:
-    """Returns a setting's sentence, with notes about its effect and its default."""
+    """Returns a setting's description, followed by a note if the setting has no effect, and by its default."""
     parts = [setting.doc]
     if setting.effect is Effect.STORED:
         parts.append(f"Stored, without effect yet: {setting.reason}.")
@@ -84,7 +83,8 @@ def documentation(setting: Setting) -> str:
 
 
 class _Typed:
-    """Reads of typed values by name, one method per kind, so that callers need no casts."""
+    """Methods that return a setting's value as a certain type, so that callers need no casts. They fail if the value
+    has another type."""
 
     __slots__ = ()
 
@@ -130,9 +130,10 @@ class _Typed:
 class BrokerConfig(_Typed):
     """A broker's settings: those of its file, and those changed while it ran.
 
-    The maps hold texts as they were given. Unknown names are kept (they are listed, with hidden values, and returned
-    on request). InvalidConfigError if a value of the file is not valid; a dynamic value that is not valid is ignored,
-    as in Kafka, so that a broker of another release cannot stop this one from starting: `refused` names it."""
+    `static`, `dynamic_default` and `dynamic_broker` hold texts as they were given. Unknown names are kept: they are
+    listed with hidden values. A file's value that is not valid raises InvalidConfigError. A dynamic value that is not
+    valid is ignored and named in `refused`, as in Kafka, so that a broker of another release cannot keep this one from
+    starting."""
 
     __slots__ = ("_typed", "dynamic_broker", "dynamic_default", "refused", "static")
 
@@ -166,7 +167,8 @@ class BrokerConfig(_Typed):
     def with_dynamic(
         self, *, dynamic_default: Mapping[str, str] | None = None, dynamic_broker: Mapping[str, str] | None = None
     ) -> BrokerConfig:
-        """Returns a configuration with the same file and other dynamic settings; a layer that is not given stays."""
+        """Returns a configuration with the same file and new dynamic settings. A layer that is None keeps its
+        settings."""
         return BrokerConfig(
             self.static,
             self.dynamic_default if dynamic_default is None else dynamic_default,
@@ -174,7 +176,8 @@ class BrokerConfig(_Typed):
         )
 
     def value(self, name: str) -> Value:
-        """Returns the typed value in force; KeyError for a name that is not in any table."""
+        """Returns the typed value in force of a broker's setting. Raises KeyError for a name that is not in the
+        table."""
         if name in self._typed:
             return self._typed[name]
         listener, plain = split_listener_prefix(name)
@@ -183,12 +186,12 @@ class BrokerConfig(_Typed):
         return BROKER_SETTINGS[name].default
 
     def is_set(self, name: str) -> bool:
-        """True if a layer other than the default has a value."""
+        """Returns true if a layer above the default has a value for the setting."""
         return name in self._typed
 
     def milliseconds(self, name: str) -> int | None:
-        """Returns a time that may also be given in minutes or hours, in milliseconds: the first of its names that is
-        set, else the default."""
+        """Returns a time in milliseconds that may also be set in minutes or hours. The first of the setting's names
+        that is set counts, else the default."""
         names = TIME_SYNONYMS.get(name, (name,))
         for candidate in names:
             value = self._typed.get(candidate)
@@ -201,13 +204,14 @@ class BrokerConfig(_Typed):
         return None
 
     def unused(self) -> list[Setting]:
-        """Returns the settings with a value in the file that have no effect yet: one warning each."""
+        """Returns the settings in the broker's file that have no effect in jesenska yet. The start logs a warning for
+        each."""
         found = (broker_setting(name) for name in self.static)
         return [setting for setting in found if setting is not None and setting.effect is Effect.STORED]
 
     def describe(self, names: Iterable[str] | None = None) -> list[Described]:
-        """Returns this broker's settings as DescribeConfigs reports them: all, or those named; a name that is neither
-        known nor set is left out."""
+        """Returns this broker's settings as DescribeConfigs reports them: all, or those in `names`. A name that is
+        neither known nor set is left out."""
         if names is None:
             listed = [
                 setting.name for setting in BROKER_SETTINGS if not setting.internal or self._is_given(setting.name)
@@ -223,8 +227,8 @@ class BrokerConfig(_Typed):
         return [self._described(name) for name in listed]
 
     def describe_default(self, names: Iterable[str] | None = None) -> list[Described]:
-        """Returns the settings for every broker, as DescribeConfigs reports them for the broker named by the empty
-        string."""
+        """Returns the dynamic settings for all brokers, as DescribeConfigs returns them for the broker with the empty
+        name."""
         listed = self.dynamic_default if names is None else [name for name in names if name in self.dynamic_default]
         answers = []
         for name in listed:
@@ -246,8 +250,8 @@ class BrokerConfig(_Typed):
         return answers
 
     def synonyms(self, name: str) -> tuple[Synonym, ...]:
-        """Returns every source with a value for the setting, the strongest first (the rule is at the top of this
-        file)."""
+        """Returns every value that a layer has for the setting, the strongest layer first. The rule is at the top of
+        this file."""
         listener, plain = split_listener_prefix(name)
         names = (
             (name, *TIME_SYNONYMS.get(plain, (plain,))) if listener is not None else TIME_SYNONYMS.get(name, (name,))
@@ -283,8 +287,8 @@ class BrokerConfig(_Typed):
 
 
 class TopicConfig(_Typed):
-    """A topic's settings: its own, over the broker's. A value of its own that is not valid is ignored; `refused` names
-    it."""
+    """A topic's settings: its own values, and the broker's values for settings that the topic does not have. A topic's
+    value that is not valid is ignored and named in `refused`."""
 
     __slots__ = ("_typed", "broker", "overrides", "refused")
 
@@ -304,31 +308,33 @@ class TopicConfig(_Typed):
         self._typed = typed
 
     def with_broker(self, broker: BrokerConfig) -> TopicConfig:
-        """Returns the same topic over other settings of the broker."""
+        """Returns the same topic's settings on top of another configuration of the broker."""
         return TopicConfig(self.overrides, broker)
 
     def value(self, name: str) -> Value:
-        """Returns the typed value in force; KeyError for a name that is not a topic setting."""
+        """Returns the typed value in force of a topic's setting. Raises KeyError for a name that is not a topic
+        setting."""
         return self._typed[name]
 
     @property
     def timestamp_before_max_ms(self) -> int:
-        """Largest age of a producer's timestamp in ms: the newer setting if it is set, else the older one for both
-        sides."""
+        """Largest age of a producer's timestamp in ms. If message.timestamp.before.max.ms has its default, the older
+        message.timestamp.difference.max.ms applies."""
         return self._timestamp_limit("message.timestamp.before.max.ms")
 
     @property
     def timestamp_after_max_ms(self) -> int:
-        """Largest distance of a producer's timestamp into the future in ms."""
+        """Largest distance of a producer's timestamp into the future in ms. If message.timestamp.after.max.ms has
+        its default, the older message.timestamp.difference.max.ms applies."""
         return self._timestamp_limit("message.timestamp.after.max.ms")
 
     def unused(self) -> list[Setting]:
-        """Returns the topic's own settings that have no effect yet."""
+        """Returns the topic's own settings that have no effect in jesenska yet."""
         return TOPIC_SETTINGS.without_effect(self.overrides)
 
     def describe(self, names: Iterable[str] | None = None) -> list[Described]:
-        """Returns the topic's settings as DescribeConfigs reports them: all, or those named; a name that is not known
-        is left out."""
+        """Returns the topic's settings as DescribeConfigs reports them: all, or those in `names`. Unknown names are
+        left out."""
         if names is None:
             chosen = [setting for setting in TOPIC_SETTINGS if not setting.internal or setting.name in self.overrides]
         else:
@@ -354,7 +360,7 @@ class TopicConfig(_Typed):
 
 
 def check_broker_values(typed: Mapping[str, Value]) -> None:
-    """Checks Kafka's rules between settings; InvalidConfigError with Kafka's sentence."""
+    """Checks Kafka's rules about pairs of a broker's settings. Raises InvalidConfigError with Kafka's message."""
     both = typed.get("broker.id"), typed.get("node.id")
     if both[0] is not None and both[1] is not None and both[0] != both[1]:
         raise InvalidConfigError(
@@ -386,7 +392,7 @@ def check_broker_values(typed: Mapping[str, Value]) -> None:
 
 
 def check_topic_values(config: TopicConfig) -> None:
-    """Checks Kafka's rules between a topic's settings; InvalidConfigError with Kafka's sentence."""
+    """Checks Kafka's rules about pairs of a topic's settings. Raises InvalidConfigError with Kafka's message."""
     least, most = config.integer("min.compaction.lag.ms"), config.integer("max.compaction.lag.ms")
     if least > most:
         raise InvalidConfigError(
@@ -403,9 +409,9 @@ def check_topic_values(config: TopicConfig) -> None:
 
 
 def retention_policy_fault(name: str) -> str | None:
-    """Returns the reason why a retention policy is not available, in a sentence; None if it is available. It is
-    checked when the policy is chosen and not in its table: a topic whose policy is no longer installed keeps the
-    policy, and all its data, and does not fall back to another."""
+    """Returns a sentence that says why a retention policy is not available; None if it is available. Only a new choice
+    of a policy is checked. A topic whose policy is no longer installed keeps that setting and all its data, and does
+    not fall back to another policy."""
     if name == DEFAULT_RETENTION_POLICY:
         return None
     try:
@@ -430,7 +436,7 @@ def _from_broker(setting: Setting, broker: BrokerConfig) -> Value:
 
 
 def _with_both_ids(static: dict[str, str]) -> dict[str, str]:
-    """Copies the one of `broker.id` and `node.id` to the other: they are one setting."""
+    """Gives `broker.id` and `node.id` the same value if only one of them is set: they are one setting."""
     for given, other in (("broker.id", "node.id"), ("node.id", "broker.id")):
         if given in static and other not in static:
             static[other] = static[given]

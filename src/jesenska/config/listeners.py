@@ -1,16 +1,16 @@
-"""The addresses on which a broker listens and those it advertises to clients, from `listeners`, `advertised.listeners`
-and their older forms.
+"""The addresses on which a broker listens, and those that it advertises to clients. They come from `listeners`,
+`advertised.listeners` and their older forms.
 
     PLAINTEXT://0.0.0.0:9092,INTERNAL://[::1]:9093,LOCAL://:9094
     name        host         port        a name's protocol is in listener.security.protocol.map; no host: all
                                          interfaces
 
-Rules are Kafka's: names and ports differ (one name's host may be IPv4 and another's IPv6 on the same port), an
-advertised name is among the listeners and never the meta-address 0.0.0.0, the listener that brokers use among
-themselves is advertised. Listeners named in `controller.listener.names` belong to a KRaft controller and are not
+The rules are Kafka's. Names and ports differ, but two listeners may have the same port if one host is IPv4 and the
+other IPv6. An advertised name is also a listener's name, and its host is never the meta-address 0.0.0.0. The listener
+between brokers is advertised. Listeners named in `controller.listener.names` belong to a KRaft controller and are not
 opened.
 
-Not here: the decision whether a protocol can be served (`safety`), and the opening of addresses (`net`)."""
+`config.safety` decides if a protocol can be served, and `net` opens the addresses."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _ENDPOINT = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """One address. `host` is empty for all interfaces; `port` 0 lets the system choose."""
+    """One address of a listener. An empty `host` means all interfaces; with `port` 0 the system chooses the port."""
 
     name: str
     protocol: str
@@ -42,16 +42,16 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class Listeners:
-    """The addresses to open, those to advertise to clients (same names, maybe fewer), and the name of the listener
-    that brokers use among themselves."""
+    """The addresses that the broker opens, those that it advertises to clients (the same names or fewer), and the name
+    of the listener between brokers."""
 
     opened: tuple[Endpoint, ...]
     advertised: tuple[Endpoint, ...]
     inter_broker: str
 
     def advertise(self, bound_ports: dict[str, int], host_name: str) -> tuple[Endpoint, ...]:
-        """Returns the addresses to advertise after the system has chosen ports: a port 0 becomes the bound one, an
-        empty host becomes `host_name`."""
+        """Returns the advertised addresses after the listeners are open: port 0 is replaced by the port that the
+        system chose, an empty host by `host_name`."""
         return tuple(
             Endpoint(item.name, item.protocol, item.host or host_name, item.port or bound_ports.get(item.name, 0))
             for item in self.advertised
@@ -59,7 +59,8 @@ class Listeners:
 
 
 def listeners_of(config: BrokerConfig) -> Listeners:
-    """Returns the addresses in a configuration; InvalidConfigError with the reason if Kafka would refuse them."""
+    """Returns the listeners of a configuration. Raises InvalidConfigError with the reason if Kafka would refuse
+    them."""
     protocols = security_protocols(config)
     controller_names = {
         name.strip().upper() for name in (config.string("controller.listener.names") or "").split(",") if name.strip()
@@ -94,8 +95,8 @@ def listeners_of(config: BrokerConfig) -> Listeners:
 
 
 def security_protocols(config: BrokerConfig) -> dict[str, str]:
-    """Returns the protocol of each listener name, from `listener.security.protocol.map`; InvalidConfigError for an
-    entry that is not valid."""
+    """Returns the security protocol of each listener name, from `listener.security.protocol.map`. Raises
+    InvalidConfigError for an entry that is not valid."""
     protocols: dict[str, str] = {}
     for entry in (config.string("listener.security.protocol.map") or "").split(","):
         if not entry.strip():
@@ -143,7 +144,7 @@ def _parse(setting: str, text: str, protocols: dict[str, str]) -> tuple[Endpoint
         if matched is None:
             raise InvalidConfigError(
                 f"{setting} holds {entry.strip()!r}, which is no address; write NAME://host:port, as in "
-                f"PLAINTEXT://127.0.0.1:9092."
+                "PLAINTEXT://127.0.0.1:9092."
             )
         name, port = matched["name"].upper(), int(matched["port"])
         if not 0 <= port <= 65535:

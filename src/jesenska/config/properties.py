@@ -19,11 +19,11 @@ _WRITTEN = {"\t": "\\t", "\n": "\\n", "\r": "\\r", "\f": "\\f", "\\": "\\\\"}
 
 
 class PropertiesError(ValueError):
-    """Text that is not in the format; the sentence names the line."""
+    """Text that is not in the .properties format. The message names the line."""
 
 
 def parse_properties(content: bytes | str) -> dict[str, str]:
-    """Returns keys and values in the order of the file; PropertiesError for a broken \\uXXXX."""
+    """Returns keys and values in the order of the file. Raises PropertiesError for an incomplete \\uXXXX."""
     text = content if isinstance(content, str) else _decode(content)
     entries: dict[str, str] = {}
     for number, line in _logical_lines(text):
@@ -42,14 +42,15 @@ def _decode(content: bytes) -> str:
 
 
 def format_properties(entries: Mapping[str, str], comments: tuple[str, ...] = ()) -> str:
-    """Returns the text of a file with these entries, one a line, after comment lines."""
+    """Returns the text of a .properties file with these entries, one on each line, below lines of comments."""
     lines = ["#" + comment.replace("\r", " ").replace("\n", " ") for comment in comments]
     lines += [f"{_escape(key, is_key=True)}={_escape(value, is_key=False)}" for key, value in entries.items()]
     return "".join(line + "\n" for line in lines)
 
 
 def _logical_lines(content: str) -> Iterator[tuple[int, str]]:
-    """Yields each entry's text with the number of its first line, without comments and blank lines."""
+    """Yields each entry's text with the number of its first line. Comments and blank lines are left out, and continued
+    lines are joined."""
     pending: list[str] | None = None
     first = 0
     lines = content.replace("\r\n", "\n").replace("\r", "\n").split("\n")
@@ -106,7 +107,7 @@ def _unescape(text: str, line: int) -> str:
         else:
             parts.append(_ESCAPES.get(following, following))
     joined = "".join(parts)
-    # Two \uXXXX may be the halves of one character beyond the basic plane.
+    # Two \uXXXX may be the two halves of one character (a UTF-16 surrogate pair).
     return (
         joined.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
         if any("\ud800" <= char <= "\udfff" for char in joined)

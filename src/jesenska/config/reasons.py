@@ -1,8 +1,8 @@
-"""The reasons why a setting has no effect, or no effect yet, by name, each half a sentence; and the short form in
-which the tables write a row.
+"""The reasons why a setting has no effect, or no effect yet, each half a sentence with a name. Also `row`, by which
+the tables of settings write a setting in short form.
 
-If a setting begins to work, only its row changes: `kafka-configs --describe`, the warning at the start and the
-README's list all read the table."""
+If a setting begins to work, only its row changes: `kafka-configs --describe`, the warning at the start and
+docs/settings.md all read the table."""
 
 from __future__ import annotations
 
@@ -21,34 +21,38 @@ def _meaningless(reason: str) -> Reason:
     return (Effect.MEANINGLESS, reason)
 
 
-TIERED = _stored("remote storage is not built yet; segments stay on local disk")
+TIERED = _stored("remote storage is not implemented yet; segments stay on local disk")
 REPLICAS = _stored("replicas are not moved to other brokers, or throttled, yet")
-PEERS = _stored("connections to other brokers wait as controller.socket.timeout.ms and replica.socket.timeout.ms say")
-PEER_BUFFERS = _stored("the system chooses the buffers of connections between brokers")
-PEER_VERSIONS = _stored("brokers agree on versions when they connect")
+PEERS = _stored(
+    "controller.socket.timeout.ms and replica.socket.timeout.ms decide how long connections to other brokers wait"
+)
+PEER_BUFFERS = _stored("the operating system chooses the buffer sizes of connections between brokers")
+PEER_VERSIONS = _stored("brokers agree on request versions when they connect")
 METRICS = _stored("metrics are not published yet")
-GROUPS = _stored("consumer groups speak the classic protocol only, and this is not acted on yet")
-TRANSACTIONS = _stored("transactions end in one phase, and their log is read in pieces of one size")
-SECURITY = _stored("TLS, PLAIN, SCRAM and access rules work without it; what else it is for is not built yet")
-ZOOKEEPER = _stored("nodes are open to everyone, and connections to ZooKeeper are plain, as yet")
-STORED_PLANE = _stored("the controller's requests have no listener of their own yet")
-SHARE = _stored("share groups are not built yet")
-NO_FIRST_DELAY = _stored("each periodic task runs for the first time when its own interval has passed")
+GROUPS = _stored("consumer groups use only the classic protocol, and this setting is not implemented yet")
+TRANSACTIONS = _stored("two-phase commit is not implemented, and the transaction log is read in pieces of a fixed size")
+SECURITY = _stored("TLS, SASL PLAIN, SASL SCRAM and ACLs work without it; its other uses are not implemented yet")
+ZOOKEEPER = _stored("ACLs of nodes and TLS to ZooKeeper are not implemented yet")
+STORED_PLANE = _stored("the controller's requests use the same listener as the brokers' requests")
+SHARE = _stored("share groups are not implemented yet")
+NO_FIRST_DELAY = _stored("each periodic task runs for the first time after its own interval")
 EVERY_ADDRESS = _stored("every address of a host is tried, one after another")
-NO_RETRIES = _stored("what fails in a way that passes is tried again for as long as request.timeout.ms says")
-NO_API_TIMEOUT = _stored("a call waits as long as request.timeout.ms says")
-STREAMS = _stored("streams groups are not built yet")
-CLIENT_GROUPS = _stored("members speak the classic protocol only")
+NO_RETRIES = _stored("a call that fails with a retriable error is tried again until request.timeout.ms has passed")
+NO_API_TIMEOUT = _stored("request.timeout.ms decides how long a call waits")
+STREAMS = _stored("streams groups are not implemented yet")
+CLIENT_GROUPS = _stored("members use only the classic protocol")
 
 ONE_LOOP = _meaningless("one event loop serves all connections; there are no such threads or queues")
-MOVE_SAMPLES = _meaningless("each piece that is copied waits its time; no samples are kept")
-NO_PURGATORY = _meaningless("an answered request leaves the waiting list at once; there is nothing to sweep")
-KRAFT = _meaningless("there is no KRaft quorum; metadata live in the embedded tree or in ZooKeeper")
-NO_FOLLOWERS = _meaningless("the tree is read through the session that writes it")
-VOTERS = _meaningless("there is no KRaft quorum; one node is taken, several stop the start")
-PLUGINS = _meaningless("a class of Java cannot be loaded")
-ONE_BATCH = _meaningless("one batch of a partition is under way at a time, which keeps its order through every retry")
-JAVA_CLASS = _meaningless("a class of Java cannot be loaded; values and keys are bytes")
+MOVE_SAMPLES = _meaningless("each piece of the copy waits so that the rate is kept; no samples are taken")
+NO_PURGATORY = _meaningless("an answered request is removed from the waiting list at once")
+KRAFT = _meaningless("there is no KRaft quorum; the metadata are in the embedded tree or in ZooKeeper")
+NO_FOLLOWERS = _meaningless("the broker reads and writes the nodes through the same ZooKeeper session")
+VOTERS = _meaningless("there is no KRaft quorum; with more than one node the broker does not start")
+PLUGINS = _meaningless("Java classes cannot be loaded")
+ONE_BATCH = _meaningless(
+    "the producer sends one batch of a partition at a time, so the order is kept when a batch is sent again"
+)
+JAVA_CLASS = _meaningless("Java classes cannot be loaded; keys and values are bytes")
 
 INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
@@ -73,5 +77,5 @@ def row(
     release: str = "1.0",
     internal: bool = False,
 ) -> Setting:
-    """Returns a row of a table; `release` is the Kafka release that the default is from."""
+    """Returns a setting, as a row of a table. `release` is the Kafka release that has this default."""
     return Setting(name, kind, default, importance, doc, check, dynamic, effect[0], effect[1], release, internal)

@@ -1,9 +1,9 @@
-"""Settings that stop the start: they require safety or placement that is not built yet. A start without them would
-give a broker that only looks like the configured one: plaintext instead of a secured listener, everyone allowed
-although there are to be rules, records in the wrong places.
+"""Finds settings that must prevent the broker's start: they ask for a protection, or a placement of data, that
+jesenska does not have. A broker that ignored them would have an unprotected listener, no access rules, or records in
+the wrong places.
 
-Each rule gives one sentence: the setting, what it requires, and what to do. Settings that are only without effect
-cause a warning instead (`BrokerConfig.unused`)."""
+Each refusal is one sentence: the setting, the feature that it requires, and the remedy. Settings that merely have no
+effect cause a warning instead (`BrokerConfig.unused`)."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from jesenska.config.layers import BrokerConfig, retention_policy_fault
 from jesenska.config.listeners import security_protocols
 from jesenska.config.replica_selectors import REPLICA_SELECTORS
 
-#: In cordoned.log.dirs: all directories.
+#: The value of cordoned.log.dirs that means all directories.
 EVERY_DIRECTORY = "*"
 
 
 class StartRefused(Exception):
-    """The start must stop; the text is one sentence for the operator. `setting` is the setting that requires a missing
-    feature."""
+    """The broker must not start. The message is one sentence for the operator; `setting` is the setting that requires
+    a missing feature."""
 
     def __init__(self, setting: str, sentence: str) -> None:
         super().__init__(sentence)
@@ -28,14 +28,14 @@ class StartRefused(Exception):
 
 
 def refuse_unsafe(config: BrokerConfig) -> None:
-    """StartRefused for the first setting that requires a feature that is not built; returns if there is no such
-    setting."""
+    """Raises StartRefused for the first setting that requires a feature that jesenska does not have; returns if there
+    is no such setting."""
     for refusal in refusals(config):
         raise refusal
 
 
 def refusals(config: BrokerConfig) -> Iterator[StartRefused]:
-    """Yields every reason why this configuration cannot be served as intended."""
+    """Yields a StartRefused for every setting that requires a feature that jesenska does not have."""
     for rule in _RULES:
         yield from rule(config)
 
@@ -47,12 +47,12 @@ def _zookeeper(config: BrokerConfig) -> Iterator[StartRefused]:
         ("zookeeper.ssl.client.enable", "TLS to ZooKeeper"),
     ):
         if config.boolean(name):
-            yield StartRefused(name, f"{name}=true asks for {what}, which is not built yet: leave the setting out.")
+            yield StartRefused(name, f"{name}=true requests {what}, which is not implemented yet: remove the setting.")
 
 
 def _listener_protocols(config: BrokerConfig) -> Iterator[StartRefused]:
-    """Reads only names and protocols, so that a listener without a protocol is named even where its address is broken
-    as well."""
+    """Yields a refusal for each listener name without a valid security protocol. Only names and protocols are read, so
+    that this fault is reported even if the address is broken as well."""
     try:
         protocols = security_protocols(config)
     except InvalidConfigError as error:
@@ -63,7 +63,7 @@ def _listener_protocols(config: BrokerConfig) -> Iterator[StartRefused]:
             name, has_name, _ = entry.strip().partition("://")
             name = name.upper()
             if not has_name:
-                # An entry without an address: `listeners_of` reports it.
+                # `listeners_of` reports an entry without an address, so it is skipped here.
                 continue
             protocol = protocols.get(name)
             if protocol is None:
@@ -74,7 +74,7 @@ def _listener_protocols(config: BrokerConfig) -> Iterator[StartRefused]:
                 )
 
 
-#: Kafka's own authorizers. Each of them means the same here.
+#: Kafka's own authorizer classes. jesenska has one authorizer, which any of these names turns on.
 AUTHORIZERS = (
     "kafka.security.auth.SimpleAclAuthorizer",
     "kafka.security.authorizer.AclAuthorizer",
@@ -87,8 +87,8 @@ def _authorizer(config: BrokerConfig) -> Iterator[StartRefused]:
     if name and name not in AUTHORIZERS:
         yield StartRefused(
             "authorizer.class.name",
-            f"authorizer.class.name={name} asks for rules on who may do what in a class of Java, which jesenska cannot "
-            f"load: use {AUTHORIZERS[-1]}, or leave the setting out to allow everyone.",
+            f"authorizer.class.name={name} names a Java class, which jesenska cannot load: use {AUTHORIZERS[-1]}, or "
+            f"remove the setting so that all users may do all operations.",
         )
 
 
@@ -97,16 +97,16 @@ def _policies(config: BrokerConfig) -> Iterator[StartRefused]:
         if config.string(name):
             yield StartRefused(
                 name,
-                f"{name} names a class of Java, which jesenska cannot load, so its rules would be skipped: leave the "
-                f"setting out.",
+                f"{name} names a Java class, which jesenska cannot load, so its rules would not be applied: remove the "
+                f"setting.",
             )
     selector = config.string("replica.selector.class")
     if selector and selector not in REPLICA_SELECTORS:
         yield StartRefused(
             "replica.selector.class",
-            f"replica.selector.class={selector} names a class of Java, which jesenska cannot load: use "
+            f"replica.selector.class={selector} names a Java class, which jesenska cannot load: use "
             f"{' or '.join(REPLICA_SELECTORS)}, "
-            "or leave the setting out.",
+            "or remove the setting.",
         )
     retention = config.string("jesenska.log.retention.policy") or ""
     if (reason := retention_policy_fault(retention)) is not None:
@@ -114,8 +114,7 @@ def _policies(config: BrokerConfig) -> Iterator[StartRefused]:
     if config.strings("config.providers"):
         yield StartRefused(
             "config.providers",
-            "config.providers names classes of Java, which jesenska cannot load: write the values themselves into "
-            "the file.",
+            "config.providers names Java classes, which jesenska cannot load: write the values directly into the file.",
         )
 
 
@@ -126,24 +125,24 @@ def _roles(config: BrokerConfig) -> Iterator[StartRefused]:
     if "broker" not in roles:
         yield StartRefused(
             "process.roles",
-            "process.roles=controller asks for a controller without a broker: write process.roles=broker,controller.",
+            "process.roles=controller requests a controller without a broker: set process.roles=broker,controller.",
         )
     for name in ("controller.quorum.voters", "controller.quorum.bootstrap.servers"):
         voters = [item for item in config.strings(name) if item]
         if len(voters) > 1:
             yield StartRefused(
                 name,
-                f"{name} names {len(voters)} controllers, and there is no quorum here: for one broker name this node "
-                f"alone; for several start "
-                "zookeeper-server-start, and each with zookeeper.connect in place of this setting.",
+                f"{name} names {len(voters)} controllers, but jesenska has no KRaft quorum: for one broker name only "
+                f"this node; for several brokers start zookeeper-server-start, and each broker with zookeeper.connect "
+                f"instead of this setting.",
             )
         elif (
             name.endswith("voters") and voters and voters[0].partition("@")[0].strip() != str(config.integer("node.id"))
         ):
             yield StartRefused(
                 name,
-                f"{name} names controller {voters[0]}, which is not this node: name this node alone, or leave the "
-                f"setting out.",
+                f"{name} names controller {voters[0]}, which is not this node: name only this node, or remove the "
+                f"setting.",
             )
 
 
@@ -151,8 +150,8 @@ def _placement(config: BrokerConfig) -> Iterator[StartRefused]:
     if config.boolean("remote.log.storage.system.enable"):
         yield StartRefused(
             "remote.log.storage.system.enable",
-            "remote.log.storage.system.enable=true asks for segments in remote storage, which is not built yet: "
-            "leave the setting out.",
+            "remote.log.storage.system.enable=true requests remote storage, which is not implemented yet: "
+            "remove the setting.",
         )
 
 

@@ -1,16 +1,15 @@
-"""The settings with which a broker starts, put together from their sources:
+"""Combines the settings with which a broker starts, from three sources:
 
     strongest   --override name=value          the command line
                 KAFKA_NAME=value               the environment, for containers
     weakest     name=value                     the file
 
-A variable's name becomes a setting's as in the Docker images: `KAFKA_LOG_DIRS` is `log.dirs`, `__` means `_` and `___`
-means `-`. (`KAFKA_CFG_` is accepted as well, which another image uses.) Variables that belong to start scripts, and
+A variable's name becomes a setting's name as in Kafka's Docker images: `KAFKA_LOG_DIRS` is `log.dirs`, `__` means `_`
+and `___` means `-`. (`KAFKA_CFG_`, the prefix of another image, is accepted as well.) Variables for start scripts, and
 those that Kubernetes sets for a service named kafka, are ignored.
 
-Nothing is printed here: warnings are returned as data. A name that is not in any table is kept if it is in the file or
-a flag, since Kafka lists such names, too; from the environment it is only reported, since such a variable may belong
-to another program."""
+Warnings are returned as data, not printed. An unknown name in the file or in a flag is kept, since Kafka lists such
+names, too. An unknown name in the environment is only reported, since the variable may belong to another program."""
 
 from __future__ import annotations
 
@@ -33,7 +32,7 @@ _URL = re.compile(r"(tcp|udp|sctp)://")
 
 
 class Origin(Enum):
-    """The place where a setting was written."""
+    """The source in which a setting was written."""
 
     FILE = "file"
     ENVIRONMENT = "environment"
@@ -41,12 +40,12 @@ class Origin(Enum):
 
 
 class OverrideError(ValueError):
-    """An `--override` that is not name=value; the text is one sentence."""
+    """An `--override` flag that is not name=value. The message is one sentence."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    """Settings as texts, the origin of each, and the names that are not in any table."""
+    """The combined settings as texts, the source of each, and the names that are not in any table of settings."""
 
     settings: dict[str, str]
     origins: dict[str, Origin]
@@ -56,8 +55,8 @@ class Gathered:
 def gather(
     file: bytes | str | None = None, environment: Mapping[str, str] | None = None, overrides: Sequence[str] = ()
 ) -> Gathered:
-    """Returns the settings of a file's content, an environment and `name=value` flags; PropertiesError or
-    OverrideError if one cannot be read."""
+    """Returns the settings of a file's content, an environment and `name=value` flags. Raises PropertiesError or
+    OverrideError if the file or a flag cannot be read."""
     settings: dict[str, str] = {}
     origins: dict[str, Origin] = {}
     unknown: list[Unknown] = []
@@ -80,7 +79,8 @@ def gather(
         name, equals, value = flag.partition("=")
         if not equals or not name.strip():
             raise OverrideError(
-                f"--override takes name=value, and {flag!r} is not: write it as in --override log.dirs=data."
+                f"--override takes name=value, and {flag!r} is not in that form: write it as in --override "
+                "log.dirs=data."
             )
         put(name.strip(), value.strip(), Origin.OVERRIDE)
     named = [name for name in settings if broker_setting(name) is None]
@@ -88,7 +88,7 @@ def gather(
 
 
 def setting_of_variable(variable: str, value: str) -> str | None:
-    """Returns the setting for an environment variable; None if it is not a setting."""
+    """Returns the name of the setting that an environment variable sets; None if the variable does not set one."""
     if not variable.startswith(PREFIX) or _LAUNCHERS.match(variable) or _KUBERNETES.match(variable):
         return None
     if variable.endswith("PORT") and _URL.match(value):

@@ -1,4 +1,4 @@
-"""A setting and a table of settings: parsing, validation, defaults and the texts of values.
+"""The classes of a setting and of a table of settings: parsing, validation, defaults and the texts of values.
 
 A value is given as text (in a file, the environment, a flag or a request) and becomes a typed value:
 
@@ -13,8 +13,8 @@ A value is given as text (in a file, the environment, a flag or a request) and b
     CLASS     str                      name of a class; kept as text, never loaded
     PASSWORD  str                      never shown
 
-Errors have Kafka's sentences (`Invalid value x for configuration y: ...`), as in 3.9.1 and 4.3.1, so that a tool shows
-the same text as before. Not here: the source of a value (`layers`), and the meaning of listeners (`listeners`)."""
+Error messages are Kafka's (`Invalid value x for configuration y: ...`), as in 3.9.1 and 4.3.1, so that a tool shows
+the same text. The sources of values are combined in `layers`, and listeners are parsed in `listeners`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Value = bool | int | float | str | tuple[str, ...] | None
 
 
 class Type(IntEnum):
-    """Kinds of value; the numbers are those of DescribeConfigs."""
+    """Types of a setting's value. The numbers are those of DescribeConfigs."""
 
     BOOLEAN = 1
     STRING = 2
@@ -45,7 +45,7 @@ class Type(IntEnum):
 
 
 class Dynamic(Enum):
-    """The ways to change a broker's setting while it runs."""
+    """The ways in which a broker's setting may be changed while the broker runs."""
 
     READ_ONLY = "read-only"
     PER_BROKER = "per-broker"
@@ -59,14 +59,14 @@ class Importance(Enum):
 
 
 class Effect(Enum):
-    """The effect of a setting in jesenska."""
+    """The effect that a setting has in jesenska."""
 
     WORKS = "works"
     STORED = "stored"  # kept and shown, warned about once if set; no effect yet
     MEANINGLESS = "meaningless"  # accepted; jesenska has nothing to which it applies
 
 
-#: Characters that Java strips from both ends of a value, and Kafka around the commas of a list.
+#: Characters that Java strips from both ends of a value, and that Kafka strips around the commas of a list.
 _TRIMMED = "".join(map(chr, range(0x21)))
 _WHITESPACE = " \t\n\v\f\r"
 _INT_LIMITS = {Type.SHORT: 2**15, Type.INT: 2**31, Type.LONG: 2**63}
@@ -76,7 +76,7 @@ _INFINITIES = {"Infinity": float("inf"), "+Infinity": float("inf"), "-Infinity":
 
 
 class ValueRefused(Exception):
-    """A check's reason for refusing a value; becomes the end of the sentence of an InvalidConfigError."""
+    """A check's reason for refusing a value. It becomes the end of the message of an InvalidConfigError."""
 
 
 Check = Callable[[str, Value], None]
@@ -85,7 +85,7 @@ Check = Callable[[str, Value], None]
 
 @dataclass(frozen=True, slots=True)
 class Between:
-    """Numbers from `lowest` to `highest`, both included; None: no limit on that side."""
+    """Checks that a number is from `lowest` to `highest`, both included. None means no limit on that side."""
 
     lowest: int | float | None = None
     highest: int | float | None = None
@@ -108,7 +108,7 @@ class Between:
 
 @dataclass(frozen=True, slots=True)
 class OneOf:
-    """One of some words; for a list, each element."""
+    """Checks that a value, or each element of a list, is one of some words."""
 
     words: tuple[str, ...]
     any_case: bool = False
@@ -127,7 +127,7 @@ class OneOf:
 
 
 class _ElementRefused(ValueRefused):
-    """Kafka's sentence names the refused element of a list, not the whole list."""
+    """A check's refusal of one element of a list: Kafka's message names the refused element, not the whole list."""
 
     def __init__(self, element: str, sentence: str, words: tuple[str, ...]) -> None:
         super().__init__(sentence + ", ".join(words))
@@ -136,7 +136,7 @@ class _ElementRefused(ValueRefused):
 
 @dataclass(frozen=True, slots=True)
 class NotEmpty:
-    """A string with at least one character, if it is set."""
+    """Checks that a string has at least one character. An unset value passes."""
 
     def __call__(self, name: str, value: Value) -> None:
         if value == "":
@@ -148,7 +148,7 @@ class NotEmpty:
 
 @dataclass(frozen=True, slots=True)
 class BetweenOr:
-    """Numbers from `lowest` to `highest`, or one other number that means a default."""
+    """Checks that a number is from `lowest` to `highest`, or equals `other`, which means a default."""
 
     lowest: int
     highest: int
@@ -164,7 +164,7 @@ class BetweenOr:
 
 @dataclass(frozen=True, slots=True)
 class ThrottledReplicas:
-    """Empty, `*`, or pairs `partition:broker` separated by commas."""
+    """Checks a list of throttled replicas: empty, `*`, or pairs `partition:broker` separated by commas."""
 
     def __call__(self, name: str, value: Value) -> None:
         if not isinstance(value, tuple):
@@ -184,7 +184,8 @@ class ThrottledReplicas:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseName:
-    """A release of Kafka as in settings: `0.10.2`, `1.0-IV0`, `3.9`. Releases that never existed are refused."""
+    """Checks the name of a Kafka release as settings have it: `0.10.2`, `1.0-IV0`, `3.9`. Releases that never existed
+    are refused."""
 
     def __call__(self, name: str, value: Value) -> None:
         if not isinstance(value, str) or release_number(value) is None:
@@ -194,7 +195,7 @@ class ReleaseName:
         return "a release of Apache Kafka from 0.8.0 to 4.3"
 
 
-# Highest internal version (`-IVn`) of each release; "0.8.0" to "0.9.0" have no internal version.
+# The highest internal version (`-IVn`) of each release; "0.8.0" to "0.9.0" have no internal version.
 _RELEASES: dict[tuple[int, ...], int | None] = {
     (0, 8, 0): None,
     (0, 8, 1): None,
@@ -233,7 +234,8 @@ _RELEASES: dict[tuple[int, ...], int | None] = {
 
 
 def release_number(text: str) -> tuple[int, ...] | None:
-    """Returns (0, 10, 2) for `0.10.2`, `0.10.2.1` or `0.10.2-IV0`; None if there is no such release."""
+    """Parses a release's name: `0.10.2`, `0.10.2.1` and `0.10.2-IV0` all give (0, 10, 2). Returns None if there is no
+    such release of Kafka."""
     matched = re.match(r"([0-9]{1,3}(?:\.[0-9]{1,3}){1,3})(?:-IV([0-9]))?\Z", text)
     if matched is None:
         return None
@@ -249,10 +251,10 @@ def release_number(text: str) -> tuple[int, ...] | None:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One row of a table.
+    """A setting: one row of a table.
 
-    `default` is a typed value. `internal` settings are listed only if they are set. `release` names the Kafka release
-    that the default is from. `reason` explains an effect other than WORKS, in half a sentence."""
+    `default` is a typed value. `internal` settings are listed only if they are set. `release` is the Kafka release
+    that has this default. `reason` explains an effect other than WORKS, in half a sentence."""
 
     name: str
     type: Type
@@ -268,16 +270,17 @@ class Setting:
 
     @property
     def sensitive(self) -> bool:
-        """True if the value must never be shown."""
+        """True for passwords: their value must never be shown."""
         return self.type is Type.PASSWORD
 
     @property
     def valid_values(self) -> str:
-        """The valid values, in Kafka's notation; empty if every value is valid."""
+        """The valid values, as Kafka's documentation writes them; empty if every value is valid."""
         return str(self.check) if self.check is not None else ""
 
     def parse(self, text: str) -> Value:
-        """Returns the typed, checked value of a text; InvalidConfigError with Kafka's sentence if it is not valid."""
+        """Returns the typed and checked value of a text. Raises InvalidConfigError with Kafka's message if it is not
+        valid."""
         try:
             value = _parse(self.type, text.strip(_TRIMMED))
             if self.check is not None:
@@ -290,12 +293,12 @@ class Setting:
         return value
 
     def text(self, value: Value) -> str | None:
-        """Returns the text of a value; None for an unset one."""
+        """Returns a value as text; None for an unset value."""
         return value_text(value)
 
 
 def invalid_value(name: str, value: str, reason: str) -> InvalidConfigError:
-    """Returns the error for a value that is not valid, in Kafka's words."""
+    """Returns the InvalidConfigError for a value that is not valid, with Kafka's message."""
     return InvalidConfigError(f"Invalid value {value} for configuration {name}: {reason}")
 
 
@@ -322,7 +325,7 @@ def _parse(kind: Type, text: str) -> Value:
 
 
 def value_text(value: Value) -> str | None:
-    """Returns the text of a value: `true`, `1.5`, `a,b`; None for an unset one. Numbers are written as in Java."""
+    """Returns a value as text: `true`, `1.5`, `a,b`; None for an unset value. Numbers are written as in Java."""
     if value is None:
         return None
     if isinstance(value, bool):
@@ -351,7 +354,7 @@ def _double_text(value: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """A key that is not in any table, with the nearest name in one."""
+    """A name that is not in the table of settings, with the most similar name that is."""
 
     name: str
     nearest: str | None
@@ -362,7 +365,7 @@ class Unknown:
 
 
 class Table:
-    """All settings of one kind. `kind` is used in messages (`broker`, `topic`)."""
+    """All settings of one kind. `kind` is the word for them in messages (`broker`, `topic`)."""
 
     __slots__ = ("_settings", "kind")
 
@@ -371,7 +374,7 @@ class Table:
         self._settings: dict[str, Setting] = {}
         for setting in settings:
             if setting.name in self._settings:
-                raise ValueError(f"{kind} setting {setting.name} stands twice in its table")
+                raise ValueError(f"{kind} setting {setting.name} is twice in its table")
             self._settings[setting.name] = setting
 
     def __contains__(self, name: object) -> bool:
@@ -398,15 +401,16 @@ class Table:
         return close[0] if close else None
 
     def unknown(self, names: Iterable[str]) -> list[Unknown]:
-        """Returns the names that are not in the table, each with its nearest."""
+        """Returns the names that are not in the table, each with the most similar known name."""
         return [Unknown(name, self.nearest(name)) for name in names if name not in self._settings]
 
     def parse(self, texts: Mapping[str, str]) -> dict[str, Value]:
-        """Returns typed values of the known settings among `texts`; `unknown` reports the other names."""
+        """Returns the typed values of the known settings among `texts`. Other names are left out; `unknown` finds
+        them."""
         return {name: self._settings[name].parse(text) for name, text in texts.items() if name in self._settings}
 
     def without_effect(self, names: Iterable[str]) -> list[Setting]:
-        """Returns the named settings that are stored only: each needs one warning."""
+        """Returns the settings among `names` that are stored without effect. The user gets a warning for each."""
         return [
             self._settings[name]
             for name in names

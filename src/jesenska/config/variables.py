@@ -1,6 +1,6 @@
-"""Recognises the environment variables that are settings of a broker (`sources` maps each to its setting). For
+"""Recognises the environment variables that set a broker's settings (`sources` finds the setting of each). It is for
 programs that start their own broker: the variables of their environment are meant for another broker. Imports no
-tables."""
+tables of settings."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ PREFIX: Final = "KAFKA_"
 
 
 def without_settings(environment: Mapping[str, str]) -> dict[str, str]:
-    """Returns the variables that are not settings of a broker."""
+    """Returns the environment without the variables that set a broker's settings."""
     return {name: value for name, value in environment.items() if not name.startswith(PREFIX)}

@@ -1,5 +1,5 @@
-"""Takes the inventory of a broker's directories. They are only read: logs that were not closed in order are recovered
-by the broker's next start, and not here."""
+"""Reads an inventory from a broker's log directories: the partitions with their offsets and epochs. The directories
+are not changed. A log that was not closed cleanly is recovered by the broker's next start, not here."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from jesenska.records.header import BatchHeader
 from jesenska.transactions.records import TRANSACTIONS_TOPIC, read_record
 
 _NO_PRODUCER_ID = -1
-#: Distance between two entries of the index that a scan makes; the index is not used here.
+#: Distance between two index entries that a scan of batches makes. It is very large, because no index is needed here.
 _INDEX_INTERVAL_BYTES = 1 << 30
 
 
 def take(
     directories: Sequence[KafkaDirectory], files: FileLayer, progress: Callable[[str], None] = lambda text: None
 ) -> Inventory:
-    """Returns the inventory of one broker's directories; JesenskaError with one sentence if they do not belong to one
-    broker, or a log cannot be read."""
+    """Returns the inventory of one broker's log directories. Raises JesenskaError if the directories do not belong to
+    one broker, or a log cannot be read."""
     broker_id, cluster_id = broker_of(directories, None), cluster_of(directories)
     if cluster_id is None:
         raise JesenskaError(
@@ -72,7 +72,8 @@ def take(
 
 
 class _LogFacts:
-    """The facts of one log, read from its files: the newest segment is read up to its last good batch."""
+    """The facts about one partition's log, read from its files. Only the newest segment is read batch by batch, up to
+    its last good batch."""
 
     def __init__(self, directory: Path, files: FileLayer) -> None:
         self.segments = sorted(
@@ -80,9 +81,10 @@ class _LogFacts:
             for name in files.names(directory)
             if name.endswith(LOG_SUFFIX) and (number := name.removesuffix(LOG_SUFFIX)).isdigit()
         )
-        #: Offset of the first segment, and the offset after the last batch.
+        #: `start` is the offset of the first segment, `end` the offset after the last batch.
         self.start = self.end = 0
-        #: Epoch of the last batch; `newest_epoch` is the newest epoch that the log knows.
+        #: `last_epoch` is the leader epoch of the last batch, `newest_epoch` the newest leader epoch that the log's
+        #: files contain.
         self.last_epoch = NO_EPOCH
         self.producer_id = _newest_of_snapshots(directory, files)
         table = read_leader_epochs(directory, files)
@@ -114,7 +116,7 @@ class _LogFacts:
 
 
 def _whole_batches(data: memoryview) -> Iterator[tuple[int, BatchHeader]]:
-    """Yields the position and header of a segment's batches, up to the first torn or unreadable batch."""
+    """Yields the position and header of a segment's batches, up to the first incomplete or unreadable batch."""
     try:
         yield from iter_headers(data)
     except (CorruptMessageError, UnsupportedForMessageFormatError):
@@ -134,8 +136,8 @@ def _newest_of_snapshots(directory: Path, files: FileLayer) -> int:
 
 
 def _newest_of_transactions(directory: Path, segments: Sequence[int]) -> int:
-    """Returns the newest producer id in the records of transactional ids: a producer id that has written nothing is
-    recorded only there."""
+    """Returns the newest producer id in the records of __transaction_state. A transactional producer that has not
+    written any record appears only there."""
     newest = _NO_PRODUCER_ID
     for offset in segments:
         data = content_of(directory / file_name(offset, LOG_SUFFIX))

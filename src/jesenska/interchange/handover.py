@@ -1,9 +1,9 @@
-"""Decides which nodes of a broker's own tree are written into a ZooKeeper for Apache Kafka, and whether they may be:
-pure decisions.
+"""Decides which nodes of a broker's own metadata tree are written into a ZooKeeper for Apache Kafka, and if they may
+be written. These are pure decisions, without input and output.
 
-The nodes are already Kafka's. Left out is the same as in `takeover`: the brokers that are up, and notes to them. A
-ZooKeeper with another cluster, or with brokers that are up, is refused. One with this cluster's nodes, from before it
-was imported, is overwritten only on request."""
+The nodes already have Kafka's format. Registrations of running brokers and notifications to them are left out, as in
+`takeover`. A ZooKeeper with another cluster, or with running brokers, is refused. Older nodes of the same cluster are
+overwritten only on request."""
 
 from __future__ import annotations
 
@@ -17,28 +17,30 @@ from jesenska.metadata.nodes import NodeFormatError, decode_cluster_id
 
 
 def plan_handover(own: Mapping[str, Node], there: FoundTree, where: str, *, replace: bool) -> dict[str, Node]:
-    """Returns the nodes that the ZooKeeper is to hold; JesenskaError with one sentence if they may not be written."""
+    """Returns the nodes to write into the ZooKeeper. Raises JesenskaError with one sentence if they may not be
+    written. `there` is the present content of the ZooKeeper, `where` its name in messages; `replace` allows
+    overwriting."""
     cluster_id = _cluster_id(own.get(paths.CLUSTER_ID))
     if cluster_id is None:
         raise JesenskaError(
-            "The metadata name no cluster, so no broker has ever run on them: start Kafka on an empty directory "
+            "The metadata have no cluster id, so no broker has ever used them: start Kafka on an empty directory "
             "instead."
         )
     if there.brokers_up:
         raise JesenskaError(
             f"Brokers are registered in {where} ({', '.join(map(str, sorted(there.brokers_up)))}): stop them, or "
-            f"give a path of its own."
+            "give another path."
         )
     other = _cluster_id(there.nodes.get(paths.CLUSTER_ID))
     if other not in (None, cluster_id):
         raise JesenskaError(
-            f"{where} holds cluster {other}, and these are the metadata of cluster {cluster_id}: give a path of its "
-            f"own behind the servers."
+            f"{where} has cluster {other}, but these are the metadata of cluster {cluster_id}: give another path "
+            "after the servers, as in HOST:PORT/PATH."
         )
     if (other is not None or children(there.nodes, paths.TOPICS)) and not replace:
         raise JesenskaError(
-            f"{where} holds metadata of Kafka already: write over them with --replace, or give a path of its own "
-            f"behind the servers."
+            f"{where} already has metadata of Kafka: overwrite them with --replace, or give another path after the "
+            "servers, as in HOST:PORT/PATH."
         )
     wanted = {path: node for path, node in own.items() if not is_left_out(path)}
     for path in paths.PERSISTENT_PATHS:

@@ -1,5 +1,5 @@
-"""The contents of one broker's directories, as plain values and as JSON, so that a tree can be rebuilt from the
-inventories of brokers on several machines.
+"""The inventory of one broker: the partitions in its log directories, as plain values and as JSON. From the
+inventories of all brokers a lost metadata tree can be rebuilt, even if they are on several machines.
 
     {"format": "jesenska-inventory", "version": 1, "cluster": "BkqKvcOWQuuOhwNvbYx_og", "broker": 1,
      "producerId": 4012,                          the largest producer id in it; -1: none
@@ -23,15 +23,15 @@ from jesenska.base.topic_names import is_legal_topic_name
 
 _FORMAT, _VERSION = "jesenska-inventory", 1
 _INT32_MAX, _INT64_MAX = 2**31 - 1, 2**63 - 1
-#: Limit for the partitions of one inventory; a broker never has more.
+#: The largest number of partitions that an inventory may have.
 _PARTITIONS_MAX = 4_000_000
 NO_EPOCH = -1
 
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """One partition in a directory: its offsets, the leader epoch of its last batch, and the newest epoch that it
-    knows (-1: none)."""
+    """One partition in a log directory: its first and end offset, the leader epoch of its last batch, and the newest
+    leader epoch in its files (-1: none)."""
 
     topic_id: UUID | None
     start: int
@@ -42,8 +42,8 @@ class Replica:
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """The inventory of one broker. `producer_id` is the largest one in a log; -1 if there is none. `compacted`: topics
-    that were compacted."""
+    """The inventory of one broker. `producer_id` is the largest producer id in any log, -1 if there is none.
+    `compacted` has the topics whose logs have been compacted."""
 
     cluster_id: str
     broker_id: int
@@ -53,7 +53,7 @@ class Inventory:
 
 
 def encode(inventory: Inventory) -> str:
-    """Returns the inventory as JSON, a line for each partition."""
+    """Returns the inventory as JSON text, with one line for each partition."""
     head = {
         "format": _FORMAT,
         "version": _VERSION,
@@ -79,18 +79,21 @@ def _said(at: TopicPartition, replica: Replica) -> dict[str, Any]:
 
 
 def decode(text: str, where: str) -> Inventory:
-    """Reads an inventory from JSON; JesenskaError with one sentence for anything else. `where` names the text in the
-    sentence."""
+    """Returns the inventory in a JSON text. Raises JesenskaError with one sentence if the text is not an inventory.
+    `where` names the text in that sentence."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict) or value.get("format") != _FORMAT:
         raise JesenskaError(
-            f"{where} is no inventory: make one with jesenska tree inventory, or name a broker's directory."
+            f"{where} is not an inventory: make one with jesenska tree inventory, or name a broker's directory."
         )
     if value.get("version") != _VERSION:
-        raise JesenskaError(f"{where} is an inventory of a later release: make it with this one, or use that one here.")
+        raise JesenskaError(
+            f"{where} is an inventory of a later release: make it with this release, or use the "
+            "later release here, too."
+        )
     try:
         return _decoded(value)
     except (KeyError, TypeError, ValueError) as error:
@@ -102,20 +105,20 @@ def decode(text: str, where: str) -> Inventory:
 def _decoded(value: Mapping[str, Any]) -> Inventory:
     cluster_id, compacted, partitions = value["cluster"], value["compacted"], value["partitions"]
     if not isinstance(cluster_id, str) or not cluster_id:
-        raise ValueError("it names no cluster")
+        raise ValueError("it has no cluster id")
     if not isinstance(compacted, list) or not all(
         isinstance(name, str) and is_legal_topic_name(name) for name in compacted
     ):
-        raise ValueError("compacted is no list of topics")
+        raise ValueError("compacted is not a list of topics")
     if not isinstance(partitions, list) or len(partitions) > _PARTITIONS_MAX:
-        raise ValueError("partitions is no list, or too long")
+        raise ValueError("partitions is not a list, or is too long")
     replicas: dict[TopicPartition, Replica] = {}
     for item in partitions:
         if not isinstance(item["topic"], str) or not is_legal_topic_name(item["topic"]):
-            raise ValueError("a topic's name is none")
+            raise ValueError("a topic's name is not valid")
         at = TopicPartition(item["topic"], _number(item, "partition", 0, _INT32_MAX))
         if at in replicas:
-            raise ValueError(f"{at} stands in it twice")
+            raise ValueError(f"{at} is in it twice")
         topic_id = None if item["topicId"] is None else uuid_from_text(str(item["topicId"]))
         start, end = (_number(item, name, 0, _INT64_MAX) for name in ("start", "end"))
         if start > end:
@@ -135,7 +138,7 @@ def _decoded(value: Mapping[str, Any]) -> Inventory:
 def _number(value: Mapping[str, Any], name: str, least: int, most: int) -> int:
     found = value[name]
     if type(found) is not int or not least <= found <= most:
-        raise ValueError(f"{name} is no number from {least} to {most}")
+        raise ValueError(f"{name} is not a number from {least} to {most}")
     return found
 
 

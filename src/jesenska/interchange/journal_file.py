@@ -1,5 +1,5 @@
-"""The file of a broker's own tree, written as a whole: first under another name, then renamed. A crash leaves the
-directory without the file, or with all of it.
+"""Reads and writes the file of a broker's own metadata tree as a whole. It is written under another name and then
+renamed. So after a crash the directory has either no such file or a complete one.
 
     jesenska-metadata.db.new        being written; the next writer removes it
     jesenska-metadata.db            the tree (metadata.journal)
@@ -18,22 +18,22 @@ from jesenska.metadata.journal import EXPORTED_FILE, METADATA_FILE, JournalError
 from jesenska.metadata.tree_operations import OPEN_ACL, Change, DataSet, NodeCreated, Transaction
 
 _NEW = ".new"
-#: Highest transaction number at which a new tree may continue, whatever the old tree's number is.
+#: The highest transaction number (zxid) with which a new tree may begin. A larger number in the old tree is ignored.
 _ZXID_MAX = 1 << 62
 
 
 def has_tree(directory: Path) -> bool:
-    """True if a broker's tree is kept in this directory."""
+    """Returns true if the directory contains the file of a broker's own metadata tree."""
     return (directory / METADATA_FILE).exists()
 
 
 def write_tree(directory: Path, nodes: Mapping[str, Node], last_zxid: int, now_ms: int, files: FileLayer) -> None:
-    """Writes the tree's file into a directory; JesenskaError if that is not possible."""
+    """Writes the metadata tree's file into a broker's directory. Raises JesenskaError if that is not possible."""
     write_tree_file(directory / METADATA_FILE, nodes, last_zxid, now_ms, files)
 
 
 def write_tree_file(target: Path, nodes: Mapping[str, Node], last_zxid: int, now_ms: int, files: FileLayer) -> None:
-    """Writes the tree's file under any name; JesenskaError if that is not possible."""
+    """Writes a metadata tree into the file `target`. Raises JesenskaError if that is not possible."""
     directory, new = target.parent, target.with_name(target.name + _NEW)
     _remove(new)
     changes: list[Change] = []
@@ -66,7 +66,8 @@ def write_tree_file(target: Path, nodes: Mapping[str, Node], last_zxid: int, now
 
 
 def read_tree(directory: Path) -> dict[str, Node]:
-    """Returns the nodes of the tree in this directory without ephemerals; JesenskaError if there is no tree."""
+    """Returns the nodes of the metadata tree in this directory, without ephemeral nodes. Raises JesenskaError if the
+    directory has no tree."""
     path = directory / METADATA_FILE
     if not path.exists():
         hint = (
@@ -79,8 +80,8 @@ def read_tree(directory: Path) -> dict[str, Node]:
 
 
 def read_tree_file(path: Path, chroot: str = "") -> FoundTree:
-    """Returns the tree of an existing file, as it is seen from a chroot, without ephemerals; JesenskaError if the file
-    is not a tree."""
+    """Returns the metadata tree in an existing file, without ephemeral nodes. Only the nodes below `chroot` are
+    returned, with paths relative to it. Raises JesenskaError if the file is not a tree."""
     try:
         journal, tree = SqliteJournal.open(path)
         journal.close()
@@ -91,7 +92,8 @@ def read_tree_file(path: Path, chroot: str = "") -> FoundTree:
 
 
 def mark_exported(directory: Path, files: FileLayer) -> None:
-    """Renames the tree's file: the directory is Apache Kafka's from now on."""
+    """Renames the metadata tree's file after an export, so that jesenska does not open it: Apache Kafka uses the
+    directory from now on."""
     files.rename(directory / METADATA_FILE, directory / EXPORTED_FILE)
     files.fsync_directory(directory)
 

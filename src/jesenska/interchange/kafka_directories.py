@@ -1,4 +1,4 @@
-"""The log directories of one broker of Apache Kafka, before a broker of jesenska takes them over: locked, with their
+"""Locks and reads the log directories of one Apache Kafka broker, before a broker of jesenska takes them over: their
 meta.properties and their partitions."""
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from jesenska.log.disk.partition_metadata import read_topic_id
 class KafkaDirectory:
     path: Path
     properties: MetaProperties | None
-    #: The partitions in it, with their topics' ids if the directories name them.
+    #: The partitions in the directory, with the topic ids from their partition.metadata files.
     partitions: dict[TopicPartition, UUID | None]
-    #: True if its broker was stopped in order.
+    #: True if the directory's broker was shut down cleanly.
     was_clean: bool
 
 
 @contextmanager
 def locked(paths: Sequence[Path], files: FileLayer) -> Iterator[list[KafkaDirectory]]:
-    """Yields the directories, locked for the time of the block; JesenskaError if one is in use, missing or named
-    twice."""
+    """Yields the directories, and keeps them locked until the `with` block ends. Raises JesenskaError if a directory
+    is in use, missing or named twice."""
     locks: list[DirectoryLock] = []
     try:
         found = []
@@ -62,8 +62,8 @@ def _look(path: Path, files: FileLayer) -> KafkaDirectory:
 
 
 def broker_of(directories: Sequence[KafkaDirectory], wanted: int | None) -> int:
-    """Returns the id of the broker that owns the directories; JesenskaError if they do not name one, or name different
-    ones."""
+    """Returns the id of the broker that owns the directories. Raises JesenskaError if they name no id, or different
+    ids."""
     said = {
         item.properties.broker_id
         for item in directories
@@ -77,21 +77,22 @@ def broker_of(directories: Sequence[KafkaDirectory], wanted: int | None) -> int:
     if not said:
         if wanted is None:
             raise JesenskaError(
-                f"{directories[0].path} does not say whose it is (no meta.properties): name the broker's id with "
-                f"--broker-id."
+                f"{directories[0].path} does not name its broker (it has no meta.properties): give the broker's id "
+                "with --broker-id."
             )
         return wanted
     (found,) = said
     if wanted not in (None, found):
         raise JesenskaError(
-            f"The directory {directories[0].path} belongs to broker {found}, and --broker-id says {wanted}: leave "
-            f"the flag away."
+            f"The directory {directories[0].path} belongs to broker {found}, but --broker-id is {wanted}: leave the "
+            "flag out."
         )
     return found
 
 
 def cluster_of(directories: Sequence[KafkaDirectory]) -> str | None:
-    """Returns the cluster that the directories name; JesenskaError if they name different ones."""
+    """Returns the cluster id in the directories' meta.properties; None if there is none. Raises JesenskaError if they
+    name different clusters."""
     said = {
         item.properties.cluster_id
         for item in directories
@@ -105,7 +106,8 @@ def cluster_of(directories: Sequence[KafkaDirectory]) -> str | None:
 
 
 def all_partitions(directories: Sequence[KafkaDirectory]) -> dict[TopicPartition, UUID | None]:
-    """Returns the partitions of all directories; JesenskaError if one is there twice."""
+    """Returns the partitions of all directories with their topic ids. Raises JesenskaError if a partition is in two
+    directories."""
     found: dict[TopicPartition, UUID | None] = {}
     for directory in directories:
         for at, topic_id in directory.partitions.items():

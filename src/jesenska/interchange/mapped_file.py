@@ -1,4 +1,4 @@
-"""The content of a file as memory; the system reads it on access."""
+"""Maps a file into memory, so that the operating system reads it on access."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 
 
 def content_of(path: Path) -> memoryview:
-    """Returns the whole file, read-only. It is released with the last view of it; a caught error may still hold
-    one."""
+    """Returns the content of a file as a read-only memory map. The map is closed when its last view is gone; a caught
+    exception may still hold a view."""
     if not path.stat().st_size:
         return memoryview(b"")
     with path.open("rb") as file:

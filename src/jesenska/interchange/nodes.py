@@ -1,8 +1,9 @@
-"""The contents of a cluster's tree, apart from any store: each node's data and version, by its path.
+"""The contents of a cluster's metadata tree, independent of where the tree is stored: each node's data and version, by
+path.
 
-Ephemeral nodes are not part of it, because they end with the process that made them; the brokers that are up are
-listed instead. Left out: times and transaction numbers of nodes, and their ACLs: those name users of one ZooKeeper,
-which another one does not know."""
+Ephemeral nodes are left out, because they end with the session that made them. `FoundTree` lists the running brokers
+instead. Times and transaction numbers of nodes are left out, too, and ACLs: these name users of one ZooKeeper, which
+another ZooKeeper does not know."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from typing import NamedTuple
 
 
 class Node(NamedTuple):
-    """A node of the tree. `data` None is ZooKeeper's null."""
+    """A node of the metadata tree. `data` is None for ZooKeeper's null."""
 
     data: bytes | None
     version: int = 0
@@ -20,17 +21,18 @@ class Node(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FoundTree:
-    """The nodes of a cluster as they were found."""
+    """A cluster's metadata tree as it was read, and the brokers that were running."""
 
-    #: Kafka's nodes only, by path, seen from the chroot.
+    #: The nodes that Kafka makes, by path relative to the chroot.
     nodes: Mapping[str, Node]
-    #: The largest transaction number.
+    #: The largest transaction number (zxid) in the tree.
     last_zxid: int = 0
-    #: Brokers whose sessions are alive.
+    #: The ids of the brokers with a live session.
     brokers_up: frozenset[int] = field(default_factory=frozenset)
 
 
-#: Kafka's nodes below the root. A ZooKeeper that Kafka uses without a chroot may also hold other programs' nodes.
+#: The names of Kafka's nodes directly below the root. A ZooKeeper that Kafka uses without a chroot may also contain
+#: other programs' nodes.
 KAFKAS = frozenset(
     (
         "admin",
@@ -55,12 +57,13 @@ KAFKAS = frozenset(
 
 
 def is_kafkas(path: str) -> bool:
-    """True if a node is one of those that Kafka's brokers and tools make."""
+    """Returns true if the first node of the path is one that Kafka's brokers and tools make."""
     return path.split("/", 2)[1] in KAFKAS
 
 
 def below(nodes: Mapping[str, Node], chroot: str) -> dict[str, Node]:
-    """Returns Kafka's nodes as they are seen from a chroot (empty: none), parents first."""
+    """Returns Kafka's nodes below the chroot, with paths relative to it, parents first. An empty chroot means the
+    root."""
     found = {}
     for path in sorted(nodes):
         if path.startswith(chroot + "/") and is_kafkas(seen := path.removeprefix(chroot)):
@@ -69,6 +72,6 @@ def below(nodes: Mapping[str, Node], chroot: str) -> dict[str, Node]:
 
 
 def children(nodes: Mapping[str, Node], path: str) -> list[str]:
-    """Returns the names of a node's children."""
+    """Returns the names of the children of the node at `path`."""
     begin = path + "/"
     return [name for at in nodes if at.startswith(begin) and "/" not in (name := at[len(begin) :])]

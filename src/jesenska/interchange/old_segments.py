@@ -1,22 +1,21 @@
-"""Segments in the formats of before Kafka 0.11 (message sets, v0 and v1) rewritten as batches, since a log of jesenska
-keeps only batches (`records.message_set` shows the layout of a message).
+"""Rewrites segments in the formats of before Kafka 0.11 (message sets, v0 and v1) as batches, because a log of
+jesenska stores only batches. (`records.message_set` shows the layout of a message.)
 
     every message keeps its offset, time, key and value; messages compressed together become one batch of that codec,
     and uncompressed messages are put together up to 16 KB
 
-A broker of Apache Kafka from 0.11 on reads the result like any other segment, so the directory is whole at any moment:
+Apache Kafka from 0.11 on can read the rewritten segment, so the directory is usable at any moment:
 
     00000000000000000000.log.cleaned    the new segment while it is written; the next start removes it (Kafka's, too)
     .index and .timeindex               removed, then
     00000000000000000000.log            replaced by renaming; a broker that starts rebuilds the indexes
 
-Partitions with such segments are found by the beginning and the end of each segment (from the last entry of its offset
-index on), since a check of every batch would read all data. The check misses a segment in the middle of which an old
-format was used for a while, in a partition without another segment that shows it. If one segment shows an old format,
-every batch of the partition is checked.
+To find partitions with old segments, only the beginning of each segment is checked, and its end from the last entry of
+the offset index on. A check of every batch would read all data. So a partition is missed if old formats are only in
+the middle of segments. If one segment of a partition has an old format, every batch of the partition is checked.
 
-The file keeps its time of modification, which retention uses for records without timestamps. A segment that is not
-whole is refused: Kafka repairs it at its next start."""
+The file keeps its time of modification, which retention uses for records without timestamps. A damaged segment is
+refused: Kafka repairs it at its next start."""
 
 from __future__ import annotations
 
@@ -43,20 +42,20 @@ from jesenska.records.header import (
 from jesenska.records.message_set import decode_message_set, whole_messages
 from jesenska.records.record import Record
 
-#: Size up to which uncompressed messages are put into one batch; producers use the same default.
+#: Size up to which uncompressed messages are put into one batch. It is the producers' default for batch.size.
 _BATCH_BYTES = 16 * 1024
 _INDEX_ENTRY = Struct(">ii")
 _INT32_MAX = 2**31 - 1
 _ATTRIBUTES_AT = 17
 _CODEC_MASK, _APPEND_TIME_BIT = 7, 8
 
-#: Called with the number of bytes checked since the last call.
+#: A function that is called with the number of bytes checked since its last call.
 Progress = Callable[[int], None]
 
 
 def convert_partition(directory: Path, files: FileLayer, progress: Progress) -> int:
-    """Rewrites the segments of this partition that have old formats; returns their number. JesenskaError if one cannot
-    be read."""
+    """Rewrites the segments of this partition that have old formats, and returns the number of rewritten segments.
+    Raises JesenskaError if a segment cannot be read."""
     converted = 0
     for path in sorted(directory.glob("*" + LOG_SUFFIX)):
         size = path.stat().st_size
@@ -68,7 +67,8 @@ def convert_partition(directory: Path, files: FileLayer, progress: Progress) -> 
 
 
 def has_old_formats(directory: Path, progress: Callable[[], None] = lambda: None) -> bool:
-    """True if a segment of this partition has messages of an old format; `progress` is called at each segment."""
+    """Returns true if a segment of this partition is found to have messages of an old format. `progress` is called
+    before each segment."""
     for path in directory.glob("*" + LOG_SUFFIX):
         progress()
         if path.stat().st_size and _shows_old_format(path):
@@ -77,8 +77,8 @@ def has_old_formats(directory: Path, progress: Callable[[], None] = lambda: None
 
 
 def _shows_old_format(path: Path) -> bool:
-    """True if the segment begins with a message of an old format, or has one after the last entry of its offset index.
-    If the index does not match the segment, the whole segment is checked."""
+    """Returns true if the segment begins with a message of an old format, or has one after the last entry of its
+    offset index. If the index does not match the segment, the whole segment is checked."""
     with path.open("rb") as file:
         if (first := _frame(file, 0)) is None or first[0] <= 0:
             return False
@@ -98,14 +98,15 @@ def _shows_old_format(path: Path) -> bool:
 
 
 def _frame(file: BinaryIO, position: int) -> tuple[int, int] | None:
-    """Returns the size and magic of the batch or message at a position; None at the end of the file."""
+    """Returns the size field and the magic of the batch or message at a position; None at the end of the file."""
     file.seek(position)
     head = file.read(MAGIC_OFFSET + 1)
     return (read_batch_length(head), head[MAGIC_OFFSET]) if len(head) > MAGIC_OFFSET else None
 
 
 def _last_indexed(index: Path) -> int:
-    """Returns the position of the last entry; 0 if there is none, so that the whole segment is checked."""
+    """Returns the file position in the last entry of an offset index. Returns 0 if there is no valid entry, so that
+    the whole segment is checked."""
     try:
         entries = index.read_bytes()
     except OSError:
@@ -145,8 +146,8 @@ def _convert(path: Path, files: FileLayer) -> None:
                 position += len(piece)
         except KafkaError as error:
             raise JesenskaError(
-                f"The segment {path} cannot be read ({error.message.rstrip('.')}): start Kafka on it once more and "
-                f"stop it in order, then import."
+                f"The segment {path} cannot be read ({error.message.rstrip('.')}): start Kafka with it once more and "
+                "shut Kafka down cleanly, then import."
             ) from error
         files.fsync(descriptor)
     except BaseException:
@@ -162,8 +163,8 @@ def _convert(path: Path, files: FileLayer) -> None:
 
 
 def new_batches(data: memoryview) -> Iterator[memoryview | bytearray]:
-    """Yields a segment's content in batches: existing batches unchanged, messages of old formats in new ones.
-    KafkaError for content that cannot be read."""
+    """Yields a segment's content in batches: existing batches unchanged, and new batches for messages of old formats.
+    Raises KafkaError for content that cannot be read."""
     position = 0
     while position < len(data):
         if not _begins_message(data, position):
@@ -173,7 +174,7 @@ def new_batches(data: memoryview) -> Iterator[memoryview | bytearray]:
         begin = position
         run: list[Record] = []
         run_bytes = run_attributes = 0
-        # One at a time: zeros after the last message are not a message.
+        # Messages are taken one by one, because zeros after the last message are not a message.
         while _begins_message(data, position) and (message := next(whole_messages(data, position), None)) is not None:
             at, end, _ = message
             attributes = (
@@ -194,13 +195,13 @@ def new_batches(data: memoryview) -> Iterator[memoryview | bytearray]:
         if run:
             yield _batch(run, run_attributes)
         if position == begin:
-            # A part of a message at the end: left unchanged for recovery.
+            # An incomplete message at the end is left unchanged; the broker's recovery removes it.
             yield data[position:]
             return
 
 
 def _begins_message(data: memoryview, position: int) -> bool:
-    """True if a message of an old format begins here; zeros are not a message."""
+    """Returns true if a message of an old format begins at `position`. Zeros are not a message."""
     return (
         position + MAGIC_OFFSET < len(data)
         and data[position + MAGIC_OFFSET] < MAGIC_V2
@@ -209,8 +210,8 @@ def _begins_message(data: memoryview, position: int) -> bool:
 
 
 def _end_of_batches(data: memoryview, position: int) -> int:
-    """Returns the end of the batches of the new format from here on. Anything that is not a message or a whole batch
-    (zeros, a part of a batch) runs to the end of the file."""
+    """Returns the position after the batches that begin at `position`. If something other than a message or a complete
+    batch follows (zeros, a part of a batch), returns the end of the file."""
     while position + MAGIC_OFFSET < len(data) and data[position + MAGIC_OFFSET] >= MAGIC_V2:
         try:
             size = read_header(data, position).size_bytes
@@ -223,8 +224,8 @@ def _end_of_batches(data: memoryview, position: int) -> int:
 
 
 def _fits(first: Record, record: Record) -> bool:
-    """True if a record can be in one batch with another: offsets are counted in 31 bits, all records of a batch have
-    one kind of timestamp, and log append time is equal for all."""
+    """Returns true if a record may be in one batch with the batch's first record. Offset differences are limited to 31
+    bits. All records of a batch have one kind of timestamp, and under log append time the same timestamp."""
     return (
         record.offset - first.offset < _INT32_MAX
         and record.timestamp_type == first.timestamp_type

@@ -1,11 +1,11 @@
-"""Rebuilds the tree of a cluster from the contents of its brokers' directories, and from a backup of the tree if there
-is one: pure decisions on plain values.
+"""Rebuilds the metadata tree of a cluster from the contents of its brokers' directories, and from a backup of the tree
+if there is one. These are pure decisions on plain values.
 
     cluster id        the one that all inventories name
     topics            all topics in the directories. If a name has several ids, the id in most directories counts;
-                      the others are topics that were deleted while their broker was away
-    assignment        of the backup, if its brokers have the partition; else the brokers that have it.
-                      A broker without an inventory keeps its place
+                      the others are topics that were deleted while their broker was stopped
+    assignment        that of the backup, if its brokers have the partition; else the brokers that have it.
+                      A broker without an inventory stays in the assignment
     leader and ISR    the replicas whose log goes furthest: the newest leader epoch, then the highest offset.
                       Every record that was acknowledged with acks=all is on each member of the ISR, and no log of a
                       member goes further than the furthest, so the furthest has all these records.
@@ -13,13 +13,13 @@ is one: pure decisions on plain values.
     leader epoch      far above every epoch in any log or in the backup: elections after which nothing was
                       written are not in any log, and clients ignore an epoch that goes back. A second rebuilt tree
                       has higher epochs than the first, also for partitions without records
-    settings          of the backup. Without one: those of the internal topics, `compact` for topics that were
-                      compacted, and `retention.ms=-1` for all others, so that nothing is deleted before an operator
-                      sets it
-    producer ids      far above every one in a log, so that no two producers get the same id
-    the rest          users, quotas, ACLs, groups of the 0.8 era, features: of the backup, or none
+    settings          those of the backup. Without a backup: the usual settings of the internal topics, `compact`
+                      for topics that were compacted, and `retention.ms=-1` for all others, so that nothing is
+                      deleted before an operator sets it
+    producer ids      far above every producer id in a log, so that no two producers get the same id
+    others            users, quotas, ACLs, groups of the 0.8 era, features: those of the backup, or none
 
-`Rebuilt.notes` lists what the directories do not show, a sentence each."""
+`Rebuilt.notes` lists the facts that the directories do not contain, a sentence each."""
 
 from __future__ import annotations
 
@@ -51,7 +51,8 @@ from jesenska.metadata.nodes import (
     encode_feature,
 )
 
-#: Allowance for elections of a partition, and for producer ids, that are not in any log.
+#: Elections of a partition, and allocated producer ids, that may have happened without a trace in any log. The new
+#: numbers are higher by these amounts.
 _EPOCHS_UNHEARD_OF = 1000
 _PRODUCER_IDS_UNHEARD_OF = 1_000_000
 _PRODUCER_IDS_AT_ONCE = 1000
@@ -59,13 +60,13 @@ _FIRST_OWN_BROKER_ID = 1001
 _NAMED_MAX = 5
 
 _T = TypeVar("_T")
-#: Replicas by the broker that has them.
+#: The replicas of a partition by broker id.
 _Holders = Mapping[int, Replica]
 
 
 @dataclass(frozen=True, slots=True)
 class Rebuilt:
-    """The nodes of the tree, the numbers of its topics and partitions, and notes for the operator."""
+    """The nodes of the rebuilt tree, its numbers of topics and partitions, and notes for the operator."""
 
     nodes: dict[str, Node]
     topics: int
@@ -80,8 +81,8 @@ def rebuild(
     backup: Mapping[str, Node] | None = None,
     allow_missing: bool = False,
 ) -> Rebuilt:
-    """Returns the tree; JesenskaError with one sentence if the inventories do not match each other. `allow_missing`:
-    partitions that are not in any directory begin empty."""
+    """Returns the rebuilt metadata tree. Raises JesenskaError with one sentence if the inventories do not match each
+    other. With `allow_missing`, partitions that are not in any directory begin empty; otherwise they are an error."""
     cluster_id = _cluster_of(inventories, backup)
     notes: list[str] = []
     held = _held(inventories, notes)
@@ -105,8 +106,8 @@ def rebuild(
 def _nodes_of_cluster(
     cluster_id: str, inventories: Sequence[Inventory], backup: Mapping[str, Node] | None
 ) -> dict[str, Node]:
-    """Returns the nodes that do not belong to a topic: those of the backup, with ids and epochs that are not in any
-    log."""
+    """Returns the nodes that do not belong to a topic. They are taken from the backup, except the cluster id, the
+    controller epoch and the producer ids: these are set so high that no log has them."""
     brokers = {item.broker_id for item in inventories}
     nodes = {} if backup is None else {path: node for path, node in backup.items() if not _is_rebuilt(path)}
     for path in paths.PERSISTENT_PATHS:
@@ -125,7 +126,7 @@ def _nodes_of_cluster(
 
 
 class _Topics:
-    """The topics of the tree, added to its nodes one by one."""
+    """Adds the topics to the nodes of the rebuilt tree one by one, and remembers facts for the notes."""
 
     def __init__(
         self, inventories: Sequence[Inventory], backup: Mapping[str, Node] | None, nodes: dict[str, Node]
@@ -135,11 +136,11 @@ class _Topics:
         self._compacted = {name for item in inventories for name in item.compacted}
         self._controller_epoch = _controller_epoch(backup) + _EPOCHS_UNHEARD_OF
         self._leader_epoch = _newest_epoch(inventories, backup) + _EPOCHS_UNHEARD_OF
-        #: Number of partitions.
+        #: The number of partitions that were added.
         self.partitions = 0
         #: Partitions that are not in any directory.
         self.missing: list[TopicPartition] = []
-        #: Topics whose settings are not known.
+        #: Topics whose settings are in no backup.
         self._guessed: list[str] = []
 
     def add(
@@ -150,7 +151,8 @@ class _Topics:
         known: TopicNode | None,
         new_uuid: Callable[[], UUID],
     ) -> None:
-        """Adds a topic with the partitions of the directories; `known` is the topic of that name in the backup."""
+        """Adds a topic with the partitions found in the directories. `known` is the topic of that name in the backup,
+        if there is one."""
         nodes = self._nodes
         if known is not None and topic_id is not None and known.topic_id not in (None, topic_id):
             known = None  # deleted and created again since
@@ -172,24 +174,27 @@ class _Topics:
                 self._guessed.append(name)
 
     def notes(self, gone: Sequence[str]) -> list[str]:
-        """Returns notes about the topics, and about those that are `gone`: only the backup has them."""
+        """Returns notes for the operator about the topics. `gone` are topics that are only in the backup."""
         notes = []
         if self.missing:
             begin = "begins" if len(self.missing) == 1 else "begin"
             notes.append(f"No directory holds {_some(self.missing)}, which {begin} empty.")
         if gone:
-            notes.append(f"The backup has {_some(gone)}, which no directory holds: deleted since, so left out.")
+            notes.append(
+                f"Topics of the backup that are in no directory are left out, because they were deleted after the "
+                f"backup: {_some(gone)}."
+            )
         if self._guessed:
             notes.append(
-                f"Nothing tells the settings of {_some(self._guessed)}: they are kept for ever (retention.ms=-1, or "
-                f"compact) until kafka-configs says otherwise."
+                f"The settings of {_some(self._guessed)} are not known: their records are kept permanently "
+                "(retention.ms=-1, or compact) until kafka-configs sets something else."
             )
         return notes
 
 
 def raised(nodes: Mapping[str, Node]) -> dict[str, Node]:
-    """Returns a restored tree with all epochs and producer ids far above those in it: brokers may have used higher
-    ones since."""
+    """Returns the nodes of a restored tree with all epochs and producer ids raised by a large amount, because brokers
+    may have used higher ones after the backup."""
     changed = dict(nodes)
     for path, node, state in _states_of(nodes):
         changed[path] = Node(
@@ -207,7 +212,9 @@ def _cluster_of(inventories: Sequence[Inventory], backup: Mapping[str, Node] | N
         raise JesenskaError(f"The directories belong to different clusters ({', '.join(clusters)}): name those of one.")
     twice = [broker_id for broker_id, count in Counter(item.broker_id for item in inventories).items() if count > 1]
     if twice:
-        raise JesenskaError(f"Broker {twice[0]} is there twice: take one inventory of all its directories together.")
+        raise JesenskaError(
+            f"Broker {twice[0]} has two inventories: take one inventory of all its directories together."
+        )
     if backup is not None and paths.CLUSTER_ID in backup:
         said = _decoded(lambda: decode_cluster_id(backup[paths.CLUSTER_ID].data or b""), paths.CLUSTER_ID)
         if said != clusters[0]:
@@ -219,12 +226,13 @@ def _cluster_of(inventories: Sequence[Inventory], backup: Mapping[str, Node] | N
 
 
 def _is_rebuilt(path: str) -> bool:
-    """True for topics and their states, and for nodes that describe only the current moment."""
+    """Returns true for nodes that are not taken from the backup: topics and their states, and nodes that describe only
+    the current moment."""
     return is_left_out(path) or path.startswith((paths.TOPICS + "/", paths.DELETE_TOPICS + "/"))
 
 
 def _topics_of(backup: Mapping[str, Node]) -> dict[str, TopicNode]:
-    """Returns the topics that were not being deleted."""
+    """Returns the topics of the backup, without those that were being deleted."""
     return {
         name: topic for name, topic in topics_in(backup, "the backup").items() if paths.delete_topic(name) not in backup
     }
@@ -233,7 +241,7 @@ def _topics_of(backup: Mapping[str, Node]) -> dict[str, TopicNode]:
 def _held(
     inventories: Iterable[Inventory], notes: list[str]
 ) -> dict[str, tuple[UUID | None, dict[int, dict[int, Replica]]]]:
-    """Returns, by topic, its id and the replicas of each partition by broker."""
+    """Returns for each topic its id, and the replicas of each partition by broker id."""
     found: dict[str, list[tuple[int, int, Replica]]] = defaultdict(list)
     for item in inventories:
         for at, replica in item.replicas.items():
@@ -269,14 +277,14 @@ def _held(
 def _assignment(
     partitions: Mapping[int, _Holders], known: TopicNode | None, brokers: set[int]
 ) -> dict[int, tuple[int, ...]]:
-    """Returns the replicas of each partition from 0 on, the preferred leader first."""
+    """Returns the replicas (broker ids) of each partition from 0 on, the preferred leader first."""
     count = max([*partitions, *(known.replicas if known is not None else ())]) + 1
     factor = max(len(holders) for holders in partitions.values())
     assignment = {}
     for number in range(count):
         holders = sorted(partitions.get(number, ()))
         before = known.replicas.get(number, ()) if known is not None else ()
-        # A broker with an inventory but without the partition has lost it, or it was moved.
+        # If a broker has an inventory but not the partition, it has lost the partition, or the partition was moved.
         kept = [broker_id for broker_id in before if broker_id in holders or broker_id not in brokers]
         if number not in partitions and not kept:
             kept = list(before) or _some_brokers(sorted(brokers), number, factor)
@@ -291,7 +299,7 @@ def _some_brokers(brokers: Sequence[int], number: int, factor: int) -> list[int]
 
 
 def _newest_epoch(inventories: Iterable[Inventory], backup: Mapping[str, Node] | None) -> int:
-    """Returns the newest leader epoch of any partition; 0 if no log has one."""
+    """Returns the newest leader epoch of any partition in the inventories and the backup; 0 if there is none."""
     in_logs = (
         max(replica.last_epoch, replica.newest_epoch) for item in inventories for replica in item.replicas.values()
     )
@@ -300,7 +308,7 @@ def _newest_epoch(inventories: Iterable[Inventory], backup: Mapping[str, Node] |
 
 
 def _states_of(nodes: Mapping[str, Node]) -> Iterator[tuple[str, Node, PartitionStateNode]]:
-    """Yields the states of all partitions of a tree: path, node, decoded state."""
+    """Yields the states of all partitions of a metadata tree, each as path, node and decoded state."""
     for name, topic in _topics_of(nodes).items():
         for number in topic.replicas:
             path = paths.partition_state(name, number)

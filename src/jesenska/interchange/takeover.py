@@ -1,10 +1,10 @@
-"""The tree of a cluster after one broker of jesenska has taken over the data of one broker of Apache Kafka: pure
-decisions on plain values.
+"""Computes the metadata tree of a cluster after one broker of jesenska has taken over the data of one broker of Apache
+Kafka. These are pure decisions on plain values.
 
-    kept        topics, settings, quotas, users, ACLs, producer ids, features, offsets of the 0.8 era, and everything
-                else of Kafka: also nodes that jesenska does not use yet, so that an export returns them
-    left out    the brokers that are up and the controller (ephemeral), and notes from one broker to the others, whose
-                numbers start again
+    kept        topics, settings, quotas, users, ACLs, producer ids, features, offsets of the 0.8 era, and all other
+                nodes of Kafka, also those that jesenska does not use yet, so that an export returns them
+    left out    the running brokers and the controller (ephemeral), and notifications from one broker to the others,
+                whose numbers start again
     changed     only if replicas of other brokers are dropped: assignment and state of those partitions
 
 A tree that does not match the directories is refused, with one sentence that names the cause and the remedy."""
@@ -23,7 +23,7 @@ from jesenska.metadata import paths
 from jesenska.metadata.nodes import NodeFormatError, PartitionStateNode, TopicNode, decode_cluster_id
 
 MIGRATION = "/migration"
-#: Nodes whose children are notes to running brokers.
+#: Nodes whose children are notifications to running brokers.
 _NOTES = (
     paths.CONFIG_CHANGES,
     paths.ISR_CHANGES,
@@ -31,7 +31,7 @@ _NOTES = (
     "/kafka-acl-changes",
     "/kafka-acl-extended-changes",
 )
-#: Nodes that describe operations under way: they are done, or requested again.
+#: Nodes that describe operations in progress. The operations have ended, or are requested again.
 _UNDER_WAY = (paths.CONTROLLER, paths.REASSIGN_PARTITIONS, paths.PREFERRED_REPLICA_ELECTION)
 _TOPIC_CONFIGS = paths.CONFIG + "/topics"
 _NAMED_MAX = 3
@@ -39,31 +39,31 @@ _NAMED_MAX = 3
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The data that is taken over, beside the tree. `where` names the tree in messages."""
+    """The data that is taken over, besides the metadata tree. `where` names the tree in messages."""
 
     where: str
     broker_id: int
-    #: None: the directories do not name it (they are older than clusters' ids).
+    #: The cluster id in the directories; None if they have none (they are older than cluster ids).
     cluster_id: str | None
-    #: The partitions in the directories, with their topics' ids if the directories have them.
+    #: The partitions in the directories, with the topic ids from their partition.metadata files.
     partitions: Mapping[TopicPartition, UUID | None]
-    #: A remedy, other than to drop them, if other brokers have replicas.
+    #: The remedy for the message about replicas on other brokers, besides dropping those replicas.
     beside_others: str = "start brokers of jesenska on that ZooKeeper (zookeeper.connect)"
 
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """The consequences that the operator accepts."""
+    """Options by which the operator accepts a loss."""
 
-    #: Replicas on other brokers are dropped.
+    #: True: replicas on other brokers are dropped.
     only_this_broker: bool = False
-    #: Partitions of this broker that the directories do not hold begin empty.
+    #: True: partitions of this broker that are not in the directories begin empty.
     allow_missing: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Takeover:
-    """The nodes of the new tree, and notes for the operator."""
+    """The nodes of the new metadata tree, and notes for the operator."""
 
     nodes: Mapping[str, Node]
     last_zxid: int
@@ -74,12 +74,13 @@ class Takeover:
 
 
 def plan_takeover(tree: FoundTree, source: Source, wishes: Wishes) -> Takeover:
-    """Returns the new tree; JesenskaError if the old one does not match."""
+    """Returns the metadata tree after the takeover. Raises JesenskaError if the old tree does not match the
+    directories."""
     nodes, where = tree.nodes, source.where
     if paths.TOPICS not in nodes:
         raise JesenskaError(
-            f"{where} has no node {paths.TOPICS}, so it is no Kafka's: give the path that zookeeper.connect ends in, "
-            f"as Kafka was started."
+            f"{where} has no node {paths.TOPICS}, so it is not a Kafka cluster's: give the path at the end of "
+            "Kafka's zookeeper.connect."
         )
     cluster_id = _cluster_id(nodes, where)
     if source.cluster_id is not None and cluster_id is not None and source.cluster_id != cluster_id:
@@ -90,8 +91,8 @@ def plan_takeover(tree: FoundTree, source: Source, wishes: Wishes) -> Takeover:
     _refuse_migration(nodes, where)
     if source.broker_id in tree.brokers_up:
         raise JesenskaError(
-            f"Broker {source.broker_id} is registered in {where}: stop it; one that was killed is gone when "
-            f"zookeeper.session.timeout.ms have passed."
+            f"Broker {source.broker_id} is registered in {where}: stop it. If it was killed, wait until its "
+            "zookeeper.session.timeout.ms has passed."
         )
     topics = topics_in(nodes, where)
     kept = {path: node for path, node in nodes.items() if not is_left_out(path)}
@@ -132,8 +133,8 @@ def _cluster_id(nodes: Mapping[str, Node], where: str) -> str | None:
 
 
 def topics_in(nodes: Mapping[str, Node], where: str) -> dict[str, TopicNode]:
-    """Returns the topics of a tree; JesenskaError with one sentence if one cannot be read. `where` names the tree in
-    the sentence."""
+    """Returns the topics of a metadata tree. Raises JesenskaError with one sentence if a topic's node cannot be read.
+    `where` names the tree in that sentence."""
     found = {}
     for name in children(nodes, paths.TOPICS):
         path = paths.topic(name)
@@ -149,8 +150,8 @@ def _unreadable(where: str, path: str, error: NodeFormatError) -> JesenskaError:
 
 
 def _refuse_migration(nodes: Mapping[str, Node], where: str) -> None:
-    """Refuses a cluster that is being migrated to KRaft: its metadata is already there, and the tree may lag
-    behind."""
+    """Raises JesenskaError for a cluster that is being migrated to KRaft: its metadata is already in KRaft, and the
+    nodes in ZooKeeper may be outdated."""
     node = nodes.get(MIGRATION)
     if node is None or not node.data:
         return
@@ -177,20 +178,23 @@ def _refuse_moves(topics: Mapping[str, TopicNode], where: str) -> None:
 
 
 def is_left_out(path: str) -> bool:
-    """True for nodes that describe only the current moment, and for nodes that the brokers maintain by themselves."""
+    """Returns true for nodes that are not copied: they describe only the current moment, or brokers make them again by
+    themselves."""
     is_under_way = (
         path in _UNDER_WAY
         or path.startswith(paths.BROKER_IDS + "/")
         or any(path.startswith(note + "/") for note in _NOTES)
     )
-    # The directories may be newer than a restored tree, or different ones.
+    # The ids of brokers' starts are left out, because the directories may be newer than a restored tree, or other
+    # ones.
     return is_under_way or path == paths.BROKER_STARTS or path.startswith(paths.BROKER_STARTS + "/")
 
 
 def _drop_others(
     nodes: dict[str, Node], topics: Mapping[str, TopicNode], broker_id: int, notes: list[str]
 ) -> dict[str, TopicNode]:
-    """Changes the nodes so that this broker has the only replicas; returns the remaining topics."""
+    """Changes the nodes so that only this broker has replicas. Returns the topics that have a partition on this
+    broker."""
     left: dict[str, TopicNode] = {}
     out_of_sync: list[str] = []
     empty: list[str] = []
@@ -229,7 +233,7 @@ def _drop_others(
 
 
 def _topic_of(path: str) -> str | None:
-    """Returns the topic to which a node, or a node of settings, belongs."""
+    """Returns the topic to which a node below /brokers/topics or /config/topics belongs; None for any other node."""
     steps = path.split("/", 4)
     return steps[3] if len(steps) > 3 and f"/{steps[1]}/{steps[2]}" in (paths.TOPICS, _TOPIC_CONFIGS) else None
 
@@ -240,16 +244,17 @@ def _refuse_strange_ids(topics: Mapping[str, TopicNode], source: Source) -> None
         if topic is not None and None not in (topic_id, topic.topic_id) and topic_id != topic.topic_id:
             assert topic_id is not None and topic.topic_id is not None
             raise JesenskaError(
-                f"The directory {at} is of the topic id {uuid_to_text(topic_id)}, and {source.where} says "
-                f"{uuid_to_text(topic.topic_id)}: "
-                "name the ZooKeeper that this data was written with, or move the directory away."
+                f"The directory {at} has the topic id {uuid_to_text(topic_id)}, but {source.where} has "
+                f"{uuid_to_text(topic.topic_id)} for that topic: name the ZooKeeper with which this data was "
+                "written, or move the directory away."
             )
 
 
 def _check_presence(
     topics: Mapping[str, TopicNode], nodes: Mapping[str, Node], source: Source, wishes: Wishes, notes: list[str]
 ) -> None:
-    """Checks for partitions that are only in the tree or only in the directories."""
+    """Compares the partitions in the metadata tree with those in the directories. Raises JesenskaError for partitions
+    that only the tree has, unless the operator accepts empty ones. Adds notes about the differences."""
     doomed = set(children(nodes, paths.DELETE_TOPICS))
     known = {TopicPartition(name, partition) for name, topic in topics.items() for partition in topic.replicas}
     missing = sorted(
@@ -267,7 +272,7 @@ def _check_presence(
         notes.append(f"Empty, since the directories do not hold them: {_some(map(str, missing))}.")
     strange = sorted(source.partitions.keys() - known)
     if strange:
-        notes.append(f"Left alone, since the tree does not know them: {_some(map(str, strange))}.")
+        notes.append(f"Not imported, since the metadata do not have them: {_some(map(str, strange))}.")
 
 
 def _has_been_led(nodes: Mapping[str, Node], at: TopicPartition) -> bool:
@@ -286,7 +291,7 @@ def _brokers(ids: list[int]) -> str:
 
 
 def _some(names: Iterable[str]) -> str:
-    """Returns a few names and the number of the others."""
+    """Returns the first names as text, followed by the number of the further names."""
     every = list(names)
     shown = ", ".join(every[:_NAMED_MAX])
     return shown if len(every) <= _NAMED_MAX else f"{shown} and {len(every) - _NAMED_MAX} more"

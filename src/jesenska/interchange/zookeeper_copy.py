@@ -1,10 +1,10 @@
-"""Reads a tree from a running ZooKeeper, and writes a tree into one. Both work on any store.
+"""Reads a metadata tree from a running ZooKeeper, and writes a tree into one. Both also work with jesenska's own tree.
 
-Reading requests many nodes at a time, and watches each of them. Nodes that have changed meanwhile are read again,
-until none has: the copy is the tree of that moment, even if brokers are running.
+Reading requests many nodes at a time and watches each of them. Nodes that have changed are read again, until none
+changes: so the copy is the tree at one moment, even if brokers are running.
 
 Writing is done in pieces, since ZooKeeper accepts a megabyte in one request; parents come first. /cluster/id is
-written last and removed first: a broker that starts on a half-written tree finds no cluster of its own, and stops."""
+written last and removed first. So a broker that starts on a half-written tree finds no cluster id, and stops."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from jesenska.metadata.tree_operations import Create, Delete, NoAuthError, NoNod
 from jesenska.metadata.watches import WatchEvent
 
 _AT_ONCE = 200
-#: Limit for the nodes of a tree; a larger tree belongs to another program, or is a mistake.
+#: Limit on the nodes of a tree. A larger tree belongs to another program, or is a mistake.
 NODES_MAX = 10_000_000
-#: Limit for the rounds in which changed nodes are read again.
+#: Limit on the number of times that changed nodes are read again.
 _ROUNDS_MAX = 1000
 _PIECE_BYTES = 400 * 1024
-#: Largest number of operations in one piece.
+#: Largest number of operations in one write request.
 _PIECE_OPERATIONS = 500
 
 Progress = Callable[[str], None]
 
 
 async def read_store(store: Store, progress: Progress = lambda text: None) -> FoundTree:
-    """Returns every node of Kafka that is not ephemeral, as all of them are at one moment; JesenskaError if a node may
-    not be read, or the tree changes too fast."""
+    """Returns all nodes of Kafka that are not ephemeral, as they are at one moment. Raises JesenskaError if a node may
+    not be read, or if the tree changes faster than it can be read."""
     reading = _Reading(store, progress)
     for _ in range(_ROUNDS_MAX):
         if reading.changed:
@@ -42,12 +42,13 @@ async def read_store(store: Store, progress: Progress = lambda text: None) -> Fo
         if not reading.changed:
             return reading.found()
     raise JesenskaError(
-        "The tree changes faster than it can be read: stop the brokers, or try again when less goes on."
+        "The tree changes faster than it can be read: stop the brokers, or try again when fewer changes are made."
     )
 
 
 class _Reading:
-    """The nodes that were read, and the paths that have changed since. The root's path is empty here."""
+    """The nodes that have been read, and the paths that must be read again. The root's path is the empty string
+    here."""
 
     def __init__(self, store: Store, progress: Progress) -> None:
         self._store = store
@@ -56,22 +57,22 @@ class _Reading:
         self._children: dict[str, set[str]] = {}
         self._up: set[int] = set()
         self._last_zxid = 0
-        #: Paths to be read; watches add to it.
+        #: Paths that must be read. A watch on a node adds its path when the node changes.
         self.changed: set[str] = {""}
 
     def _heard(self, event: WatchEvent) -> None:
         self.changed.add("" if event.path == "/" else event.path)
 
     async def go_on(self) -> None:
-        """Reads the changed paths; new children of them are added to the changed paths."""
+        """Reads the changed paths once, and adds the paths of new children to the paths that must be read."""
         wave, self.changed = sorted(self.changed), set()
         for begin in range(0, len(wave), _AT_ONCE):
             await asyncio.gather(*(self._look(path) for path in wave[begin : begin + _AT_ONCE]))
             self._progress(f"{len(self._nodes)} nodes read")
         if len(self._nodes) + len(self.changed) > NODES_MAX:
             raise JesenskaError(
-                f"The tree has more than {NODES_MAX} nodes: give the path that Kafka's zookeeper.connect ends in "
-                f"behind the servers."
+                f"The tree has more than {NODES_MAX} nodes: give the path at the end of Kafka's zookeeper.connect "
+                "after the servers, as in HOST:PORT/PATH."
             )
 
     async def _look(self, path: str) -> None:
@@ -89,11 +90,12 @@ class _Reading:
             return
         except NoAuthError as error:
             raise JesenskaError(
-                f"The node {path} may not be read by everybody: stop ZooKeeper, and give its dataDir with "
-                f"--zookeeper-data."
+                f"The node {path} may be read only by some users: stop ZooKeeper, and give its dataDir with "
+                "--zookeeper-data."
             ) from error
         if path:
-            # A store returns null as no bytes. Kafka distinguishes them, and writes null for an empty node.
+            # The store returns empty bytes for null. Kafka distinguishes the two, and writes null for a node without
+            # data.
             self._nodes[path] = Node(data or None, stat.version)
         below = {at for name in names if is_kafkas(at := f"{path}/{name}")}
         known = self._children.get(path, set())
@@ -120,8 +122,8 @@ class _Reading:
 async def write_store(
     store: Store, there: Mapping[str, Node], wanted: Mapping[str, Node], progress: Progress = lambda text: None
 ) -> None:
-    """Makes the store hold the wanted nodes, and removes the others that are `there`. A repetition after a failure has
-    the same result."""
+    """Writes the wanted nodes into the store, and removes the nodes of `there` that are not wanted. The function can
+    be called again after a failure."""
     operations = changes(there, wanted)
     if paths.CLUSTER_ID in there and operations:
         await store.delete(paths.CLUSTER_ID)
@@ -136,8 +138,8 @@ async def write_store(
 
 
 def changes(there: Mapping[str, Node], wanted: Mapping[str, Node]) -> list[Operation]:
-    """Returns the operations that turn one tree into the other, without the cluster's id: deletions, children first;
-    then new and changed nodes, parents first."""
+    """Returns the operations that turn the tree `there` into the tree `wanted`, except for /cluster/id. Deletions come
+    first (children before parents), then new and changed nodes (parents before children)."""
     operations: list[Operation] = [
         Delete(path) for path in sorted(there, reverse=True) if path not in wanted and path != paths.CLUSTER_ID
     ]
@@ -152,7 +154,7 @@ def changes(there: Mapping[str, Node], wanted: Mapping[str, Node]) -> list[Opera
 
 
 async def make_path(store: Store, chroot: str) -> None:
-    """Creates the missing nodes of a chroot."""
+    """Creates the nodes of a chroot that do not exist yet."""
     steps = chroot.strip("/").split("/")
     for depth in range(1, len(steps) + 1):
         path = "/" + "/".join(steps[:depth])

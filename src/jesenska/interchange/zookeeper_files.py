@@ -1,5 +1,6 @@
-"""Reads a tree from ZooKeeper's own data directory (`dataDir`, and `dataLogDir` if there is one), without a ZooKeeper.
-All numbers are big-endian; a string is an int32 length and UTF-8, a buffer an int32 length (-1: null) and bytes.
+"""Reads a metadata tree from ZooKeeper's own data directory (`dataDir`, and `dataLogDir` if there is one), without a
+running ZooKeeper. All numbers are big-endian. A string is an int32 length and UTF-8, a buffer an int32 length (-1:
+null) and bytes.
 
     version-2/snapshot.<zxid, hex>     the tree at about that transaction
         magic int32 "ZKSN" | version int32 = 2 | database int64
@@ -15,13 +16,13 @@ All numbers are big-endian; a string is an int32 length and UTF-8, a buffer an i
                    header: session int64, cxid int32, zxid int64, time int64, type int32
         zeros      to the end of the allocated space
 
-The newest snapshot that is whole counts. It was taken during changes, so it may include some that are newer than its
-number: the transactions after that number are applied again, and each has the same result as before. A transaction
-that is not whole ends its file (ZooKeeper died while it wrote it, before it answered). A transaction with its last
-byte in place but a wrong checksum is damaged and is refused.
+The newest complete snapshot is used. ZooKeeper takes a snapshot while the tree changes, so it may include some
+transactions after its number. The transactions after that number are applied again; applying one twice has the same
+result. An incomplete transaction ends its file: ZooKeeper died while it wrote it, before it answered. A transaction
+with its last byte in place but a wrong checksum is damaged and is refused.
 
-Left out: compressed snapshots (`zookeeper.snapshot.compression.method`), which are refused by name. Ephemeral nodes
-are left out: the files do not show whether their sessions are alive."""
+Compressed snapshots (`zookeeper.snapshot.compression.method`) are refused with a message. Ephemeral nodes are left
+out: the files do not show if their sessions are alive."""
 
 from __future__ import annotations
 
@@ -48,12 +49,13 @@ _ENTRY_HEAD = Struct(">qi")
 _TRANSACTION_HEAD = Struct(">qiqqi")
 _END_OF_ENTRY = 0x42
 _INT, _LONG = Struct(">i"), Struct(">q")
-#: Owners that are not sessions: those of containers and of nodes with a time to live, which are kept like any other
-#: node.
+#: Values of a node's owner that are not session ids: those of containers and of nodes with a time to live. Such nodes
+#: are kept like ordinary ones.
 _CONTAINER, _TTL_BYTE = -(1 << 63), 0xFF
-#: More than ZooKeeper accepts in one request, multis included (jute.maxbuffer is 1 MB by default).
+#: Largest size of a transaction. ZooKeeper accepts less in one request, multis included (jute.maxbuffer is 1 MB by
+#: default).
 _TRANSACTION_MAX_BYTES = 256 << 20
-#: Transaction numbers are below this: the epoch of the leader, and 32 bits that count.
+#: Transaction numbers (zxids) are below this. They consist of the leader's epoch and a 32-bit counter.
 _ZXID_END = 1 << 62
 
 _CREATE, _DELETE, _SET_DATA, _SET_ACL, _CHECK, _MULTI, _CREATE_2 = 1, 2, 5, 7, 13, 14, 15
@@ -66,15 +68,15 @@ Progress = Callable[[str], None]
 
 
 class DamagedFileError(JesenskaError):
-    """A file of ZooKeeper that cannot be read: one sentence with cause and remedy."""
+    """A file of ZooKeeper that cannot be read. The message is one sentence with cause and remedy."""
 
 
 class _FormatError(ValueError):
-    """The fault of a file, for the sentence of DamagedFileError."""
+    """A fault in a file of ZooKeeper, as a part of DamagedFileError's message."""
 
 
 class _Reader:
-    """Reads jute's types from memory; _FormatError past its end."""
+    """Reads values in jute, ZooKeeper's encoding, from memory. Raises _FormatError past the end."""
 
     def __init__(self, data: memoryview) -> None:
         self._data = data
@@ -86,7 +88,7 @@ class _Reader:
 
     def take(self, size: int) -> memoryview:
         if not 0 <= size <= self.left:
-            raise _FormatError(f"{size} bytes are wanted at {self.at}, and {self.left} are left")
+            raise _FormatError(f"{size} bytes are needed at position {self.at}, but only {self.left} are left")
         self.at += size
         return self._data[self.at - size : self.at]
 
@@ -114,14 +116,15 @@ class _Reader:
         try:
             check_path(path)
         except BadArgumentsError as error:
-            raise _FormatError(f"{path[:80]!r} is no path") from error
+            raise _FormatError(f"{path[:80]!r} is not a path") from error
         return path
 
     def count(self, smallest: int) -> int:
-        """Reads the number of items that follow; each takes at least `smallest` bytes."""
+        """Reads the number of items that follow. Raises _FormatError if that many items, of at least `smallest` bytes
+        each, do not fit into the remaining bytes."""
         count = self.int32()
         if count * smallest > self.left:
-            raise _FormatError(f"{count} things are announced at {self.at}, for which {self.left} bytes are too few")
+            raise _FormatError(f"{count} items at position {self.at} do not fit into the remaining {self.left} bytes")
         return max(count, 0)
 
     def pass_acl(self) -> None:
@@ -132,7 +135,7 @@ class _Reader:
 
 
 class _Tree:
-    """The nodes while transactions are applied to them, and the sessions that own the ephemeral ones."""
+    """The nodes to which transactions are applied, and the sessions that own the ephemeral nodes."""
 
     def __init__(self) -> None:
         self.nodes: dict[str, Node] = {}
@@ -151,9 +154,8 @@ class _Tree:
         self._owners.pop(path, None)
 
     def persistent(self) -> dict[str, Node]:
-        """Returns the nodes without ephemerals and without nodes that have no parent. A snapshot does not show a
-        single moment, so it may contain a node whose parent was deleted, until the node's own deletion is applied; at
-        the end there are no such nodes."""
+        """Returns the nodes that are not ephemeral and have a parent. A snapshot is taken while the tree changes, so
+        it may contain a node whose parent has been deleted. Such a node's own deletion is a later transaction."""
         found: dict[str, Node] = {}
         for path in sorted(self.nodes):
             parent = split(path)[0]
@@ -166,7 +168,7 @@ class _Tree:
             self.remove(path)
 
     def apply(self, kind: int, reader: _Reader, session: int, depth: int = 0) -> None:
-        """Applies one transaction."""
+        """Applies one transaction to the nodes. `depth` counts multis within multis."""
         match kind:
             case _ if kind in (_CREATE, _CREATE_2, _CREATE_CONTAINER, _CREATE_TTL):
                 path, data = reader.path(), reader.buffer()
@@ -194,8 +196,8 @@ class _Tree:
 def read_data_directory(
     directory: Path, log_directory: Path | None, chroot: str, progress: Progress = lambda text: None
 ) -> FoundTree:
-    """Returns the tree in a ZooKeeper's directory, seen from the chroot; JesenskaError with one sentence if it cannot
-    be read. `progress` is called with the name of each file that is read."""
+    """Returns the metadata tree below the chroot in a ZooKeeper's data directory. Raises JesenskaError with one
+    sentence if it cannot be read. `progress` is called with the name of each file that is read."""
     snapshots = _files(directory, _SNAPSHOT)
     logs = _files(log_directory if log_directory is not None else directory, _LOG)
     if not snapshots and (compressed := next(iter(_names(directory, _COMPRESSED)), None)) is not None:
@@ -205,7 +207,7 @@ def read_data_directory(
         )
     if not snapshots and not logs:
         raise JesenskaError(
-            f"{directory} holds no snapshot and no log of a ZooKeeper: name the directory that its dataDir says."
+            f"{directory} has no snapshot and no log of a ZooKeeper: name the directory in its dataDir."
         )
     tree = _Tree()
     begin = -1
@@ -222,8 +224,8 @@ def read_data_directory(
             )
         if logs[0][0] > 1:
             raise DamagedFileError(
-                f"{directory} holds no snapshot, and its first log begins in the middle: name the directory that "
-                f"dataDir says."
+                f"{directory} has no snapshot, and its first log does not begin with the first transaction: name the "
+                "directory in dataDir."
             )
     tree.last_zxid = max(begin, 0)
     first = max((index for index, (zxid, _) in enumerate(logs) if zxid <= begin + 1), default=0)
@@ -249,14 +251,14 @@ def _names(directory: Path, pattern: re.Pattern[str]) -> list[Path]:
 
 
 def _files(directory: Path, pattern: re.Pattern[str]) -> list[tuple[int, Path]]:
-    """Returns files with the numbers in their names, in their order; files with numbers that no transaction can have
-    are not ZooKeeper's."""
+    """Returns the files that match the pattern, with the transaction numbers (zxids) in their names, sorted by number.
+    A number that no transaction can have means that ZooKeeper did not make the file, so it is left out."""
     found = [(int(path.name.rpartition(".")[2], 16), path) for path in _names(directory, pattern)]
     return sorted(item for item in found if item[0] < _ZXID_END)
 
 
 def _snapshot(path: Path) -> _Tree | None:
-    """Returns the tree of a snapshot; None if it is not whole (ZooKeeper died while it wrote it)."""
+    """Returns the tree in a snapshot file; None if the file is incomplete because ZooKeeper died while it wrote it."""
     data = content_of(path)
     reader = _Reader(data)
     tree = _Tree()
@@ -284,7 +286,7 @@ def _snapshot(path: Path) -> _Tree | None:
 
 
 def _replay(path: Path, tree: _Tree, begin: int) -> None:
-    """Applies the transactions after `begin`."""
+    """Applies the transactions of a log file that are newer than number `begin` to the tree."""
     data = content_of(path)
     if not any(data[: _FILE_HEAD.size]):
         return  # created, but nothing written yet
@@ -307,13 +309,14 @@ def _replay(path: Path, tree: _Tree, begin: int) -> None:
 
 
 def _entries(reader: _Reader) -> Iterator[_Reader]:
-    """Yields the transactions of a log up to the first that is not whole."""
+    """Yields the transactions of a log file, up to the first incomplete one. Raises _FormatError for a damaged
+    transaction."""
     while reader.left >= _ENTRY_HEAD.size:
         position = reader.at
         checksum, size = _ENTRY_HEAD.unpack(reader.take(_ENTRY_HEAD.size))
         if size <= 0 or size >= reader.left:
             if size < 0 or size > _TRANSACTION_MAX_BYTES:
-                raise _FormatError(f"the transaction at {position} says that it has {size} bytes")
+                raise _FormatError(f"the transaction at {position} has an impossible size of {size} bytes")
             return
         body = reader.take(size)
         if reader.take(1)[0] != _END_OF_ENTRY:

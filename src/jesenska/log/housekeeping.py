@@ -1,15 +1,14 @@
 """The periodic jobs on a broker's logs, each with its own interval: flushes by time, checkpoints, retention, expiry of
-producers, removal of files whose delay is over. Work that waits for the disk runs in the background.
+producers, and removal of files that are marked for removal. Work that waits for the disk runs in the background.
 
-    every tick      flush.ms of each log; files whose delay is over
+    every tick      flush.ms of each log; files whose delay has passed
     5 s             high watermarks; the files beside the logs (index entries of active segments, leader epochs)
     60 s            recovery points, log start offsets
     5 min           retention; earlier for a log that had queued appends at its turn
-    10 min          producers that have long been silent
+    10 min          producers that have not written for long
 
 These intervals are the defaults (`DirectorySettings`). With thousands of partitions each job is cut into pieces, so
-that the thread that owns the logs can do other work between two pieces.
-"""
+that the thread that owns the logs can do other work between two pieces."""
 
 from __future__ import annotations
 
@@ -29,14 +28,14 @@ from jesenska.log.partition.partition_log import PartitionLog
 
 logger = logging.getLogger(__name__)
 
-#: Number of logs in one step, so that a step is short.
+#: The number of logs that one step handles. It is limited so that a step is short.
 _LOGS_AT_ONCE = 500
 _LOGS_RETAINED_AT_ONCE = 20
 
 
 class Housekeeping:
-    """Runs the jobs on the logs in `directories`; `logs` always has all present logs. `elapsed_ms` gets the
-    `now_ms` of a call, and returns the time by which intervals and delays are measured."""
+    """Runs the periodic jobs on the logs in `directories`. `logs` is the table of all present logs. `elapsed_ms`
+    converts a wall-clock time `now_ms` to the clock that measures intervals and delays."""
 
     def __init__(
         self,
@@ -53,14 +52,14 @@ class Housekeeping:
         self._background = background
         self._doomed = doomed
         self._elapsed_ms = elapsed_ms
-        #: Time of the next run of each job.
+        #: The time of the next run of each job.
         self._due: dict[str, int] = {}
         self._writing_files = False
-        #: Partitions that retention has skipped, since they had queued appends.
+        #: Partitions that retention has skipped because they had queued appends.
         self._retention_waits: set[TopicPartition] = set()
 
     def tick_in_steps(self, now_ms: int) -> Iterator[None]:
-        """Does all due jobs, one piece of a job at each step. Call this about once a second."""
+        """Runs all due jobs, one piece of a job at each step. It must be called about once a second."""
         settings, elapsed_ms = self._settings, self._elapsed_ms(now_ms)
         for logs in self._pieces(_LOGS_AT_ONCE):
             for log in logs:
@@ -99,7 +98,7 @@ class Housekeeping:
         self._doomed.remove_due(self._elapsed_ms(now_ms))
 
     def _pieces(self, size: int, only: Collection[TopicPartition] | None = None) -> Iterator[list[PartitionLog]]:
-        """Yields the logs, `size` at a time. A log that is deleted meanwhile is left out."""
+        """Yields the logs in lists of `size`. A log that was deleted since the first list is left out."""
         every = list(self._logs if only is None else only)
         for start in range(0, len(every), size):
             yield [self._logs[key] for key in every[start : start + size] if key in self._logs]
@@ -112,12 +111,12 @@ class Housekeeping:
         return due_ms is not None
 
     def delete_old_segments(self, now_ms: int) -> None:
-        """Applies retention to all partitions."""
+        """Applies retention to all partitions: deletes their old segments."""
         self._retain(list(self._logs.values()), now_ms)
 
     def _retain(self, logs: Sequence[PartitionLog], now_ms: int) -> None:
-        """Applies retention. If the timestamps of some segments have not been read since the start, they are first
-        read in the background."""
+        """Applies retention to these logs. If some segments' timestamps have not been read since the start, they are
+        first read in the background."""
         unknown = [segment for log in logs for segment in segments_of_unknown_time(log)]
         if not unknown:
             self._delete_old_segments(logs, now_ms)
@@ -143,8 +142,8 @@ class Housekeeping:
         self._background.submit(read, known)
 
     def _delete_old_segments(self, logs: Sequence[PartitionLog], now_ms: int) -> None:
-        """Deletes the old segments of these logs. The future log start offsets are on the disk before any file is
-        renamed. A full disk does not stop retention from making room."""
+        """Deletes the old segments of these logs. The new log start offsets are written to the disk before any file is
+        renamed. If the disk is so full that this fails, the segments are deleted nevertheless, to make room."""
         for directory in self._directories:
             starts: dict[TopicPartition, int] = {}
             for log in logs:
@@ -161,7 +160,7 @@ class Housekeeping:
         self, directory: LogDirectory, starts: Mapping[TopicPartition, int], now_ms: int, outcome: BaseException | None
     ) -> None:
         """Deletes old segments after the log start offsets were written. A failure of one log does not stop the
-        others; a log with queued appends is handled at the next tick."""
+        others. A log with queued appends is handled at the next tick."""
         for topic_partition in starts:
             log = directory.logs.get(topic_partition)
             if log is None:
@@ -177,8 +176,8 @@ class Housekeeping:
             self._doomed.add(due_ms, renamed)
 
     def _write_files(self, writes: Sequence[FileWrite]) -> None:
-        """Brings the files beside the logs up to date (index entries of active segments, leader epochs), so that tools
-        that read them find the log's content."""
+        """Writes index entries of active segments and leader epochs to their files in the background, so that tools
+        that read these files find the log's present content."""
         if not writes or self._writing_files:
             return
         self._writing_files = True

@@ -1,10 +1,10 @@
-"""All of a broker's logs, in one or several directories (`log.dirs`):
+"""All logs of a broker, in one or several directories (`log.dirs`):
 
     <log dir>/
       .lock                               one broker at a time (directory_lock)
       meta.properties                     cluster and broker of the data (meta_properties)
       jesenska-starts                     its id, and the broker's last starts on it (directory_starts)
-      .kafka_cleanshutdown                the last stop was orderly (checkpoints)
+      .kafka_cleanshutdown                the last shutdown was clean (checkpoints)
       recovery-point-offset-checkpoint, log-start-offset-checkpoint,
       replication-offset-checkpoint, cleaner-offset-checkpoint
       orders-0/                           a partition (segment, partition_log); partition.metadata names its topic's id
@@ -24,11 +24,10 @@ Failure: if the disk of a directory breaks, now or at the start, only that direc
 partitions have no log until the broker is started again with the directory repaired; they get no new log in another
 directory. If no directory is left, the start is refused.
 
-After a crash there is no marker, so all logs are recovered from the recovery points. A checkpoint file has its old or
-its new content; if that is older than the logs, recovery only takes longer. Replication moves up a high watermark that
-is too old. If a log start offset is too old, deleted records can be read again, at most those deleted since the last
-checkpoint.
-"""
+After a crash the marker of a clean shutdown is missing, so all logs are recovered from the recovery points. A
+checkpoint file has its old or its new content; if that is older than the logs, recovery only takes longer. Replication
+raises a high watermark that is too old. If a log start offset is too old, deleted records can be read again, at most
+those deleted since the last checkpoint."""
 
 from __future__ import annotations
 
@@ -74,8 +73,8 @@ from jesenska.log.segments.segment_file import OpenFiles
 
 
 class LogDirectories:
-    """Keeps the logs of a broker, by directory. The class has more than 500 lines, since all operations (a start, new
-    logs, moves, branches, deletions, a directory that fails) change the same tables."""
+    """All logs of a broker, by log directory. The class is long because all operations (a start, new logs, moves,
+    branches, deletions, a directory that fails) change the same tables."""
 
     def __init__(
         self,
@@ -96,15 +95,21 @@ class LogDirectories:
         move_surroundings: MoveSurroundings | None = None,
         move_settings: MoveSettings | None = None,
     ) -> None:
-        """`helpers` gets a number and a name, and makes a pool of so many threads for a start or a stop. `writer_for`
-        returns the writer thread of each directory, `background` removes files and writes checkpoints; by default both
-        do their work at once, on the caller's thread. `jitter(limit)` returns a random number from 0 to `limit`.
-        `monotonic_ms` is the clock that measures intervals and delays, so that a change of the wall clock does not
-        affect them; by default the `now_ms` of each call measures them. With `cleaner_surroundings` logs are
-        compacted; without them `cleaner` is called before segments of a log are removed. `on_failure` is called once
-        for each directory that fails, perhaps in the middle of work on one of its logs: so the function must not call
-        `take_offline` at once, but a moment later. Without `on_failure` the next `tick` calls `take_offline`. With
-        `move_surroundings` replicas can be moved between the directories."""
+        """The parameters are:
+
+        `helpers` makes a thread pool of a given size and name, for a start or a stop. `writer_for` returns the writer
+        threads of a directory, `background` removes files and writes checkpoints; by default both do their work
+        immediately on the caller's thread.
+
+        `jitter(limit)` returns a random number from 0 to `limit`. `monotonic_ms` is the clock for intervals and
+        delays, so that a change of the wall clock does not affect them; by default the `now_ms` of each call is used.
+
+        With `cleaner_surroundings` logs are compacted. Without it, `cleaner` is called before segments of a log are
+        removed. With `move_surroundings` replicas can be moved between the directories.
+
+        `on_failure` is called once for each directory that fails, possibly in the middle of work on a log. So it must
+        not call `take_offline` immediately, but a moment later. Without `on_failure` the next `tick` calls
+        `take_offline`."""
         assert paths, "log.dirs names no directory"
         self._files = files if files is not None else FileLayer()
         self._settings = settings if settings is not None else DirectorySettings()
@@ -126,16 +131,16 @@ class LogDirectories:
         self._housekeeping = Housekeeping(
             self.logs, self.directories, self._settings, self._background, self._doomed, self._elapsed_ms
         )
-        #: Compacts the logs; None without compaction.
+        #: The log cleaner, which compacts the logs; None without compaction.
         self.cleaner = self._new_cleaner(cleaner_surroundings, cleaner_settings)
         self._cleaner: Cleaner = cleaner if self.cleaner is None else self.cleaner
-        #: Logs of partitions to be deleted whose directories could not be renamed.
+        #: Logs of partitions that are to be deleted, but whose directories could not be renamed yet.
         self._undeleted: dict[TopicPartition, PartitionLog] = {}
-        #: Sources of branches that are being made.
+        #: Source partitions of branches that are being made.
         self._branching: list[TopicPartition] = []
-        #: Moves replicas between directories; None without moves.
+        #: Moves replicas between directories; None if moves are not supported.
         self.moves = self._new_moves(move_surroundings, move_settings)
-        #: Wanted directories of partitions that this broker does not have yet.
+        #: The directories that AlterReplicaLogDirs requested for partitions that this broker does not have yet.
         self._preferred: dict[TopicPartition, LogDirectory] = {}
 
     def _new_cleaner(
@@ -162,8 +167,9 @@ class LogDirectories:
     # -- start --------------------------------------------------------------------------------------------------------
 
     def lock(self) -> list[MetaProperties | None]:
-        """Creates and locks every directory and returns the meta.properties of each. After that no other broker writes
-        in the directories. LogDirectoryError or ForeignDataError, one sentence, if a directory cannot be used."""
+        """Creates and locks every directory, and returns the meta.properties of each. From then on no other broker
+        writes in the directories. Raises LogDirectoryError or ForeignDataError, with one sentence, if a directory
+        cannot be used."""
         self._found = []
         try:
             for directory in self.directories:
@@ -191,12 +197,12 @@ class LogDirectories:
 
     @property
     def usable(self) -> list[LogDirectory]:
-        """Returns the directories that are not offline."""
+        """The directories that are not offline."""
         return [directory for directory in self.directories if not directory.is_offline]
 
     def claim(self, cluster_id: str, broker_id: int) -> None:
-        """Checks that every directory belongs to this broker or has no owner, and marks directories without an owner
-        as its own; ForeignDataError otherwise."""
+        """Checks that every directory belongs to this broker or has no owner, and writes meta.properties into those
+        without an owner. Raises ForeignDataError if a directory belongs to another broker or cluster."""
         for directory, properties in zip(self.directories, self._found, strict=True):
             check_meta_properties(directory.path, properties, cluster_id, broker_id)
         for directory, properties in zip(self.directories, self._found, strict=True):
@@ -208,12 +214,12 @@ class LogDirectories:
 
     @property
     def was_clean(self) -> bool:
-        """True if the last stop was orderly in every directory that can be used; known after `load`."""
+        """True if the last shutdown was clean in every usable directory. It is known after `load`."""
         return all(directory.was_clean for directory in self.usable)
 
     @property
     def has_new_directory(self) -> bool:
-        """True if this start was the first in one of the directories; known after `lock`."""
+        """True if the broker had never started before with one of the directories. It is known after `lock`."""
         return any(
             properties is None and not directory.is_offline
             for directory, properties in zip(self.directories, self._found, strict=True)
@@ -221,7 +227,7 @@ class LogDirectories:
 
     @property
     def had_before(self) -> list[LogDirectory]:
-        """Returns the usable directories in which an earlier start of the broker is recorded; known after `lock`."""
+        """The usable directories that the broker had before this start. They are known after `lock`."""
         return [
             directory
             for directory, properties in zip(self.directories, self._found, strict=True)
@@ -235,8 +241,8 @@ class LogDirectories:
             directory.lose(topic_partitions)
 
     def started(self, start: UUID, new_uuid: Callable[[], UUID]) -> list[UUID]:
-        """Writes this start into every directory. Returns the ids of the directories in which the write succeeded; the
-        others go offline. UnusableDirectoryError if all writes fail."""
+        """Writes the id of this start into every directory. Returns the ids of the directories in which the write
+        succeeded; the others go offline. Raises UnusableDirectoryError if all writes fail."""
         ids: list[UUID] = []
         for directory in self.usable:
             with FailingDirectory(directory, self.directories, "written"):
@@ -247,24 +253,24 @@ class LogDirectories:
 
     @property
     def cut_logs(self) -> dict[TopicPartition, int]:
-        """Returns the logs that end below the offsets in their checkpoints though the last stop was orderly, with
-        their former ends; known after `load`."""
+        """The logs that end below an offset in their checkpoints although the last shutdown was clean, with their
+        former ends. They are known after `load`."""
         return {key: ended for directory in self.usable for key, ended in directory.cut_logs.items()}
 
     @property
     def in_checkpoints(self) -> set[TopicPartition]:
-        """Returns the partitions that the checkpoints name, with or without a log; known after `load`."""
+        """The partitions in the checkpoints, with or without a log. They are known after `load`."""
         return {topic_partition for directory in self.usable for topic_partition in directory.in_checkpoints}
 
     def take_as_it_is(self, topic_partition: TopicPartition) -> None:
-        """Ends the search for the lost records of a log: the log is used as it is."""
+        """Ends the search for the lost records of a log. The log is used in its present state."""
         for directory in self.directories:
             directory.take_as_it_is(topic_partition)
 
     def load(self, known: Known, now_ms: int, progress: Callable[[LoadProgress], None] | None = None) -> None:
-        """Opens the log of every known partition. Blocks, for long after a crash; `progress` is called from other
-        threads. A directory that cannot be read goes offline; LogDirectoryError or KafkaStorageError if none is
-        left."""
+        """Opens the log of every known partition. This takes long after a crash; `progress` is called from other
+        threads. A directory that cannot be read goes offline. Raises LogDirectoryError or KafkaStorageError if no
+        directory is left."""
         copies: list[FoundCopy] = []
         loading = load_partitions(
             self.directories, known, self._settings, self._files, self._helpers, self._doomed, now_ms, progress, copies
@@ -286,14 +292,14 @@ class LogDirectories:
             self.moves.found(copies)
 
     def expect(self, topic_partitions: Iterable[TopicPartition]) -> None:
-        """Gets the partitions that this broker has according to the metadata. A partition without a log may be in a
-        directory that is offline, so it gets no new log."""
+        """Marks partitions as offline that this broker has according to the metadata, but whose logs were not found.
+        If a directory is offline, their logs may be there, so they get no new log."""
         if len(self.usable) < len(self.directories):
             self.offline.update(key for key in topic_partitions if key not in self.logs)
 
     def take_offline(self, directory: LogDirectory) -> list[TopicPartition]:
-        """Gives up the logs of a directory that has failed, and writes nothing more there. Returns the partitions that
-        it had. Readers of their files go on as far as the disk allows."""
+        """Closes the logs of a directory that has failed, and writes nothing more there. Returns the partitions that
+        the directory had. Reads that have begun continue as far as the disk allows."""
         assert directory.is_offline
         lost, directory.logs = directory.logs, {}
         for topic_partition, log in lost.items():
@@ -340,8 +346,9 @@ class LogDirectories:
     def create(
         self, topic_partition: TopicPartition, topic_id: UUID | None, config: LogConfig, now_ms: int
     ) -> PartitionLog:
-        """Makes a new, empty log in the wanted directory (`move`), else in the one with the fewest partitions that is
-        not cordoned. Returns the existing log if there is one."""
+        """Makes a new, empty log, and returns it; returns the existing log if there is one. The log is made in the
+        directory that was requested by `move`, otherwise in the one with the fewest partitions that is not
+        cordoned."""
         existing = self.logs.get(topic_partition)
         if existing is not None:
             return existing
@@ -361,7 +368,7 @@ class LogDirectories:
             directory.forget_checkpoints(log)
             return log
         except (KafkaStorageError, OSError) as error:
-            # The directory cannot be listed if no file can be opened; it can be renamed even then.
+            # If no more files can be opened, the directory cannot be listed, but it can still be renamed.
             doomed = doomed_directory(path, topic_partition)
             with suppress(OSError):
                 self._files.rename(path, doomed)
@@ -384,14 +391,14 @@ class LogDirectories:
         return min(candidates, key=lambda candidate: len(candidate.logs))
 
     def cordon(self, paths: Collection[Path]) -> None:
-        """Sets the directories that get no new replicas."""
+        """Sets the directories that get no new replicas (KIP-1066)."""
         for directory in self.directories:
             directory.is_cordoned = directory.path.absolute() in paths
 
     def move(self, topic_partition: TopicPartition, target: LogDirectory) -> None:
-        """Starts the move of a replica to a directory, while it is in use. If this broker has no replica, the
-        directory is remembered for a later one, and ReplicaNotAvailableError is raised. KafkaStorageError if a
-        directory is offline, or the copy cannot be begun."""
+        """Starts the move of a replica to another log directory, while the replica is in use. If this broker has no
+        such replica, the directory is stored for a later one, and ReplicaNotAvailableError is raised. Raises
+        KafkaStorageError if a directory is offline, or if the copy cannot be started."""
         assert self.moves is not None, "this broker moves replicas"
         if topic_partition in self.offline:
             raise KafkaStorageError(f"{topic_partition} cannot be moved while its log directory is offline.")
@@ -412,16 +419,16 @@ class LogDirectories:
         now_ms: int,
         done: Callable[[PartitionLog | KafkaError], None],
     ) -> None:
-        """Makes a log that begins as the copy of another one, in the directory of that log, so that files can be
-        shared. If the log exists already, `done` gets it. If the source is at the end of a move, the move ends first.
-        `done` is called on the owner's thread. After a crash there is the whole log or nothing."""
+        """Makes a branch: a log that begins as the copy of another one, in the same directory, so that files can be
+        shared. If the log exists already, `done` gets that. If the last part of a move of the source is running, it
+        ends first. `done` is called on the owner's thread. After a crash there is the complete log or nothing."""
         self._branching.append(source)
 
         def ended(outcome: PartitionLog | KafkaError) -> None:
             self._branching.remove(source)
             done(outcome)
 
-        # No other move of the source can end from here on.
+        # From here on the last part of a move of the source cannot be running.
         if self.moves is None:
             self._branch(source, wanted, now_ms, ended)
         else:
@@ -455,24 +462,23 @@ class LogDirectories:
         ).go_on()
 
     def _origin_of(self, source: TopicPartition, target: TopicPartition) -> tuple[PartitionLog, LogDirectory]:
-        """Returns the log of which `target` becomes a branch, and the directory for both; KafkaStorageError if there
-        can be no branch."""
+        """Returns the source log of a branch, and the log directory for both. Raises KafkaStorageError if the branch
+        cannot be made."""
         origin = self.logs.get(source)
         directory = next((directory for directory in self.directories if directory.logs.get(source) is origin), None)
         if origin is None or directory is None:
             raise KafkaStorageError(
-                f"{target} cannot be made a branch of {source}, since this broker has no log of that."
+                f"{target} cannot be made a branch of {source}, since this broker has no log of {source}."
             )
         if target in self.offline or directory.is_offline:
             raise KafkaStorageError(
-                f"{target} cannot be made a branch of {source} while a log directory is offline that either is "
-                f"or may be in."
+                f"{target} cannot be made a branch of {source} while the log directory of one of them is offline."
             )
         self._check_unused(directory.path / str(target))
         return origin, directory
 
     def _check_unused(self, path: Path) -> None:
-        """Raises KafkaStorageError if the directory of a new log has data."""
+        """Raises KafkaStorageError if the directory for a new log already has files."""
         if path.is_dir() and self._files.names(path):
             raise KafkaStorageError(
                 f"{path} holds data of a topic that is not known to the metadata: move it away, then create the "
@@ -488,7 +494,7 @@ class LogDirectories:
         done: Callable[[PartitionLog | KafkaError], None],
         outcome: BranchedLog | KafkaError,
     ) -> None:
-        """Takes over the files of a branch."""
+        """Adds a branch to the logs of the directory after its files were made, or passes on the error."""
         if isinstance(outcome, KafkaError):
             done(outcome)
             return
@@ -508,12 +514,12 @@ class LogDirectories:
         directory.forget_checkpoints(log)
         if loaded.log_start_offset > loaded.segments[0].base_offset:
             directory.write_log_start_offsets()
-        # So that a start after a crash does not have to check the shared files.
+        # With the new recovery point, a start after a crash does not have to check the shared files.
         directory.write_recovery_points()
         done(log)
 
     def assign_topic_id(self, topic_partition: TopicPartition, topic_id: UUID) -> None:
-        """Writes the topic's id into the directory of a partition that is older than topic ids and so has none."""
+        """Writes the topic id into a partition's directory if it has none, because it is older than topic ids."""
         log = self.logs[topic_partition]
         if log.topic_id is None:
             write_topic_id(log.directory, topic_id, self._files, sync=True)
@@ -525,10 +531,10 @@ class LogDirectories:
         now_ms: int,
         done: Callable[[dict[TopicPartition, KafkaError]], None],
     ) -> None:
-        """Truncates followers' logs to these offsets; `done` is called, on the owner's thread, with the errors by
-        partition. A log takes no appends before its lower recovery point is on the disk: otherwise a crash would leave
-        unsynced batches below the recovery point. If the recovery points cannot be written, the log takes no appends
-        until they are written, with the next truncation or the next checkpoint."""
+        """Truncates the logs of follower replicas to these offsets. `done` is called, on the owner's thread, with the
+        errors by partition. A log takes no appends before its lower recovery point is on the disk: otherwise a crash
+        could leave unsynced batches below the recovery point. If the recovery points cannot be written now, they are
+        written with the next truncation or checkpoint."""
         self._truncate([(topic_partition, offset, False) for topic_partition, offset in offsets.items()], now_ms, done)
 
     def restart(
@@ -537,7 +543,8 @@ class LogDirectories:
         now_ms: int,
         done: Callable[[dict[TopicPartition, KafkaError]], None],
     ) -> None:
-        """As `truncate`, but the logs lose all records and restart at these offsets."""
+        """Removes all records of the logs of follower replicas, which then begin at these offsets. In all other
+        respects it is like `truncate`."""
         self._truncate([(topic_partition, offset, True) for topic_partition, offset in offsets.items()], now_ms, done)
 
     def _truncate(
@@ -550,8 +557,8 @@ class LogDirectories:
         batch.go_on()
 
     def _truncated(self, ended: TruncationBatch, done: Callable[[dict[TopicPartition, KafkaError]], None]) -> None:
-        """Ends a truncation of logs. Each directory writes the recovery points and the lowered log start offsets, one
-        file of each kind; then the logs accept appends again."""
+        """Finishes a truncation of several logs. Each directory writes its recovery points and its lowered log start
+        offsets once for all logs. Then the logs accept appends again."""
         failures = ended.failures
         affected = [
             directory
@@ -574,8 +581,9 @@ class LogDirectories:
             )
 
     def delete(self, topic_partition: TopicPartition, now_ms: int) -> None:
-        """Deletes a partition: its directory is renamed at once, its files are removed after `file.delete.delay.ms`.
-        `sync_names` makes the name survive a crash of the machine."""
+        """Deletes a partition: its directory is renamed immediately, and its files are removed after
+        `file.delete.delay.ms`. `sync_names` must be called afterwards, so that the new name survives a crash of the
+        machine."""
         if topic_partition in self.offline:
             raise KafkaStorageError(
                 f"{topic_partition} cannot be deleted while its log directory is offline: mend that and start the "
@@ -602,19 +610,20 @@ class LogDirectories:
         self._doomed.add(self._elapsed_ms(now_ms) + log.config.file_delete_delay_ms, [path])
 
     def sync_names(self) -> None:
-        """Syncs the names of the partitions' directories; blocks, so it runs in another thread."""
+        """Syncs the log directories, so that new names of partitions' directories survive a crash. It waits for the
+        disk, so it runs in another thread."""
         for directory in self.usable:
             self._files.fsync_directory(directory.path)
 
     # -- running ------------------------------------------------------------------------------------------------------
 
     def tick(self, now_ms: int) -> None:
-        """Does all due jobs: flushes by time, checkpoints, retention, expiry of producers, removal of files."""
+        """Runs all due jobs: flushes by time, checkpoints, retention, expiry of producers, removal of files."""
         for _ in self.tick_in_steps(now_ms):
             pass
 
     def tick_in_steps(self, now_ms: int) -> Iterator[None]:
-        """As `tick`, a piece at each step: with thousands of partitions the owner has other work between them."""
+        """Runs the jobs of `tick`, one piece at each step, so that the owner can do other work between the pieces."""
         for directory in self.directories if not self._tells_of_failures else ():
             if directory.is_offline and directory.logs:
                 self.take_offline(directory)
@@ -628,11 +637,11 @@ class LogDirectories:
         return now_ms if self._monotonic_ms is None else self._monotonic_ms()
 
     def delete_old_segments(self, now_ms: int) -> None:
-        """Applies retention to all partitions."""
+        """Applies retention to all partitions: deletes their old segments."""
         self._housekeeping.delete_old_segments(now_ms)
 
     def remove_doomed(self, now_ms: int) -> None:
-        """Removes files and directories whose delay is over."""
+        """Removes the files and directories that were marked for removal and whose delay has passed."""
         self._doomed.remove_due(self._elapsed_ms(now_ms))
 
     def checkpoint_high_watermarks(self) -> None:
@@ -650,9 +659,9 @@ class LogDirectories:
     # -- stop ---------------------------------------------------------------------------------------------------------
 
     def close(self, *, clean: bool = True) -> None:
-        """Closes every log and releases the directories. With `clean` the logs are synced, the checkpoints and the
-        marker are written, and the next start need not recover. Blocks on the disk. The background must have finished
-        its work before."""
+        """Closes every log and releases the directories. With `clean` the logs are synced, and the checkpoints and the
+        marker are written, so that the next start need not recover logs. It waits for the disk. Background work must
+        have ended before."""
         if self.cleaner is not None:
             self.cleaner.close()
         if self.moves is not None:
@@ -670,7 +679,7 @@ class LogDirectories:
 
     @property
     def has_work_in_flight(self) -> bool:
-        """True if work for a log or a checkpoint (a write, a sync, a move to another directory) is running or
+        """True if work on a log or a checkpoint (a write, a sync, a move to another directory) is running or
         queued."""
         return (
             bool(self._branching)
@@ -685,8 +694,8 @@ class LogDirectories:
 
 
 class _RecoveryPoints:
-    """Writes recovery points after a truncation. `left` is the number of directories that still have to write. Errors
-    are added to `failures`, which `done` gets after the last directory."""
+    """Writes the recovery points of several directories after a truncation. `left` is the number of directories that
+    must still write. Errors are added to `failures`, which `done` gets after the last directory."""
 
     def __init__(
         self,
@@ -699,7 +708,8 @@ class _RecoveryPoints:
         self._done = done
 
     def written(self, held: list[PartitionLog], outcome: BaseException | None) -> None:
-        """Records that one directory has written the recovery points of its held logs, or has failed to."""
+        """Records that one directory has written the recovery points of its truncated logs, or has failed to write
+        them."""
         self._left -= 1
         if outcome is not None:
             for log in held:
@@ -713,6 +723,6 @@ class _RecoveryPoints:
 
 
 def _disk_error(error: KafkaStorageError | OSError) -> OSError:
-    """Returns the error of the disk that kept a log from being opened."""
+    """Returns the disk error because of which a log could not be opened."""
     cause = error if isinstance(error, OSError) else error.__cause__
     return cause if isinstance(cause, OSError) else OSError(f"{error}")

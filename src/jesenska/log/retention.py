@@ -1,13 +1,12 @@
-"""Decides which old segments are deleted. Plain functions over values: no I/O, no clock.
+"""Decides which old segments are deleted. These are plain functions over values, without input, output or clock.
 
-    below the log start    a segment that is wholly below the log start offset (records were deleted) is deleted
+    below the log start    a segment that is completely below the log start offset (records were deleted) is deleted
     retention policy       decides on the others, if the topic's `cleanup.policy` has `delete`; `TIME_AND_SIZE` is
                            Kafka's, packages may bring others (`retention_policies`)
 
-Segments are deleted from the oldest on, up to the first that stays, and only below the high watermark, whatever the
-policy answers. The active segment may be deleted, too, if it has records; it is rolled first, so that the log keeps a
-segment to append to.
-"""
+Segments are deleted from the oldest on, up to the first that is kept, and only below the high watermark, even if the
+policy would delete more. The active segment may be deleted, too, if it has records. It is rolled first, so that the
+log keeps a segment to append to."""
 
 from __future__ import annotations
 
@@ -21,13 +20,13 @@ logger = logging.getLogger(__name__)
 
 
 class SegmentFacts(NamedTuple):
-    """Facts about a segment, by which a retention policy decides whether the segment is deleted."""
+    """The facts about a segment from which a retention policy decides if the segment is deleted."""
 
     base_offset: int
-    #: Base offset of the next segment, or the log end offset.
+    #: The base offset of the next segment, or the log end offset.
     end_offset: int
     size_bytes: int
-    #: Largest timestamp, or for records without one the file's modification time.
+    #: The largest timestamp, or the file's modification time if the records have no timestamps.
     timestamp_ms: int
     is_active: bool
 
@@ -46,8 +45,8 @@ class RetentionPolicy(Protocol):
 
 
 class TimeAndSize:
-    """Kafka's policy. A segment may be deleted if its largest timestamp is older than `retention.ms`, or if the log
-    without it is still at least `retention.bytes` large."""
+    """Kafka's retention policy. A segment may be deleted if its largest timestamp is older than `retention.ms`, or if
+    the log without it still has at least `retention.bytes`."""
 
     def count_old(self, segments: Sequence[SegmentFacts], config: LogConfig, now_ms: int) -> tuple[int, str]:
         by_time = by_size = 0
@@ -65,8 +64,8 @@ class TimeAndSize:
 
 
 class WholeHours:
-    """Keeps whole hours (of UTC): a record is deleted only when the last moment of its hour is older than
-    `retention.ms`. `retention.bytes` has no effect."""
+    """A retention policy that keeps whole hours (of UTC): a record is deleted only when the last moment of its hour is
+    older than `retention.ms`. `retention.bytes` has no effect."""
 
     def count_old(self, segments: Sequence[SegmentFacts], config: LogConfig, now_ms: int) -> tuple[int, str]:
         if config.retention_ms < 0:
@@ -91,7 +90,7 @@ def count_deletable(
     log_start_offset: int,
     policy: RetentionPolicy = TIME_AND_SIZE,
 ) -> tuple[int, str]:
-    """Returns the number of the oldest segments to be deleted, and the reason in a few words."""
+    """Returns how many of the oldest segments are to be deleted, and the reason in a few words."""
     below_start = 0
     while (
         below_start < len(segments)
@@ -115,7 +114,7 @@ def count_deletable(
 def _count_old(
     policy: RetentionPolicy, segments: Sequence[SegmentFacts], config: LogConfig, now_ms: int
 ) -> tuple[int, str]:
-    """Returns the policy's answer; 0 segments if it fails or its answer is not valid."""
+    """Returns the policy's result. Returns 0 segments if the policy raises an error or its result is not valid."""
     if not segments:
         return 0, ""
     try:

@@ -1,5 +1,5 @@
-"""Reads the segments of log directories from end to end and reports the damage (`checked_batches.inspect`): wrong
-CRCs, and offsets that do not follow one another. No file is locked or changed, so a broker may be using them.
+"""Reads the segments of log directories completely and reports damage (`checked_batches.inspect`): wrong CRCs, and
+offsets that do not follow one another. No file is locked or changed, so a broker may be using them.
 
 Changes that a running broker makes do not count as damage:
 
@@ -8,7 +8,7 @@ Changes that a running broker makes do not count as damage:
     the end of a partition's last segment          is being written; after a crash the next start cuts it off
 
 A broker checks unsynced records when it starts, and other records when they are first read. This check is for records
-that no client reads, for example the old segments of a follower, before it becomes leader."""
+that no client reads, for example the old segments of a follower before it becomes leader."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ from jesenska.records.header import MAGIC_OFFSET, MAGIC_V2
 
 _SEGMENT = re.compile(r"\d{20}\.log")
 _INT64_MAX = 2**63 - 1
-#: Called with a file and a number of bytes before they are read.
+#: A function that is called with a file and a number of bytes before these bytes are read.
 Reads = Callable[[Path, int], None]
 
 
 class VerifiedSegment(NamedTuple):
-    """The result of verifying one file."""
+    """The result of verifying one segment file."""
 
     topic: str
     partition: int
     path: Path
     size_bytes: int
     damaged: Sequence[Damage]
-    #: True if it has messages of a format before 0.11, which are not checked.
+    #: True if the file has messages of a format before Kafka 0.11, which are not checked.
     is_old: bool = False
 
 
 def verified(directory: Path, reads: Reads, *, ends_are_whole: bool) -> Iterator[VerifiedSegment]:
-    """Yields each segment of a log directory after it is read; OSError if one cannot be read. `ends_are_whole` is True
-    if no broker is running on the directory, and the last one was stopped in order."""
+    """Yields each segment of a log directory with the result of its check. Raises OSError if a segment cannot be read.
+    `ends_are_whole` is true if no broker is running on the directory, and the last shutdown was clean."""
     for place in sorted(directory.iterdir()):
         topic_partition = TopicPartition.of_directory(place.name)
         if topic_partition is None or not place.is_dir():
@@ -58,7 +58,7 @@ def verified(directory: Path, reads: Reads, *, ends_are_whole: bool) -> Iterator
             assert path is not None
             bound = _INT64_MAX if following is None else int(following.stem)
             with suppress(FileNotFoundError):
-                # Damage is looked for twice, since a running broker may just have changed the file.
+                # The file is checked again if damage is found, since a running broker may just have changed it.
                 for _ in range(2):
                     found = _look(path, bound, reads, is_last=following is None and not ends_are_whole)
                     if found is None or not found[1]:
@@ -68,13 +68,13 @@ def verified(directory: Path, reads: Reads, *, ends_are_whole: bool) -> Iterator
 
 
 def _look(path: Path, bound: int, reads: Reads, *, is_last: bool) -> tuple[int, Sequence[Damage], bool] | None:
-    """Returns the size of the file, its damage, and True if it has an old format; None for a file that was changed
-    meanwhile."""
+    """Returns the size of the file, its damage, and true if it has an old format. Returns None for a file that was
+    changed during the check."""
     with path.open("rb", buffering=0) as file:
         before = os.fstat(file.fileno())
         size_bytes = before.st_size
         if bound != _INT64_MAX and hasattr(os, "posix_fadvise"):
-            # The content of the disk is to be read, not the page cache.
+            # The page cache is dropped first, so that the content of the disk itself is read.
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
         segment = _Segment(path, file.fileno(), size_bytes, reads)
         first = segment.read_bytes(0, MAGIC_OFFSET + 1) if size_bytes > MAGIC_OFFSET else b""
@@ -89,7 +89,7 @@ def _look(path: Path, bound: int, reads: Reads, *, is_last: bool) -> tuple[int, 
 
 
 def _indexed(path: Path) -> list[int]:
-    """Returns the starts of batches in the offset index."""
+    """Returns the positions of batches in the segment's offset index."""
     try:
         data = path.with_suffix(".index").read_bytes()
     except OSError:
@@ -98,9 +98,9 @@ def _indexed(path: Path) -> list[int]:
 
 
 class _Segment:
-    """Presents a segment file with the attributes that `inspect` reads."""
+    """Gives `inspect` the attributes of a segment that it reads."""
 
-    #: No index entries are needed.
+    #: An index interval so large that no index entries are made.
     index_interval_bytes = _INT64_MAX
     offset_index: CheckedIndex
 

@@ -1,5 +1,5 @@
-# The check of a produced batch, and CRC-32C: the twin of the functions of these names in `_precords.py`; the docstrings
-# there also apply here. A part of `_crecords.pyx`.
+# The check of a produced batch, and CRC-32C: the twin of the functions with these names in `_precords.py`. The
+# docstrings there also apply here. A part of `_crecords.pyx`.
 
 cdef struct Header:
     int64_t base_offset
@@ -39,7 +39,7 @@ cdef inline void set_item(object target, Py_ssize_t index, object item) noexcept
 
 
 cdef object header_value(Header *header):
-    """Returns a BatchHeader, made as tuple's own constructor makes it for a subclass."""
+    """Returns the header as a BatchHeader. It is allocated directly, without a call of the Python constructor."""
     cdef object value = PyType_GenericAlloc(<PyTypeObject *>BatchHeader, 13)
     set_item(value, 0, header.base_offset)
     set_item(value, 1, header.batch_length)
@@ -155,8 +155,9 @@ def check_batch(
     int64_t earliest,
     int64_t latest,
 ):
-    """Returns the header of the one batch at the beginning of `buffer` after all checks: frame, header, CRC and, unless
-    it is compressed, its records."""
+    """Checks the batch at the beginning of `buffer`, which must be the only one, and returns its header. Checks the
+    length, the header, the CRC and, if the batch is not compressed, the records. Corrects a wrong largest timestamp or
+    timestamp type in the buffer."""
     cdef Py_buffer view
     cdef Header header
     cdef Walk walk
@@ -192,7 +193,8 @@ def check_batch(
 
 
 def set_max_timestamp(buffer, Py_ssize_t position, header, int64_t max_timestamp, bint append_time):
-    """Writes largest timestamp and timestamp type with the new CRC, if they differ; returns the new header."""
+    """Writes the largest timestamp and the timestamp type into a batch, with the new CRC, if they differ from the
+    header. Returns the new header."""
     cdef Py_buffer view
     cdef Header loaded
     cdef int16_t attributes = header.attributes
@@ -219,7 +221,7 @@ def crc32c(buffer, Py_ssize_t start=0, end=None):
 
 
 def crc32c_by_tables(buffer, Py_ssize_t start=0, end=None):
-    """Returns the CRC32C without the processor's instruction; for tests."""
+    """Returns the CRC32C of `buffer[start:end]`, computed without the processor's CRC instruction. For tests."""
     return _crc32c(buffer, start, end, True)
 
 

@@ -2,8 +2,8 @@
 # A part of `_crecords.pyx`.
 
 cdef class BinaryColumn:
-    """Values of a column in Arrow's layout: `rows + 1` offsets of 32 bits, the bytes of all values, one validity bit for
-    each."""
+    """The values of a binary column in Arrow's layout: one more 32-bit offset than there are rows, the bytes of all
+    values, and a validity bit for each row."""
 
     cdef readonly bytearray offsets
     cdef readonly bytearray data
@@ -26,7 +26,7 @@ cdef struct Fill:
 
 
 cdef int grow(bytearray vector, int64_t size) except -1:
-    """Makes the vector longer; the new bytes are zero."""
+    """Enlarges the vector to `size` bytes. The new bytes are zero. A longer vector is not changed."""
     cdef Py_ssize_t before = PyByteArray_GET_SIZE(vector)
     if size > before:
         PyByteArray_Resize(vector, size)
@@ -71,8 +71,8 @@ cdef int measure_columns(
     const uint8_t *cursor, const uint8_t *limit, int32_t count, int64_t base_offset, int64_t start, int64_t stop, bint with_headers,
     Totals *totals, int32_t *index
 ) noexcept nogil:
-    """Reads every record, so that the second pass may trust the bytes, and adds up the sizes of the rows between the
-    offsets."""
+    """Checks all records, so that `fill_columns` can read them without checks. Adds up the sizes of the records with
+    `start` <= offset < `stop`. Returns a fault or F_NONE; `index` is the number of records that were read."""
     cdef Whole record
     cdef Field field
     cdef const uint8_t *header
@@ -113,7 +113,8 @@ cdef int64_t fill_columns(
     int64_t append_timestamp, int64_t start, int64_t stop, bint with_headers, int64_t row, int64_t header_row,
     int64_t *offsets, int64_t *timestamps, int32_t *types, int32_t *lists, uint8_t *marks, Fill *keys, Fill *values, Fill *names, Fill *datas
 ) noexcept nogil:
-    """Fills the columns; returns the number of rows without headers."""
+    """Copies the records with `start` <= offset < `stop` into the columns. Returns the number of rows without
+    headers."""
     cdef Whole record
     cdef Field field
     cdef const uint8_t *header
@@ -150,9 +151,9 @@ cdef int64_t fill_columns(
 
 
 cdef class ColumnReader:
-    """Gathers the records of batches as columns in Arrow's layout (numbers in the machine's byte order). `key` and
-    `value`, with headers also `header_key`, `header_value`, are binary columns; `header_offsets` assigns headers to rows,
-    null for rows without headers."""
+    """Collects the records of batches as columns in Arrow's layout. Numbers are in the machine's byte order. `key` and
+    `value` are binary columns, and with headers also `header_key` and `header_value`. `header_offsets` assigns the
+    headers to rows; a row without headers is null."""
 
     cdef readonly bint with_headers
     cdef readonly int64_t rows
@@ -187,9 +188,9 @@ cdef class ColumnReader:
         self, body, int32_t count, int64_t base_offset, int64_t base_timestamp, int64_t append_timestamp, bint append_time, int64_t start,
         int64_t stop
     ):
-        """Adds the records with offsets from `start` to before `stop`; returns their number. All of the batch's records
-        are read: InvalidRecordError if they are not `count` whole records, and then nothing is added. OverflowError if a
-        column would be larger than 2 GiB."""
+        """Adds the records with `start` <= offset < `stop`, and returns their number. All of the batch's records are
+        read. If they are not `count` complete records, nothing is added and InvalidRecordError is raised. Raises
+        OverflowError if a column would be larger than 2 GiB."""
         cdef Py_buffer view
         cdef const uint8_t *cursor
         cdef const uint8_t *limit

@@ -2,7 +2,8 @@
 # docstrings there also apply here. A part of `_crecords.pyx`.
 
 cdef class Source:
-    """A view into the buffers of one Arrow array: bytes (`binary`, offsets of 32 or 64 bits), or integers of 64 bits."""
+    """A view of the buffers of one Arrow array: bytes (with offsets of 32 or 64 bits) or, without offsets, 64-bit
+    integers."""
 
     cdef Py_buffer validity_view, offsets_view, data_view
     cdef int held
@@ -27,7 +28,8 @@ cdef class Source:
             PyBuffer_Release(&self.data_view)
 
     def __init__(self, validity, offsets, data, int64_t first, int64_t rows, bint wide):
-        """Takes the buffers of the array or None, and the array's own offset into them and its length."""
+        """Takes the buffers of the array, each possibly None. `first` and `rows` are the array's own offset into the
+        buffers and its length; `wide` means offsets of 64 bits."""
         if first < 0 or rows < 0 or first > (<int64_t>1 << 60) or rows > (<int64_t>1 << 60):
             raise ValueError("an Arrow array has no such offset or length")
         self.validity = NULL
@@ -68,7 +70,7 @@ cdef inline bint is_valid(Source source, int64_t row) noexcept nogil:
 
 
 cdef inline int field_at(Source source, int64_t row, Field *field) noexcept nogil:
-    """Reads the bytes of a row; 0 if the array's offsets lead out of its data."""
+    """Reads the bytes of a row into `field`. Returns 1, or 0 if the array's offsets point outside its data."""
     cdef int64_t begin, end
     if not is_valid(source, row):
         field.size = -1
@@ -102,8 +104,8 @@ _COLUMN_ERRORS = {
 
 
 cdef class ColumnWriter:
-    """Encodes rows of Arrow arrays as records: `key`, `value` (Source or None), `header_lists`, `header_structs`,
-    `header_keys`, `header_values` (all or none), `timestamps` (ms)."""
+    """Encodes rows of Arrow arrays as records. It takes the arrays of keys and values (or None), of the headers'
+    lists, structs, keys and values (all or none), and of timestamps (ms, or None)."""
 
     cdef Source key
     cdef Source value
@@ -161,7 +163,7 @@ cdef class ColumnWriter:
         return value
 
     cdef int body_size(self, int64_t row, int64_t delta, int64_t index, int64_t *size) noexcept nogil:
-        """Returns the size of a record without its length field."""
+        """Computes the size of a record without its length field. Returns E_NONE, or the error in the arrays."""
         cdef Field field
         cdef int64_t header, begin, end
         cdef int error
@@ -201,7 +203,8 @@ cdef class ColumnWriter:
         return E_NONE
 
     cdef int measure(self, int64_t row, int64_t default, int64_t room, int64_t *rows, int64_t *size, int64_t *base, int64_t *largest) noexcept nogil:
-        """Computes the number of rows from `row` on that fit into `room` bytes (at least one), and their exact size."""
+        """Computes how many rows from `row` on fit into `room` bytes (at least one), their size, the first timestamp
+        and the largest timestamp. Returns E_NONE, or the error in the arrays."""
         cdef int64_t timestamp, body, whole
         cdef int64_t index = 0
         cdef int error
@@ -257,8 +260,8 @@ cdef class ColumnWriter:
                 cursor = self.put_field(cursor, self.datas, header)
 
     def encode(self, bytearray buffer not None, int64_t row, int64_t default_timestamp, int64_t max_bytes):
-        """Appends records from `row` on to `buffer`, as many as keep it within `max_bytes`, but at least one. Returns
-        their count, the first timestamp and the largest one."""
+        """Appends records from `row` on to `buffer`: as many as keep it within `max_bytes`, but at least one. Returns
+        their number, the first timestamp and the largest timestamp."""
         cdef int64_t rows = 0
         cdef int64_t size = 0
         cdef int64_t base = 0

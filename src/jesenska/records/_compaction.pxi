@@ -1,4 +1,4 @@
-# Selects the records that survive a compaction: the twin of `_pcompaction.py`; the docstrings there also apply here. A
+# Selects the records that a compaction keeps: the twin of `_pcompaction.py`. The docstrings there also apply here. A
 # part of `_crecords.pyx`.
 
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE
@@ -13,12 +13,14 @@ cdef extern from "zeroed.h" nogil:
     void jesenska_prefetch(const void *place)
 
 cdef enum:
-    # Compressed, transactional and control batches are left to the caller.
+    # Bits of compressed, transactional and control batches, which the caller must handle.
     SPECIAL_BITS = 0x37
     HORIZON_BIT = 0x40
-    # Bytes by which a record can grow if its timestamp is written from another base: the number, and the record's length.
+    # The most bytes by which a record grows if the base timestamp changes: its timestamp delta and its length field may
+    # take more bytes.
     RECORD_GROWS_BYTES = 12
-    # Records that are read before the first of them is looked up: their slots are prefetched meanwhile.
+    # This many records are read before the first is looked up, so that their slots can be prefetched into the
+    # processor's cache.
     AHEAD = 16
 
 
@@ -31,7 +33,7 @@ cdef struct Slot:
 
 cdef struct Brief:
     const uint8_t *start
-    # From the offset delta on.
+    # The start of the offset delta.
     const uint8_t *rest
     const uint8_t *end
     uint8_t attributes
@@ -39,7 +41,7 @@ cdef struct Brief:
     int64_t offset_delta
     Field key
     int64_t value_size
-    # Hash of the key if it is looked up, and the first slot of the search.
+    # True if the key is looked up; then also the hash of the key and the first slot of the search.
     bint is_sought
     uint64_t first_half
     uint64_t second_half
@@ -93,7 +95,7 @@ cdef inline int read_brief(const uint8_t **cursor, const uint8_t *limit, Brief *
 
 
 cdef inline bint holds(const int64_t *ends, Py_ssize_t count, int64_t offset) noexcept nogil:
-    """True if an offset is in an ascending array."""
+    """Returns true if the offset is in the ascending array `ends`."""
     cdef Py_ssize_t low = 0
     cdef Py_ssize_t high = count
     cdef Py_ssize_t middle
@@ -135,7 +137,7 @@ cdef class KeyOffsets:
         return self.used
 
     cdef inline void seek(self, Brief *record) noexcept nogil:
-        """Finds the slot at which the search for a record's key begins, and prefetches it."""
+        """Computes the hash of the record's key and the slot at which its search begins, and prefetches that slot."""
         cdef uint64_t hash[2]
         jesenska_siphash128(self.secret, record.key.data, <size_t>record.key.size, hash)
         record.first_half = hash[0]
@@ -144,7 +146,8 @@ cdef class KeyOffsets:
         jesenska_prefetch(&self.slots[record.place])
 
     cdef inline Slot *find(self, Brief *record) noexcept nogil:
-        """Returns the slot of a key that was sought, or the free slot for it."""
+        """Returns the slot of the record's key, or the free slot for the key if it is not in the table. `seek` must
+        have been called for the record."""
         cdef uint64_t place = record.place
         cdef Slot *slot
         while True:
@@ -256,7 +259,7 @@ cdef class KeyOffsets:
     cdef Survivors survivors(
         self, const uint8_t *data, int64_t size, int64_t count, int64_t base_offset, int64_t base_timestamp, bint drops_tombstones, int64_t new_base, uint8_t *target
     ) noexcept nogil:
-        """Writes the records that stay to `target`, their timestamps relative to `new_base`."""
+        """Writes the records that the compaction keeps to `target`, with timestamps relative to `new_base`."""
         cdef const uint8_t *cursor = data
         cdef const uint8_t *end = data + size
         cdef uint8_t *begun = target

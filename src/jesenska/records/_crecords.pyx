@@ -1,6 +1,6 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""The compiled record codec: the twin of the modules in plain Python, function by function; their docstrings also apply
-here. The layout of a record is in record.py. One module, in parts:
+"""The compiled record codec: the compiled form (twin) of the modules in plain Python, with the same functions; their
+docstrings also apply here. The layout of a record is in record.py. This module has these parts:
 
     _walk.pxi, _check.pxi, _encode_decode.pxi       _precords.py
     _column_reader.pxi, _column_writer.pxi          _pcolumns.py
@@ -8,9 +8,10 @@ here. The layout of a record is in record.py. One module, in parts:
     _messages.pxi                                   _pmessages.py
     _compaction.pxi                                 _pcompaction.py
 
-Bytes from outside are read only through `read_number`, `read_field` and the states of `walk`, which check the end
-before they read; no length, count or Arrow offset is trusted. Loops over records create no Python object unless the
-caller requested records, and release the interpreter lock if a batch is large enough for another thread to benefit.
+Bytes from outside are read only by `read_number`, `read_field` and the states of the walker. They check the end of the
+bytes before they read. No length, count or Arrow offset from outside is trusted. Loops over records create Python
+objects only if the caller requested records. They release the interpreter lock if the batch is large, so that other
+threads can run.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
@@ -39,7 +40,7 @@ jesenska_crc_prepare()
 
 cdef enum:
     NAMED_MAX = 100
-    # From this size of a batch on, other threads may run meanwhile.
+    # The interpreter lock is released for batches of at least this size.
     UNLOCK_BYTES = 16384
     HEADER_BYTES = 61
     FRAME_BYTES = 17

@@ -4,7 +4,7 @@
 # --- encode ------------------------------------------------------------------------------------------------------------------------------
 
 cdef int put_bytes(bytearray target, const uint8_t *data, Py_ssize_t size) except -1:
-    """Appends a length and that many bytes."""
+    """Appends the length of the data, as a variable-length number, and the data."""
     cdef Py_ssize_t before = PyByteArray_GET_SIZE(target)
     cdef uint8_t *cursor
     PyByteArray_Resize(target, before + number_size(to_zigzag(size)) + size)
@@ -14,7 +14,7 @@ cdef int put_bytes(bytearray target, const uint8_t *data, Py_ssize_t size) excep
 
 
 cdef bytearray encode_headers(headers):
-    """Appends the headers of a record, without their count."""
+    """Returns the encoded headers of a record, without their count."""
     cdef bytearray encoded = bytearray()
     cdef bytes name_bytes, data_bytes
     for name, data in headers:
@@ -128,7 +128,7 @@ def append_record(bytearray buffer not None, int32_t offset_delta, int64_t times
 
 
 def encode_records(bytearray buffer not None, records, int64_t base_timestamp):
-    """Appends records to `buffer` with offset deltas from 0; returns their count and largest timestamp."""
+    """Appends records to `buffer`, with offset deltas from 0 on. Returns their count and their largest timestamp."""
     cdef int32_t count = 0
     cdef int64_t max_timestamp = -1
     cdef int64_t timestamp

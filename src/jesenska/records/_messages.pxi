@@ -10,7 +10,8 @@ jesenska_crc32_prepare()
 
 
 def crc32(buffer, bint by_tables=False):
-    """Returns the CRC-32 of messages, with or without the processor's instructions for it; for tests."""
+    """Returns the CRC-32 of `buffer`, as messages have it. With `by_tables` it is computed without the processor's CRC
+    instructions. For tests."""
     cdef Py_buffer view
     PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
     try:
@@ -53,8 +54,8 @@ cdef inline int read_message_field(const uint8_t **cursor, const uint8_t *end, F
 
 
 cdef int read_message(const uint8_t **cursor, const uint8_t *limit, OldMessage *message, bint *whole, bint verify) noexcept nogil:
-    """Reads the message at the cursor and moves past it; if only a part of one is left, `whole` is false and nothing is
-    read."""
+    """Reads the message at the cursor and moves the cursor past it. If the message is incomplete, sets `whole` to
+    false and leaves the cursor. With `verify` the CRC is checked. Returns the fault, or F_NONE."""
     cdef const uint8_t *data = cursor[0]
     cdef const uint8_t *end
     cdef int64_t size
@@ -93,7 +94,7 @@ cdef int read_message(const uint8_t **cursor, const uint8_t *limit, OldMessage *
 
 
 cdef inline int64_t record_length(OldMessage *message, int64_t timestamp_delta, int64_t offset_delta) noexcept nogil:
-    """Returns the size of the record made of a message, without its length field; the one header byte is a count of 0."""
+    """Returns the size of the record made from a message, without its length field. The record has no headers."""
     cdef int64_t length = 2 + number_size(to_zigzag(timestamp_delta)) + number_size(to_zigzag(offset_delta))
     length += number_size(to_zigzag(message.key.size)) + number_size(to_zigzag(message.value.size))
     if message.key.size > 0:
@@ -234,7 +235,8 @@ cdef uint8_t *put_message(uint8_t *target, int64_t offset, int magic, int attrib
 
 
 cdef inline void lengthen(bytearray out, Py_ssize_t size):
-    """Enlarges the buffer if necessary, and never makes it smaller: used memory stays."""
+    """Enlarges the buffer to `size` bytes if it is smaller. A larger buffer keeps its size, so that its memory can
+    be used again."""
     if size > PyByteArray_GET_SIZE(out):
         PyByteArray_Resize(out, size)
 
@@ -252,7 +254,7 @@ def append_message(bytearray out not None, int64_t offset, int magic, int attrib
     if value_bytes is not None:
         value_field.data, value_field.size = <const uint8_t *>PyBytes_AS_STRING(value_bytes), PyBytes_GET_SIZE(value_bytes)
     if before > PyByteArray_GET_SIZE(out):
-        raise ValueError("a message is to be put behind the end")
+        raise ValueError("a message cannot be written after the end of the buffer")
     end = before + message_size(magic, &key_field, &value_field)
     lengthen(out, end)
     put_message(<uint8_t *>PyByteArray_AS_STRING(out) + before, offset, magic, attributes, timestamp, &key_field, &value_field)
@@ -268,7 +270,8 @@ cdef struct Written:
 cdef int measure_messages(
     const uint8_t *cursor, const uint8_t *limit, int32_t count, int64_t base_offset, int magic, int64_t first_offset, int64_t *total, int32_t *index
 ) noexcept nogil:
-    """Adds to `total` the size of exactly `count` records as messages; `index` is that of a faulty record."""
+    """Checks that there are exactly `count` records. Adds to `total` the size of the messages made from those at or
+    after `first_offset`. Returns the fault, or F_NONE; `index` is the number of the faulty record."""
     cdef Whole record
     cdef int fault
     index[0] = 0
@@ -295,7 +298,7 @@ cdef uint8_t *put_messages(
     int64_t first_offset,
     Written *written,
 ) noexcept nogil:
-    """Writes records whose size was computed."""
+    """Writes records that `measure_messages` has checked as messages. Returns the position after the last message."""
     cdef Whole record
     cdef bint append_time = append_timestamp != -1
     cdef int attributes = 8 if append_time and magic else 0
@@ -366,7 +369,8 @@ cdef enum:
 
 
 cdef int64_t plain_batch_size(const uint8_t *data, int64_t left) noexcept nogil:
-    """Returns the size of the batch there if it is whole, neither compressed nor control, and has records; else 0."""
+    """Returns the size of the batch at `data`. Returns 0 if the batch is incomplete, compressed, a control batch or
+    empty."""
     cdef int64_t size
     if left < B_HEADER or data[B_MAGIC] != 2 or data[B_ATTRIBUTES + 1] & B_NOT_PLAIN:
         return 0
@@ -388,7 +392,7 @@ def plain_batches_to_messages(bytearray out not None, data, Py_ssize_t position,
     cdef uint8_t *target
     written.count, written.last, written.largest = 0, -1, -1
     if at < 0 or at > PyByteArray_GET_SIZE(out):
-        raise ValueError("messages are to be put behind the end")
+        raise ValueError("messages cannot be written after the end of the buffer")
     PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
     try:
         if position < 0 or position > view.len:

@@ -11,7 +11,8 @@ cdef enum:
 
 
 cdef class BatchScan:
-    """Checks consecutive batches; the results are described in the twin in `_pscan.py`."""
+    """Checks consecutive batches of a file and collects index entries and leader epochs from their headers. The
+    methods are described in `_pscan.py`."""
 
     cdef readonly int64_t last_offset
     cdef readonly int64_t max_timestamp
@@ -117,17 +118,17 @@ cdef struct Newest:
 
 
 cdef class ProducerScan:
-    """Keeps the positions of the batches that the state of producers needs; they are described in the twin in
-    `_pscan.py`."""
+    """Collects the file positions of the batches from which the state of producers can be rebuilt. The methods are
+    described in `_pscan.py`."""
 
     cdef readonly bint ended
     cdef int remembered
     cdef int kept_count
     cdef int producer_count
-    # One batch can add the remembered batches before it, and itself.
+    # A batch can add up to REMEMBERED_MAX earlier batches of its producer, and itself.
     cdef int64_t kept[SCAN_KEPT + REMEMBERED_MAX]
     cdef Newest newest[SCAN_PRODUCERS]
-    # Rows of `newest` by the hash of their producer, plus one; 0 is free.
+    # A hash table of producer ids. A slot has the index in `newest` plus one; 0 means free.
     cdef uint16_t slots[SCAN_SLOTS]
 
     def __init__(self, int remembered):
@@ -174,7 +175,8 @@ cdef class ProducerScan:
         return at
 
     cdef Newest *row_of(self, int64_t producer_id) noexcept nogil:
-        """Returns the row of a producer, created if there is none; NULL if there is no room for it."""
+        """Returns the entry of a producer in `newest`, and creates it if there is none. Returns NULL if `newest` is
+        full."""
         cdef uint32_t slot = <uint32_t>((<uint64_t>producer_id * <uint64_t>0x9E3779B97F4A7C15) >> 40) % SCAN_SLOTS
         cdef Newest *row
         while self.slots[slot]:

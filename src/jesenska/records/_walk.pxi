@@ -1,5 +1,5 @@
-# Records one after the other, in pieces, each read once: numbers, fields, one whole record, the walker. The twin of
-# `Walker` in `_precords.py`; the docstrings there also apply here. A part of `_crecords.pyx`.
+# Reads records: numbers, fields, one complete record, and the walker, which reads the records of a batch in pieces.
+# The twin of `Walker` in `_precords.py`. The docstrings there also apply here. A part of `_crecords.pyx`.
 
 # --- numbers --------------------------------------------------------------------------------------------------------------------------
 
@@ -100,7 +100,8 @@ cdef struct Whole:
 
 
 cdef int read_record(const uint8_t **cursor, const uint8_t *limit, Whole *record) noexcept nogil:
-    """Reads a record that is whole before `limit`, with its headers, and moves the cursor past it."""
+    """Reads and checks the record at the cursor, with its headers, and moves the cursor past it. The record must end
+    at or before `limit`. Returns the fault, or F_NONE."""
     cdef int fault
     cdef int64_t length = 0
     cdef int64_t index
@@ -235,8 +236,8 @@ cdef inline int end_record(Walk *walk, int64_t left) noexcept nogil:
 
 
 cdef inline const uint8_t *walk_plain(Walk *walk, const uint8_t *data, const uint8_t *end) noexcept nogil:
-    """Returns the position after a record that is whole in the piece and has no headers and no fault; NULL, with nothing
-    changed, if the states must read it."""
+    """Reads the next record if it is complete in the piece and has no headers and no fault. Returns the position after
+    the record. Otherwise returns NULL and changes nothing; the states of `walk_piece` must then read the record."""
     cdef const uint8_t *cursor = data
     cdef const uint8_t *after
     cdef int64_t size = 0
@@ -392,7 +393,7 @@ cdef int refuse_rejected(Walk *walk) except -1:
 
 
 cdef class Walker:
-    """Walks through the records of one batch, which is fed in pieces of any size, and keeps none of their bytes."""
+    """Checks the records of one batch, which is passed to `feed` in pieces of any size. Stores none of the bytes."""
 
     cdef Walk walk
 
@@ -429,7 +430,7 @@ cdef class Walker:
 
     @property
     def first_rejected(self):
-        """Offset delta and timestamp of the first rejected record; None while there is none."""
+        """The offset delta and the timestamp of the first rejected record; None if no record was rejected yet."""
         if not self.walk.rejected:
             return None
         return self.walk.first_rejected_delta, self.walk.first_rejected_timestamp

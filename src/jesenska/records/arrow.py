@@ -1,5 +1,5 @@
-"""Batches to and from Arrow columns, without a Python object per record. Needs pyarrow (`pip install
-"jesenska[arrow]"`), imported at first use.
+"""Converts batches to Arrow columns and back, without a Python object per record. Needs pyarrow (`pip install
+"jesenska[arrow]"`), which is imported at first use.
 
     batches_to_columns   fetched batches -> one RecordBatch:
                          key binary, value binary, offset int64, timestamp int64 (ms), timestamp_type int32 (0 create,
@@ -8,8 +8,8 @@
     batches_to_pieces    the same in several RecordBatches of limited size
     columns_to_batches   arrays of one length -> batches ready to be sent
 
-Keys of headers are UTF-8 by protocol; other bytes in them make a column that Arrow's `validate(full=True)` refuses.
-"""
+Keys of headers are UTF-8 by protocol. Other bytes in a key make a column that Arrow's `validate(full=True)`
+refuses."""
 
 from __future__ import annotations
 
@@ -27,9 +27,10 @@ if TYPE_CHECKING:
 
 _INT64_MAX = (1 << 63) - 1
 _SEQUENCES = 1 << 31
-#: An empty array may have no buffer of offsets.
+#: The offsets of an empty array: Arrow may give an empty array no buffer of offsets.
 _EMPTY_OFFSETS = bytes(8)
-#: Bytes of a row and of a header, without the bytes of their keys and values: numbers, offsets, validity bits.
+#: Bytes that a row and a header take in Arrow's buffers, in addition to keys and values: numbers, offsets and validity
+#: bits.
 _ROW_BYTES, _HEADER_BYTES = 33, 9
 
 
@@ -52,10 +53,10 @@ def batches_to_columns(
     with_headers: bool = False,
     verify: bool = True,
 ) -> pa.RecordBatch:
-    """Returns the records with start_offset <= offset < end_offset of all whole batches in the buffers, in their
-    order. Control batches and a part of a batch at a buffer's end are skipped.
+    """Returns the records with start_offset <= offset < end_offset of all complete batches in the buffers, in order.
+    Control batches and an incomplete batch at a buffer's end are skipped.
 
-    CorruptMessageError for a wrong CRC (unless `verify` is off), InvalidRecordError for records that cannot be read,
+    Raises CorruptMessageError for a wrong CRC (with `verify`), InvalidRecordError for records that cannot be read,
     OverflowError if all keys or all values together are larger than 2 GiB."""
     (columns,) = _pieces(buffers, start_offset, end_offset, with_headers, verify, None)
     return columns
@@ -70,9 +71,9 @@ def batches_to_pieces(
     with_headers: bool = False,
     verify: bool = True,
 ) -> Iterator[pa.RecordBatch]:
-    """Yields the records of `batches_to_columns` in pieces: a new RecordBatch begins as soon as one has `piece_bytes`.
-    None is larger than that by more than one batch of records, and none is empty. A batch is decompressed when its
-    turn comes."""
+    """Yields the records of `batches_to_columns` in pieces: a new RecordBatch begins as soon as the last one has
+    `piece_bytes`. A RecordBatch is larger than that by at most one batch of records, and is never empty. A batch is
+    decompressed only when its records are needed."""
     for columns in _pieces(buffers, start_offset, end_offset, with_headers, verify, piece_bytes):
         if columns.num_rows:
             yield columns
@@ -86,7 +87,8 @@ def _pieces(
     verify: bool,
     piece_bytes: int | None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yields the pieces; the last one may be empty. Without `piece_bytes` there is one piece."""
+    """Yields the RecordBatches of `batches_to_pieces`; the last one may be empty. If `piece_bytes` is None there is
+    only one."""
     reader = records_codec.ColumnReader(with_headers)
     for buffer in buffers:
         for position, header in iter_headers(buffer):
@@ -176,14 +178,14 @@ def columns_to_batches(
     base_sequence: int = NO_SEQUENCE,
     is_transactional: bool = False,
 ) -> list[bytearray]:
-    """Returns batches of these rows in their order, each of at most `max_batch_bytes` before compression (a larger
-    record gets its own batch). None for a column means null in every row. Rows without a timestamp get
-    `default_timestamp` (ms).
+    """Returns batches of these rows in order, each of at most `max_batch_bytes` before compression. A larger record
+    gets its own batch. None for a column means null in every row. Rows without a timestamp get `default_timestamp`
+    (ms).
 
     key, value: binary or string, large or not; anything else that Arrow can cast to binary. headers: list<struct<key:
-    string, value: binary>>. timestamp: int64 in ms or a timestamp. Slices and nulls are supported. ValueError for
-    columns of different lengths, a header without a key, or damaged arrays. With a producer id the sequence numbers
-    continue from batch to batch."""
+    string, value: binary>>. timestamp: int64 in ms or a timestamp. Slices and nulls are supported. With a producer id
+    the sequence numbers continue from batch to batch. Raises ValueError for columns of different lengths, a header
+    without a key, or damaged arrays."""
     lengths = {len(column) for column in (key, value, headers, timestamp) if column is not None}
     if len(lengths) != 1:
         raise ValueError("the columns are not of one length" if lengths else "at least one column is needed")
@@ -212,8 +214,8 @@ def columns_to_batches(
 
 
 def partitions_of_keys(key: pa.Array, partition_count: int, unkeyed: int) -> pa.Array:
-    """Returns, as int32, the partition that Kafka's Java client chooses for each key; `unkeyed` for a null key. Types
-    as in `columns_to_batches`."""
+    """Returns an int32 array of the partitions that Kafka's Java client chooses for the keys, with `unkeyed` for a
+    null key. `key` has a type that `columns_to_batches` accepts."""
     arrow = _pyarrow()
     source = _binary(key)
     if source is None:

@@ -1,6 +1,6 @@
-"""Message sets (formats v0 and v1) as Arrow columns, for readers of brokers that still keep them. Columns as in
-arrow.py; in v0, which has no times, the timestamp is -1 and the timestamp type -1. There is one Python object per
-record, since these formats are old and rare. Left out: columns to message sets."""
+"""Converts message sets (formats v0 and v1) to Arrow columns, for reading from brokers that still store them. The
+columns are those of arrow.py. Format v0 has no times: timestamp and timestamp type are -1. Each record becomes a
+Python object, which is slow, but these formats are rare."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _RECORD_BYTES = 33
 def message_set_to_pieces(
     messages: Buffer, start_offset: int, end_offset: int, *, piece_bytes: int, with_headers: bool = False
 ) -> Iterator[pa.RecordBatch]:
-    """Yields the records with start_offset <= offset < end_offset of the whole messages in a set, each RecordBatch
-    with about `piece_bytes`; none is empty. A compressed message is decompressed when its turn comes.
+    """Yields the records with start_offset <= offset < end_offset of the complete messages in a set, as RecordBatches
+    of about `piece_bytes` each. None is empty. A compressed message is decompressed only when its records are needed.
 
-    CorruptMessageError for a wrong CRC or length, InvalidRecordError for messages that cannot be read."""
+    Raises CorruptMessageError for a wrong CRC or length, InvalidRecordError for messages that cannot be read."""
     rows: list[tuple[Record, int]] = []
     size_bytes = 0
     view = memoryview(messages)

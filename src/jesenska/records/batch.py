@@ -1,10 +1,9 @@
-"""Batches in a buffer: iteration over headers, offsets and times stamped in place, verification of the CRC. The layout
-of the header is in header.py.
+"""Batches in a buffer: iterates over headers, writes offsets and times in place, and verifies CRCs. The layout of the
+header is in header.py.
 
-Recovery after a crash: `iter_headers` stops before a part of a batch at the end and raises an error for impossible
-bytes; `verify_crc` checks that the bytes of a whole batch are those that were written. Left out: the records in a
-batch (check.py, decode.py).
-"""
+Recovery after a crash uses these functions. `iter_headers` stops before an incomplete batch at the end and raises an
+error for impossible bytes. `verify_crc` checks that the bytes of a batch are those that were written. The records in a
+batch are read in check.py and decode.py."""
 
 from __future__ import annotations
 
@@ -67,10 +66,10 @@ _CRC = Struct(">I")
 
 
 def iter_headers(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
-    """Yields position and header of each whole batch from `position` on; stops before a part of a batch at the end (a
-    fetch may cut one).
+    """Yields the position and header of each complete batch from `position` on. It stops before an incomplete batch at
+    the end, as a Fetch response may have.
 
-    CorruptMessageError if the length or the magic is impossible. Neither CRC nor records are checked."""
+    Raises CorruptMessageError if a length or magic is impossible. CRC and records are not checked."""
     end = len(buffer)
     while end - position >= FRAME_SIZE:
         _, batch_length, _, magic = _FRAME.unpack_from(buffer, position)
@@ -94,14 +93,14 @@ def stamp_offsets(buffer: bytearray | memoryview, position: int, base_offset: in
 
 
 def stamp_append_time(buffer: bytearray | memoryview, position: int, now_ms: int) -> BatchHeader:
-    """Makes `now_ms` the time of every record of the batch at `position` (log append time) and writes the new CRC;
-    returns the new header. The CRC covers the records, so this reads the whole batch once."""
+    """Sets the timestamp of every record of the batch at `position` to `now_ms` (log append time) and writes the new
+    CRC. Returns the new header. The CRC covers the records, so this reads the whole batch once."""
     return codec.set_max_timestamp(buffer, position, read_header(buffer, position), now_ms, True)
 
 
 def verify_crc(buffer: Buffer, position: int = 0, header: BatchHeader | None = None) -> None:
-    """Raises CorruptMessageError unless the whole batch at `position` is in the buffer and has the CRC of its
-    header."""
+    """Checks that the buffer has the complete batch at `position`, and that its CRC is that of its header. Raises
+    CorruptMessageError otherwise."""
     if header is None:
         header = read_header(buffer, position)
     end = position + header.size_bytes
@@ -124,8 +123,8 @@ def stamp_producer(
     base_sequence: int,
     is_transactional: bool = False,
 ) -> None:
-    """Writes a producer's id, epoch and first sequence number into the batch at `position`, and the new CRC: for
-    batches that were encoded before their place in the sequence was known."""
+    """Writes a producer's id, epoch and first sequence number into the batch at `position`, and the new CRC. It is for
+    batches that are encoded before their sequence number is known."""
     end = position + read_header(buffer, position).size_bytes
     _PRODUCER.pack_into(buffer, position + PRODUCER_ID_OFFSET, producer_id, producer_epoch, base_sequence)
     if is_transactional:

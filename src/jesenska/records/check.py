@@ -1,5 +1,5 @@
-"""The leader's checks before it appends a client's batch, in Kafka's order and with Kafka's error codes (as Apache
-Kafka 4.3.1 answers):
+"""The checks of a client's batch before the leader appends it, in Kafka's order and with the error codes of Apache
+Kafka 4.3.1:
 
     frame      no whole batch, a second batch, a message set, base offset not 0   INVALID_RECORD
                impossible length or magic                                         CORRUPT_MESSAGE
@@ -11,18 +11,17 @@ Kafka 4.3.1 answers):
                no key on a compacted topic                                        INVALID_RECORD, names the records
                time out of the topic's limits, or log append time set by a client INVALID_TIMESTAMP, names the records
 
-Bytes after the batch that are too few for another one are not an error and must not be appended: append `size_bytes`
-of the header.
+A few bytes after the batch, too few for another batch, are not an error. They must not be appended: append only
+`size_bytes` of the header.
 
-Some checks are stricter than Kafka's and answer INVALID_RECORD: offset deltas that are not 0, 1, 2 … (Kafka accepts
+Some checks are stricter than Kafka's and return INVALID_RECORD: offset deltas that are not 0, 1, 2 … (Kafka accepts
 them uncompressed and fails with UNKNOWN_SERVER_ERROR compressed), negative lengths other than -1 (Kafka reads them as
 null), a record in a compressed batch whose length field is wrong, an unknown codec and an unreadable compressed stream
 (UNKNOWN_SERVER_ERROR in Kafka).
 
 If the header of a create-time batch has a wrong largest timestamp, or has log append time set, it is corrected in
-place, with a new CRC; the corrected header is returned. Left out: sequence numbers, transactions and authorisation,
-which need state, and message sets.
-"""
+place, with a new CRC. The corrected header is returned. Sequence numbers, transactions and authorisation are checked
+elsewhere, since they need state; message sets are converted in message_set.py."""
 
 from __future__ import annotations
 
@@ -39,8 +38,9 @@ _INT64_MAX = (1 << 63) - 1
 
 
 class CheckRules(NamedTuple):
-    """The rules of a topic for batches. Times are absolute (`MovingRules` computes them from the clock). A record
-    without a timestamp (-1) is always accepted; under log append time the times of records are not checked."""
+    """The rules of a topic for batches. The earliest and latest timestamp are absolute times, which `MovingRules`
+    computes from the clock. A record without a timestamp (-1) is always accepted. Under log append time the timestamps
+    of records are not checked."""
 
     max_message_bytes: int = 1048588
     key_required: bool = False
@@ -48,21 +48,23 @@ class CheckRules(NamedTuple):
     earliest_timestamp_ms: int = _INT64_MIN
     latest_timestamp_ms: int = _INT64_MAX
     decompressed_max_bytes: int = DECOMPRESSED_BATCH_MAX_BYTES
-    #: The codec of the topic's batches; -1: the codec that the producer chose. The caller compresses.
+    #: The codec with which the topic's batches are stored; -1 means the codec that the producer chose. The caller does
+    #: the compression.
     codec: int = -1
-    #: Level on that codec's own scale; None for its default.
+    #: The compression level on that codec's own scale; None for its default.
     level: int | None = None
 
     def wants_other_codec(self, header: BatchHeader) -> bool:
-        """True for a batch that must be compressed again with another codec."""
+        """Returns true if the batch must be compressed again because the topic has another codec."""
         return self.codec >= 0 and header.attributes & CODEC_MASK != self.codec
 
 
 class MovingRules:
-    """The rules of a topic with time limits that move with the clock: message.timestamp.before.max.ms and
-    after.max.ms, in ms; the largest int64 is no limit. If there is a limit on either side, a time that lies more than
-    the largest int64 in the past is refused, too: Apache Kafka's difference overflows there and becomes a difference
-    to the future."""
+    """The rules of a topic whose time limits depend on the clock: message.timestamp.before.max.ms and
+    message.timestamp.after.max.ms. A limit of the largest int64 means no limit.
+
+    If either limit is set, a timestamp further in the past than the largest int64 is refused, too: the difference
+    overflows in Apache Kafka and then counts as a time in the future."""
 
     __slots__ = ("_after_max_ms", "_before_max_ms", "_made_at_ms", "_moves", "_rules")
 
@@ -74,8 +76,8 @@ class MovingRules:
         self._made_at_ms = -1
 
     def at(self, now_ms: int) -> CheckRules:
-        """Returns the rules at this time. The rules of the last call are kept, because many requests come within one
-        millisecond."""
+        """Returns the rules at the time `now_ms`. The result of the last call is cached, because many requests arrive
+        within one millisecond."""
         if self._moves and now_ms != self._made_at_ms:
             rules = self._rules
             latest_ms = min(now_ms + self._after_max_ms, _INT64_MAX)
@@ -91,8 +93,9 @@ class MovingRules:
 def check_batches(
     buffer: bytearray | memoryview, rules: CheckRules, produce_version: int = NEWEST_PRODUCE_VERSION
 ) -> list[BatchHeader]:
-    """Returns the headers of the batches to append; there is always one, since Kafka allows one per partition and
-    request. Errors as above. The buffer must be writable for a batch that has to be corrected."""
+    """Returns the headers of the batches to append. There is always exactly one, since Kafka allows one batch per
+    partition and request. Raises the errors listed at the top of this module. The buffer must be writable, because a
+    batch may have to be corrected."""
     checked, _ = check_within(buffer, rules, produce_version, _INT64_MAX)
     assert checked is not None
     return checked
@@ -101,8 +104,9 @@ def check_batches(
 def check_within(
     buffer: bytearray | memoryview, rules: CheckRules, produce_version: int, budget_bytes: int
 ) -> tuple[list[BatchHeader] | None, int]:
-    """Checks like `check_batches`, for a caller with little time: gives up (None), without any change, if a compressed
-    batch decompresses to more than `budget_bytes`. The second value is the number of decompressed bytes."""
+    """Checks like `check_batches`, for a caller with little time. Returns None in place of the headers, and changes
+    nothing, if a compressed batch decompresses to more than `budget_bytes`. The second value is the number of
+    decompressed bytes."""
     header = codec.check_batch(
         buffer,
         produce_version,

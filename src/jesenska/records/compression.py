@@ -1,4 +1,5 @@
-"""The four codecs of a batch, written as Kafka's Java client writes them and read in bounded pieces.
+"""The four compression codecs of a batch. Data is written as Kafka's Java client writes it, and decompressed in pieces
+of limited size.
 
     gzip    one member; several in a row are read, bytes after the last one are ignored
     snappy  written in xerial's framing, read with it and raw:
@@ -9,15 +10,14 @@
     zstd    one or more frames
 
 A stream may come from any client, so a size claimed in a stream never causes an allocation. Output is returned in
-pieces of DECOMPRESSION_PIECE_BYTES and is not kept. The exception is a raw snappy block, which has no smaller unit:
-its claimed length is accepted only up to the largest output that its bytes can have (snappy's densest element makes 64
-bytes of 3). zstd's window is limited to the largest one of Kafka's own writers (128 MiB), and the library uses its
-memory only as far as there is output; every lz4 block is at most 4 MiB by format.
+pieces of DECOMPRESSION_PIECE_BYTES and is not stored. The exception is a raw snappy block, which can only be
+decompressed as a whole. Its claimed length is accepted only up to the largest output that its bytes can have (snappy's
+densest element makes 64 bytes of 3). zstd's window is limited to the largest one of Kafka's own writers (128 MiB), and
+the library uses that memory only as far as there is output. Every lz4 block is at most 4 MiB by format.
 
-A stream that is cut short or malformed raises InvalidRecordError. Apache Kafka 4.3.1 answers UNKNOWN_SERVER_ERROR
-there; neither error is retriable, so a client handles both in the same way. One difference: lz4's content checksum, if
-a frame has one, is verified here and not in Kafka.
-"""
+A stream that is incomplete or malformed raises InvalidRecordError. Apache Kafka 4.3.1 returns UNKNOWN_SERVER_ERROR
+there. Neither error is retriable, so a client handles both in the same way. An lz4 frame's content checksum is
+verified here, but not in Kafka."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ from jesenska.base.errors import InvalidRecordError
 from jesenska.base.limits import DECOMPRESSED_BATCH_MAX_BYTES, DECOMPRESSION_PIECE_BYTES
 from jesenska.records.header import Buffer, Codec
 
-#: Compressed bytes passed to a decompressor at once; the bytes that it does not use yet are copied each time, so this
-#: is small.
+#: Compressed bytes that are passed to a decompressor at once. The number is small, because unused bytes are copied at
+#: each call.
 _INPUT_PIECE_BYTES = 16 * 1024
-#: Frames up to this size are decompressed in one call.
+#: lz4 frames up to this many bytes are decompressed in one call.
 _SMALL_LZ4_BYTES = 64 * 1024
 _LZ4_RATIO_MAX = 255
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
@@ -61,8 +61,8 @@ _GZIP_MEMBER_START = b"\x1f\x8b"
 
 
 def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
-    """Returns `data` compressed; `level` is on the codec's own scale, None for the default of Kafka's clients. The
-    interpreter lock is released meanwhile."""
+    """Returns `data` compressed. `level` is on the codec's own scale; None means the default of Kafka's clients. Other
+    threads can run meanwhile, because Python's interpreter lock is released."""
     if codec == Codec.GZIP:
         packer = zlib.compressobj(-1 if level is None else level, zlib.DEFLATED, 31)
         return packer.compress(data) + packer.flush()
@@ -84,14 +84,14 @@ def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
 
 
 def with_true_lz4_checksum(packed: Buffer) -> bytearray:
-    """Returns an lz4 frame with the header checksum that the format requires, whatever the frame has: in message sets
-    of format v0 it is wrong."""
+    """Returns an lz4 frame with the header checksum that lz4's format requires. The checksum is wrong in message sets
+    of format v0."""
     return _with_lz4_checksum(packed, len(_LZ4_MAGIC))
 
 
 def with_old_lz4_checksum(packed: Buffer) -> bytearray:
-    """Returns an lz4 frame in the form of message sets of format v0: the checksum in its header also covers the
-    frame's magic."""
+    """Returns an lz4 frame with the header checksum of message sets of format v0, which also covers the frame's
+    magic."""
     return _with_lz4_checksum(packed, 0)
 
 
@@ -106,7 +106,7 @@ def _with_lz4_checksum(packed: Buffer, begins_at: int) -> bytearray:
 
 @lru_cache(maxsize=64)  # nearly all frames begin with the same bytes
 def _xxh32_short(data: bytes) -> int:
-    """Returns xxHash32 with seed 0 of less than 16 bytes."""
+    """Returns xxHash32 with seed 0 of up to 15 bytes."""
     value = 0x165667B1 + len(data)
     at = 0
     while at + 4 <= len(data):
@@ -125,7 +125,8 @@ def decompress_pieces(codec: Codec, buffer: Buffer, limit: int = DECOMPRESSED_BA
     """Yields the decompressed bytes of `buffer` in pieces of at most DECOMPRESSION_PIECE_BYTES. Each piece is valid
     until the next one is requested.
 
-    InvalidRecordError if there are more than `limit` bytes in all, and for a stream that is cut short or malformed."""
+    Raises InvalidRecordError if there are more than `limit` bytes in all, or if the stream is incomplete or
+    malformed."""
     total = 0
     try:
         for piece in _STREAMS[codec](memoryview(buffer).cast("B"), limit):
@@ -138,7 +139,7 @@ def decompress_pieces(codec: Codec, buffer: Buffer, limit: int = DECOMPRESSED_BA
 
 
 def decompress(codec: Codec, buffer: Buffer, limit: int = DECOMPRESSED_BATCH_MAX_BYTES) -> bytearray:
-    """Returns all decompressed bytes at once; errors as in `decompress_pieces`."""
+    """Returns all decompressed bytes of `buffer`. Raises the errors of `decompress_pieces`."""
     if codec == Codec.LZ4 and len(buffer) <= min(_SMALL_LZ4_BYTES, limit // _LZ4_RATIO_MAX):
         frame = memoryview(buffer).cast("B")
         _check_lz4_frame(frame)
@@ -267,7 +268,8 @@ def _unlz4(data: memoryview, limit: int) -> Iterator[Buffer]:
 
 
 def _unlz4_at_once(frame: memoryview) -> bytearray:
-    """Decompresses a small frame, which cannot exceed the limit, with one call of the library instead of five."""
+    """Decompresses a small lz4 frame with one call of the library instead of five. The caller has checked that the
+    result cannot exceed the limit."""
     try:
         whole: bytearray = lz4.frame.decompress(frame, return_bytearray=True)
     except RuntimeError as error:
@@ -286,7 +288,7 @@ def _unzstd(data: memoryview, limit: int) -> Iterator[Buffer]:
 
 
 class _ZstdBytes:
-    """The bytes of a zstd stream, read from the beginning; InvalidRecordError if the stream is cut short."""
+    """Reads the bytes of a zstd stream from the beginning. Raises InvalidRecordError if the stream ends too soon."""
 
     def __init__(self, data: memoryview) -> None:
         self._data = data
@@ -308,8 +310,8 @@ class _ZstdBytes:
 
 
 def _check_zstd_frames(data: memoryview) -> None:
-    """Checks the blocks of a stream without decompressing: the streaming reader does not report whether its last frame
-    was whole."""
+    """Checks that all frames of a zstd stream are complete, by their block sizes, without decompressing. The library's
+    streaming reader does not report an incomplete last frame."""
     taken = _ZstdBytes(data)
     while taken.are_left:
         magic = taken.number(4)

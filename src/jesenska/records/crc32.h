@@ -1,12 +1,13 @@
-/* CRC-32 (the one of zlib and of message sets: reflected polynomial 0xedb88320), by what the processor has for it, which is asked at import, else by eight
- * tables at once.
+/* CRC-32 of zlib and of message sets (reflected polynomial 0xedb88320). It uses the processor's instructions if the processor has them, which is checked at
+ * import. Otherwise it uses eight tables at once.
  *
- * x86-64 multiplies polynomials (PCLMULQDQ). A piece of 16 bytes has the same remainder as its two halves, each times a power of x that stands for the
- * distance, added to 16 bytes further on: so four pieces at a time are folded into the next four, in the end into one, and the remainder of those 16 bytes
- * and of what is left is taken by the tables. In reflected order a product comes out one place too low, which the constants make good (`<< 1`); and what a
- * table's CRC has in its 32 bits stands 32 places higher than in a half, hence the powers: the distance in bits, plus and less 32.
+ * x86-64 can multiply polynomials (PCLMULQDQ). A piece of 16 bytes can be folded into a later piece: each half is multiplied by a power of x that depends on
+ * the distance, and both products are added to the later piece. The remainder stays the same. So four pieces at a time are folded into the next four, and at
+ * the end into one. The tables compute the remainder of these 16 bytes and of the bytes after them. In reflected order a product is one bit too low; the
+ * constants correct this (`<< 1`). The 32 bits of a table's CRC are 32 bits higher than in a half of a piece, so the powers are the distance in bits, plus 32
+ * and minus 32.
  *
- * 64-bit ARM has an instruction for this very polynomial. */
+ * 64-bit ARM has an instruction for this polynomial. */
 
 #ifndef JESENSKA_CRC32_H
 #define JESENSKA_CRC32_H
@@ -28,10 +29,10 @@ static uint32_t (*jesenska_crc32_chosen)(uint32_t, const uint8_t *, size_t) = je
 #if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
 #include <wmmintrin.h>
 
-/* For 64 bytes and for 16: the lower half's constant, then the upper's. */
+/* The constants for folding over 64 bytes and over 16 bytes: first for the lower half, then for the upper half. */
 static uint64_t jesenska_crc32_over_64[2], jesenska_crc32_over_16[2];
 
-/* x to that power, modulo the polynomial. */
+/* Returns x to this power, modulo the polynomial. */
 static uint64_t jesenska_crc32_power(int power) {
     uint32_t found = 0x80000000u;
     while (power--)

@@ -1,10 +1,10 @@
-/* CRC32C (Castagnoli, reflected polynomial 0x82f63b78) for the compiled record codec: by the processor's own instruction where it has one,
- * which is asked at import, else by eight tables at once. The instruction is compiled into functions of its own, so the module runs on
- * every processor of its architecture.
+/* CRC32C (Castagnoli, reflected polynomial 0x82f63b78) for the compiled record codec. It uses the processor's CRC instruction if the processor
+ * has one, which is checked at import. Otherwise it uses eight tables at once. The instruction is compiled into separate functions, so the module
+ * runs on every processor of its architecture.
  *
- * A processor gives the instruction's result three cycles later but can begin one each cycle, so a long piece is cut into blocks of three strides
- * that are taken side by side. CRCs are linear: that of two pieces one behind the other is the first's, moved past as many zero bytes as the
- * second has, xor the second's. Moving past one stride's zeros is four look-ups in tables made at import. */
+ * The result of the instruction is available after three cycles, but one instruction can start in each cycle. So a long piece is cut into blocks
+ * of three strides, whose CRCs are computed at the same time. CRCs are linear: the CRC of two consecutive pieces is the CRC of the first, moved past
+ * as many zero bytes as the second has, xor the CRC of the second. To move a CRC past one stride takes four look-ups in tables made at import. */
 
 #ifndef JESENSKA_CRC32C_H
 #define JESENSKA_CRC32C_H
@@ -31,7 +31,7 @@ static void jesenska_crc_make_past(uint32_t past[4][256], size_t zeros) {
     static const unsigned char none[JESENSKA_CRC_LONG];
     for (int row = 0; row < 4; row++)
         for (uint32_t byte = 0; byte < 256; byte++)
-            /* A byte of several bits is the sum of two that stand in the row already. */
+            /* The entry of a byte with several bits is the sum of two entries that are already in the row. */
             past[row][byte] = byte & (byte - 1) ? past[row][byte & (byte - 1)] ^ past[row][byte & (0u - byte)]
                                                 : jesenska_crc_tables(byte << (8 * row), none, zeros);
 }
@@ -40,7 +40,7 @@ static inline uint64_t jesenska_crc_move(const uint32_t past[4][256], uint64_t c
     return past[0][crc & 0xff] ^ past[1][crc >> 8 & 0xff] ^ past[2][crc >> 16 & 0xff] ^ past[3][crc >> 24 & 0xff];
 }
 
-/* The body of the function for each architecture, with STEP(crc, address) for eight bytes. */
+/* The body of the function of each architecture, which defines STEP(crc, address) for eight bytes. */
 #define JESENSKA_CRC_BLOCKS(stride, past)                                                      \
     while (size >= 3 * (stride)) {                                                             \
         uint64_t second = 0, third = 0;                                                        \

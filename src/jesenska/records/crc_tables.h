@@ -1,4 +1,4 @@
-/* A reflected CRC of 32 bits by eight tables at once, for any polynomial: crc32.h and crc32c.h say which, and where the tables are. */
+/* A reflected CRC of 32 bits, computed with eight tables at once, for any polynomial. crc32.h and crc32c.h define the polynomials and the tables. */
 
 #ifndef JESENSKA_CRC_TABLES_H
 #define JESENSKA_CRC_TABLES_H

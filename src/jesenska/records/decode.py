@@ -1,13 +1,12 @@
 """Decodes batches into records, and reads control records. Layouts are in header.py and record.py.
 
-A control record marks the end of a transaction; its key and value say which:
+A control record marks the end of a transaction. Its key and value have these fields:
 
     key    version int16 = 0 | type int16: 0 abort, 1 commit
     value  version int16 = 0 | coordinator_epoch int32
 
-Consumers never see a control record, but each takes an offset. Left out: the list of aborted transactions (the answer
-to Fetch has it, the client filters).
-"""
+Consumers never receive a control record, but each takes an offset. Records of aborted transactions are not filtered
+here: the client does that by the list of aborted transactions in the Fetch response."""
 
 from __future__ import annotations
 
@@ -35,7 +34,8 @@ class ControlType(IntEnum):
 
 
 class ControlMarker(NamedTuple):
-    """The end of a transaction as a control record describes it."""
+    """The content of a control record: the type of the marker, and the epoch of the transaction coordinator that wrote
+    it."""
 
     type: ControlType
     coordinator_epoch: int
@@ -44,8 +44,8 @@ class ControlMarker(NamedTuple):
 def records_of(
     buffer: Buffer, position: int, header: BatchHeader, limit: int = DECOMPRESSED_BATCH_MAX_BYTES
 ) -> bytearray | memoryview:
-    """Returns the bytes of the batch's records, decompressed if they are compressed. InvalidRecordError as in
-    `decompress`."""
+    """Returns the bytes of the batch's records, decompressed if they are compressed. Raises InvalidRecordError as
+    `decompress` does."""
     body = memoryview(buffer)[position + HEADER_SIZE : position + header.size_bytes]
     number = header.attributes & CODEC_MASK
     if not number:
@@ -60,8 +60,8 @@ def records_of(
 def decode_batch(
     buffer: Buffer, position: int = 0, verify: bool = True, header: BatchHeader | None = None
 ) -> list[Record]:
-    """Returns all records of the batch at `position`, control records too. CorruptMessageError for a wrong CRC (unless
-    `verify` is off) or an impossible header, InvalidRecordError for records that cannot be read."""
+    """Returns all records of the batch at `position`, including control records. Raises CorruptMessageError for a
+    wrong CRC (with `verify`) or an impossible header, InvalidRecordError for records that cannot be read."""
     if header is None:
         header = read_header(buffer, position)
     if verify:
@@ -77,8 +77,8 @@ def decode_batch(
 
 
 def decode_batches(buffer: Buffer, verify: bool = True, start_offset: int = 0) -> Iterator[Record]:
-    """Yields the records from `start_offset` on that a consumer sees in an answer to Fetch, without control records
-    and without a part of a batch at the end. Errors as in `decode_batch`."""
+    """Yields the records from `start_offset` on that a consumer receives. Control records and an incomplete batch at
+    the end are left out. Raises the errors of `decode_batch`."""
     for position, header in iter_headers(buffer):
         if header.is_control or header.last_offset < start_offset:
             continue
@@ -89,8 +89,8 @@ def decode_batches(buffer: Buffer, verify: bool = True, start_offset: int = 0) -
 
 
 def control_marker(record: Record) -> ControlMarker:
-    """Returns the marker in a record of a control batch. A key of a later version is read as far as it is known;
-    InvalidRecordError if it is too short."""
+    """Returns the transaction marker in a record of a control batch. Additional fields of later versions are ignored.
+    Raises InvalidRecordError if the key is too short."""
     key = record.key
     if key is None or len(key) < _MARKER_KEY.size:
         raise InvalidRecordError(f"the control record at offset {record.offset} has no key that says what it marks")
@@ -101,12 +101,13 @@ def control_marker(record: Record) -> ControlMarker:
 
 
 def read_marker(batch: Buffer) -> ControlMarker | None:
-    """Returns the marker of a control batch, from its first record; None if compaction has removed the record, because
-    nothing of the transaction is left. InvalidRecordError if it is damaged; its CRC is not checked."""
+    """Returns the transaction marker in the first record of a control batch. Returns None if compaction has removed
+    the record because nothing of the transaction is left. Raises InvalidRecordError for a damaged batch; its CRC is
+    not checked."""
     records = decode_batch(batch, verify=False)
     return control_marker(records[0]) if records else None
 
 
 def marker_record(marker: ControlMarker, timestamp_ms: int) -> tuple[int, bytes, bytes, tuple[()]]:
-    """Returns the record to encode (with `is_control`) for the end of a transaction."""
+    """Returns the control record for a transaction marker, to be encoded with `is_control`."""
     return timestamp_ms, _MARKER_KEY.pack(0, marker.type), _MARKER_VALUE.pack(0, marker.coordinator_epoch), ()

@@ -1,9 +1,8 @@
-"""Encodes batches of records: whole (`encode_batch`) or record by record up to a size (`BatchWriter`). Layouts are in
-header.py and record.py.
+"""Encodes batches of records: a whole batch (`encode_batch`), or record by record up to a size (`BatchWriter`).
+Layouts are in header.py and record.py.
 
-The base timestamp is the first record's. Records without a timestamp have -1. Left out: the number of records in a
-batch and their waiting time, which the producer decides.
-"""
+The base timestamp is that of the first record. Records without a timestamp have -1. The producer decides how many
+records go into a batch and how long they wait."""
 
 from __future__ import annotations
 
@@ -34,14 +33,14 @@ from jesenska.records.header import (
 from jesenska.records.record import Headers, Record, RecordInput
 
 _EMPTY_HEADER = bytes(HEADER_SIZE)
-#: Upper limit for the size of the fields around key and value of a record without headers.
+#: Upper limit on the bytes of a record without headers, in addition to its key and value.
 _RECORD_OVERHEAD_BYTES = 26
-#: Upper limit for the size of the lengths of one record header.
+#: Upper limit on the bytes of one record header's two length fields.
 _RECORD_HEADER_OVERHEAD_BYTES = 10
 
 
 def attributes_of(codec: Codec, is_transactional: bool, is_control: bool, log_append_time: bool) -> int:
-    """Returns the attributes field for these properties."""
+    """Returns the attributes field of a batch header with these properties."""
     attributes = int(codec)
     if log_append_time:
         attributes |= LOG_APPEND_TIME_BIT
@@ -67,8 +66,8 @@ def seal_batch(
     producer_epoch: int = NO_PRODUCER_EPOCH,
     base_sequence: int = NO_SEQUENCE,
 ) -> bytearray:
-    """Compresses the records after the 61 bytes left free in `batch` and writes the header with its CRC; returns the
-    finished batch, `batch` itself if nothing was compressed."""
+    """Finishes a batch: compresses the records after the 61 bytes left free in `batch`, and writes the header with its
+    CRC into these. Returns the finished batch, which is `batch` itself if nothing was compressed."""
     codec = Codec(attributes & CODEC_MASK)
     if codec:
         with memoryview(batch) as view:
@@ -107,7 +106,7 @@ def reseal_batch(
     *,
     level: int | None = None,
 ) -> bytearray:
-    """Seals a batch like `seal_batch`; all other fields are those of another batch's header."""
+    """Finishes a batch like `seal_batch`, with all further header fields taken from the header of another batch."""
     return seal_batch(
         batch,
         attributes,
@@ -137,9 +136,9 @@ def encode_batch(
     is_transactional: bool = False,
     is_control: bool = False,
 ) -> bytearray:
-    """Returns one batch of these records (timestamp in ms, key, value, headers; or `Record`, whose offset is ignored),
-    with consecutive offsets from `base_offset`. ValueError for no records: a batch without records exists only if
-    compaction emptied one."""
+    """Returns one batch of these records, with consecutive offsets from `base_offset`. A record is a tuple of
+    timestamp in ms, key, value and headers, or a `Record`, whose offset is ignored. Raises ValueError if there are no
+    records: only compaction makes batches without records."""
     items = [item[1:2] + item[3:] if isinstance(item, Record) else item for item in records]
     if not items:
         raise ValueError("a batch needs at least one record")
@@ -175,8 +174,9 @@ def reencode_batch(
     producer_epoch: int = NO_PRODUCER_EPOCH,
     base_sequence: int = NO_SEQUENCE,
 ) -> bytearray:
-    """Returns one batch of records that keep their offsets, including gaps, for compaction and repair; `attributes` as
-    in the header. Without records the batch has only a header: so the log keeps a producer's last sequence number."""
+    """Returns one batch of records that keep their offsets, including gaps. It is for compaction and repair.
+    `attributes` has the form of the header's field. Without records the batch has only a header, by which the log
+    keeps a producer's last sequence number."""
     batch = bytearray(_EMPTY_HEADER)
     largest = NO_TIMESTAMP
     count = 0
@@ -206,11 +206,11 @@ def reencode_batch(
 
 
 class BatchWriter:
-    """A producer's batch while it is filled: call `append` until it returns None because the batch is full, then
+    """Builds a producer's batch record by record: call `append` until it returns None because the batch is full, then
     `finish`.
 
-    `max_bytes` bounds the finished batch if compression does not enlarge it; a single record larger than that still
-    gets a batch of its own, which the broker may refuse."""
+    The finished batch has at most `max_bytes`, if compression does not enlarge it. A single larger record still gets a
+    batch of its own, which the broker may refuse."""
 
     __slots__ = ("_batch", "base_timestamp", "codec", "level", "max_bytes", "max_timestamp", "record_count")
 
@@ -229,7 +229,7 @@ class BatchWriter:
         return len(self._batch)
 
     def append(self, timestamp_ms: int, key: Buffer | None, value: Buffer | None, headers: Headers = ()) -> int | None:
-        """Appends a record; returns its offset delta in this batch, or None if the batch has no room for it."""
+        """Appends a record and returns its offset delta in the batch. Returns None if the batch is full."""
         count = self.record_count
         if count == 0:
             self.base_timestamp = timestamp_ms
@@ -248,7 +248,8 @@ class BatchWriter:
         base_sequence: int = NO_SEQUENCE,
         is_transactional: bool = False,
     ) -> bytearray:
-        """Returns the finished batch; the writer cannot be used again. ValueError if nothing was appended."""
+        """Returns the finished batch; after that the writer cannot be used again. Raises ValueError if no record was
+        appended."""
         if not self.record_count:
             raise ValueError("a batch needs at least one record")
         return seal_batch(
@@ -265,7 +266,7 @@ class BatchWriter:
 
 
 def estimated_size(key: Buffer | None, value: Buffer | None, headers: Headers = ()) -> int:
-    """Returns an upper limit for the size of this record in a batch, uncompressed."""
+    """Returns an upper limit on the bytes of this record in a batch, before compression."""
     size = _RECORD_OVERHEAD_BYTES
     if key is not None:
         size += len(key)

@@ -1,11 +1,10 @@
-"""The possible faults of a batch, and the exception for each: one table for the compiled module and its pure twin, so
-that both answer alike.
+"""The possible faults of a batch, and the exception for each. The compiled module and its twin in plain Python share
+this table, so that both raise the same errors.
 
-There are two kinds, as in Kafka's own broker. A *structural* fault means that the bytes do not match the header; the
-rest cannot be trusted, and the check ends there. A *rejected record* is well formed but breaks a rule of the topic;
-the check goes on, so that the answer to Produce v8 and later can name each of them (KIP-467), and the batch is refused
-as a whole.
-"""
+There are two kinds of faults, as in Kafka. A *structural* fault means that the bytes do not match the header; the
+check stops there, since nothing after it can be trusted. A *rejected record* is well formed but breaks a rule of the
+topic. The check goes on after it, so that the response to Produce v8 and later can name every rejected record
+(KIP-467). The batch is refused as a whole."""
 
 from __future__ import annotations
 
@@ -23,13 +22,13 @@ from jesenska.base.errors import (
     UnsupportedForMessageFormatError,
 )
 
-#: Largest number of rejected records that one answer names; the other records of the batch also fail.
+#: Largest number of rejected records that one response names. The other records of the batch also fail.
 REJECTED_RECORDS_NAMED_MAX = 100
 
 
 class Fault(IntEnum):
-    """Structural faults: first those of single records, then those of the batch. The numbers are shared with the
-    compiled module."""
+    """Structural faults: first those of single records, then those of the batch. The compiled module has the same
+    numbers."""
 
     NONE = 0
     NUMBER_TOO_LONG = 1
@@ -62,7 +61,7 @@ class Fault(IntEnum):
 
 
 class Rejection(IntEnum):
-    """Reasons to reject a well-formed record. The numbers are shared with the compiled module."""
+    """Reasons to reject a well-formed record. The compiled module has the same numbers."""
 
     KEY_MISSING = 1
     TIMESTAMP_OUT_OF_RANGE = 2
@@ -122,37 +121,38 @@ _REJECTIONS = {
 
 
 class RecordError(NamedTuple):
-    """One rejected record: its place in the batch (from 0) and the reason."""
+    """One rejected record: its index in the batch (from 0) and the reason."""
 
     batch_index: int
     message: str
 
 
 class RecordErrors(KafkaError):
-    """Base of the exceptions about single records: it has `record_errors`, for the answer to Produce v8 and later."""
+    """Base class of the errors that name single records, in `record_errors`. The response to Produce v8 and later
+    contains them."""
 
     record_errors: tuple[RecordError, ...] = ()
 
     @property
     def batch_index(self) -> int:
-        """Place in the batch of the first rejected record."""
+        """The index in the batch of the first rejected record."""
         return self.record_errors[0].batch_index
 
 
 class RejectedRecordsError(RecordErrors, InvalidRecordError):
-    """INVALID_RECORD that names records."""
+    """An INVALID_RECORD error that names the rejected records."""
 
     code = InvalidRecordError.code
 
 
 class RejectedTimestampsError(RecordErrors, InvalidTimestampError):
-    """INVALID_TIMESTAMP that names records."""
+    """An INVALID_TIMESTAMP error that names the rejected records."""
 
     code = InvalidTimestampError.code
 
 
 def raise_fault(fault: int, index: int = 0) -> NoReturn:
-    """Raises the error for a structural fault; `index` is the place of the faulty record in the batch."""
+    """Raises the error for a structural fault. `index` is the index of the faulty record in the batch."""
     kind = Fault(fault)
     text = _RECORD_FAULTS.get(kind)
     if text is not None:
@@ -162,8 +162,8 @@ def raise_fault(fault: int, index: int = 0) -> NoReturn:
 
 
 def raise_rejections(rejections: Sequence[tuple[int, int]], total: int) -> NoReturn:
-    """Raises the error for rejected records: pairs of index and `Rejection`, the first ones of `total`.
-    INVALID_TIMESTAMP if any of them is about times, as in Kafka."""
+    """Raises the error for rejected records. `rejections` has the index and the `Rejection` of the first ones; `total`
+    is the number of all. The error is INVALID_TIMESTAMP if any rejection is about timestamps, as in Kafka."""
     errors = tuple(RecordError(index, _REJECTIONS[Rejection(kind)]) for index, kind in rejections)
     shown = "; ".join(f"record {error.batch_index}: {error.message}" for error in errors[:3])
     message = f"{total} records of the batch were rejected, the first ones: {shown}"

@@ -54,15 +54,15 @@ PRODUCER_ID_OFFSET: Final = 43
 PRODUCER_EPOCH_OFFSET: Final = 51
 BASE_SEQUENCE_OFFSET: Final = 53
 RECORD_COUNT_OFFSET: Final = 57
-#: The low byte of the attributes, with all bits that have a meaning.
+#: The position of the low byte of the attributes. All bits with a meaning are in this byte.
 LOW_ATTRIBUTES_OFFSET: Final = 22
 #: Bytes of the header; the records begin here.
 HEADER_SIZE: Final = 61
-#: Bytes of base_offset and batch_length, which `batch_length` does not count.
+#: Bytes of base_offset and batch_length. The value of `batch_length` does not include them.
 LENGTH_OVERHEAD: Final = 12
-#: Bytes up to and including the magic, the least that is needed to recognise a batch.
+#: Bytes up to and including the magic, from which the format of a batch is recognised.
 FRAME_SIZE: Final = 17
-#: The smallest value of the length field in any format (an empty message of v0).
+#: The smallest value of the length field in any format: that of a v0 message without key and value.
 SMALLEST_LENGTH: Final = 14
 
 NO_TIMESTAMP: Final = -1
@@ -72,7 +72,7 @@ NO_SEQUENCE: Final = -1
 NO_LEADER_EPOCH: Final = -1
 MAGIC_V2: Final = 2
 
-#: The bits of the attributes.
+#: The bits of the attributes field.
 CODEC_MASK: Final = 0x07
 LOG_APPEND_TIME_BIT: Final = 0x08
 TRANSACTIONAL_BIT: Final = 0x10
@@ -98,7 +98,7 @@ class TimestampType(IntEnum):
 
 
 class BatchHeader(NamedTuple):
-    """The header of one batch, fields in the order of the bytes."""
+    """The header of one batch. The fields are in the order of the bytes."""
 
     base_offset: int
     batch_length: int
@@ -116,7 +116,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """Size of the whole batch, header and records."""
+        """The size of the whole batch, header and records, in bytes."""
         return LENGTH_OVERHEAD + self.batch_length
 
     @property
@@ -129,7 +129,8 @@ class BatchHeader(NamedTuple):
 
     @property
     def codec(self) -> Codec:
-        """The codec; ValueError for the three numbers that no codec has. `check_batches` refuses such batches."""
+        """The codec of the batch. Raises ValueError for the three numbers that no codec has; `check_batches` refuses
+        such batches."""
         return Codec(self.attributes & CODEC_MASK)
 
     @property
@@ -158,8 +159,8 @@ class BatchHeader(NamedTuple):
 
     @property
     def records_timestamp(self) -> int:
-        """Largest timestamp of its records; -1 if it has no records left, whatever the header has: no record can be
-        found by it."""
+        """The largest timestamp of the batch's records. It is -1 if the batch has no records left, even if the header
+        has a timestamp, because no record can be found by it."""
         return self.max_timestamp if self.record_count > 0 else NO_TIMESTAMP
 
     @property
@@ -168,15 +169,16 @@ class BatchHeader(NamedTuple):
 
     @property
     def last_sequence(self) -> int:
-        """Sequence number of the last record; after 2147483647 comes 0. -1 if the batch has no sequence numbers."""
+        """The sequence number of the last record; -1 if the batch has no sequence numbers. After 2147483647 they go on
+        with 0."""
         if self.base_sequence == NO_SEQUENCE:
             return NO_SEQUENCE
         return (self.base_sequence + self.last_offset_delta) % _SEQUENCES
 
 
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """Returns the header at `position`; only its magic is checked. CorruptMessageError if fewer than 61 bytes are left
-    or no format has this magic; UnsupportedForMessageFormatError for a message set."""
+    """Returns the header of the batch at `position`; only its magic is checked. Raises CorruptMessageError if fewer
+    than 61 bytes are left or no format has this magic, UnsupportedForMessageFormatError for a message set."""
     if len(buffer) - position < HEADER_SIZE:
         if len(buffer) - position >= FRAME_SIZE:
             refuse_other_magic(buffer[position + MAGIC_OFFSET])
@@ -190,7 +192,7 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
 
 
 def read_batch_length(buffer: Buffer, position: int = 0) -> int:
-    """Returns the `batch_length` of the batch, or the size field of the message, at `position`."""
+    """Returns the length field of the batch, or of the message, at `position`."""
     length: int = _INT32.unpack_from(buffer, position + BATCH_LENGTH_OFFSET)[0]
     return length
 
@@ -202,7 +204,7 @@ def read_record_count(buffer: Buffer, position: int = 0) -> int:
 
 
 def refuse_other_magic(magic: int) -> None:
-    """Raises an error for every magic but 2."""
+    """Raises an error for any magic but 2, that of a batch."""
     if magic in (0, 1):
         raise UnsupportedForMessageFormatError(f"message sets (magic {magic}) are not read yet; batches (magic 2) are")
     if magic != MAGIC_V2:

@@ -1,5 +1,4 @@
-"""Message sets: the form of records in requests and logs before the batch (formats v0, Kafka 0.8 and 0.9, and v1,
-0.10).
+"""Message sets: the form of records in requests and logs before batches (formats v0, Kafka 0.8 and 0.9, and v1, 0.10).
 
     offset       int64     of the message in its partition; any value from producers
     size         int32     bytes that follow
@@ -10,19 +9,18 @@
     key          int32 length (-1: null) and bytes
     value        the same
 
-A message set is a sequence of messages, with nothing around them. Compressed it is one message without a key whose
-value is a whole set, compressed. The outer message has the offset of the last one inside. The messages inside have
-their own offsets in v0, and offsets relative to the first in v1 (so a broker need not rewrite them). The outer
-timestamp is the largest inside, or the log append time of all.
+A message set is a sequence of messages, with nothing around them. A compressed set is one message without a key whose
+value is a whole message set, compressed. This outer message has the offset of the last message inside. In v0 the
+messages inside have their own offsets; in v1 their offsets count from 0, so that a broker need not rewrite them. The
+outer timestamp is the largest inside, or the log append time of all.
 
 lz4 in v0 differs from the standard: the checksum in the frame's header also covers the frame's magic. Old clients
 expect that, so it is written in this form and read in both. zstd came with Kafka 2.1 and is not allowed in message
 sets.
 
-v0 and v1 have no fields for producers, transactions, leader epochs or headers: a conversion to them drops these, and
-control batches are left out. A conversion from them makes one batch of a set. Left out: the log, which keeps only
-batches.
-"""
+v0 and v1 have no fields for producers, transactions, leader epochs or headers. A conversion to these formats drops
+them, and leaves out control batches. A conversion from these formats makes one batch of a set. The log stores only
+batches."""
 
 from __future__ import annotations
 
@@ -66,20 +64,20 @@ class Converted(NamedTuple):
 
     batch: bytearray
     header: BatchHeader
-    #: Decompressed size of a compressed message; 0 without compression.
+    #: The decompressed size of a compressed message in bytes; 0 without compression.
     unpacked_bytes: int
 
 
 class TakesLongerError(Exception):
-    """The conversion of a set takes more time than its caller has; nothing was done."""
+    """The conversion of a message set would take more time than the caller allows. Nothing was changed."""
 
 
 def to_batch(messages: Buffer, rules: CheckRules, budget_bytes: int | None = None) -> Converted | None:
-    """Returns one batch of all messages in a set from a producer, checked by the topic's rules like a batch; None for
-    a set without a whole message. The batch has the codec of the set.
+    """Returns one batch of all messages in a producer's message set, checked by the topic's rules like a batch.
+    Returns None for a set without a complete message. The batch has the codec of the set.
 
-    CorruptMessageError (length, magic, CRC), MessageTooLargeError, InvalidRecordError, InvalidTimestampError as
-    `check_batches`. With a budget TakesLongerError, if a compressed message decompresses to more than `budget_bytes`
+    Raises CorruptMessageError (length, magic, CRC), MessageTooLargeError, InvalidRecordError and InvalidTimestampError
+    as `check_batches` does. Raises TakesLongerError if a compressed message decompresses to more than `budget_bytes`
     or has a slow codec (gzip)."""
     shallow = messages_of(messages)
     outer = next(shallow, None)
@@ -97,7 +95,7 @@ def to_batch(messages: Buffer, rules: CheckRules, budget_bytes: int | None = Non
         if budget_bytes is not None and codec is Codec.GZIP:
             raise TakesLongerError
         if outer.attributes & LOG_APPEND_TIME_BIT:
-            # Kafka accepts this from a client, unless the topic itself has log append time.
+            # Kafka accepts log append time from a client, unless the topic itself has log append time.
             if rules.log_append_time:
                 raise_rejections([(0, Rejection.TIMESTAMP_TYPE)], 1)
             append_timestamp = outer.timestamp_ms
@@ -127,7 +125,8 @@ def to_batch(messages: Buffer, rules: CheckRules, budget_bytes: int | None = Non
 
 
 def codec_of(attributes: int) -> Codec:
-    """Returns the codec of a message. zstd is refused, as in Kafka."""
+    """Returns the codec in a message's attributes. Raises InvalidRecordError for zstd, which Kafka refuses here,
+    too."""
     number = attributes & CODEC_MASK
     if number == Codec.ZSTD:
         raise InvalidRecordError("zstd is not allowed in messages of format 0 and 1")
@@ -143,7 +142,8 @@ def unpack(
     limit: int = DECOMPRESSED_BATCH_MAX_BYTES,
     budget_bytes: int | None = None,
 ) -> bytearray:
-    """Returns the message set inside a compressed message; TakesLongerError if it is larger than the budget."""
+    """Returns the message set inside a compressed message. Raises TakesLongerError if the set is larger than
+    `budget_bytes`."""
     if value is None:
         raise InvalidRecordError("a compressed message has nothing in it")
     if codec is Codec.LZ4 and magic == MAGIC_V0:
@@ -157,14 +157,14 @@ def unpack(
 
 
 def from_batches(batches: Buffer, magic: int, first_offset: int = 0, out: bytearray | None = None) -> bytearray:
-    """Returns a sequence of batches as a message set of this format, each in its codec, without a part of a batch at
-    the end. Control batches are left out, and, as in Kafka, records before `first_offset` of a batch that is not
-    compressed. The result ends before a batch that cannot be converted, unless that is the first.
+    """Returns the records of a sequence of batches as a message set of this format; each batch keeps its codec.
+    Control batches and an incomplete batch at the end are left out. As in Kafka, records before `first_offset` are
+    left out only of uncompressed batches. If a batch after the first cannot be converted, the result ends before it.
 
-    `out` is memory for the result; its content is lost, and it is returned.
+    `out` is memory for the result; its content is overwritten, and it is returned.
 
-    UnsupportedCompressionTypeError for zstd; InvalidRecordError and CorruptMessageError for a batch that cannot be
-    read."""
+    Raises UnsupportedCompressionTypeError for zstd, InvalidRecordError and CorruptMessageError for a batch that cannot
+    be read."""
     messages = bytearray() if out is None else out
     position = end = 0
     try:
@@ -188,7 +188,7 @@ def from_batches(batches: Buffer, magic: int, first_offset: int = 0, out: bytear
 def _put(
     messages: bytearray, end: int, batch: Buffer, position: int, header: BatchHeader, magic: int, first_offset: int
 ) -> int:
-    """Puts one batch after the messages, which end at `end`; returns their new end."""
+    """Writes the messages of one batch at position `end`, after the earlier messages. Returns the new end."""
     if header.is_control or not header.record_count:
         return end
     codec = Codec(header.attributes & CODEC_MASK)
@@ -222,14 +222,14 @@ def _put(
 
 
 def is_message_set(data: Buffer) -> bool:
-    """True if `data` begins with a message of these formats, and not with a batch."""
+    """Returns true if `data` begins with a message of format v0 or v1, and not with a batch."""
     return len(data) > MAGIC_OFFSET and data[MAGIC_OFFSET] in (MAGIC_V0, MAGIC_V1)
 
 
 def whole_messages(data: Buffer, position: int = 0) -> Iterator[tuple[int, int, int]]:
-    """Yields the begin and the end of each message, and its offset (of a compressed one: the last inside), from
-    `position` on to the first batch, or to a part of a message at the end. CorruptMessageError for an impossible
-    length; nothing else is checked."""
+    """Yields the begin, the end and the offset of each message from `position` on. (A compressed message has the
+    offset of the last message inside.) It stops at the first batch, or at an incomplete message at the end. Raises
+    CorruptMessageError for an impossible length; nothing else is checked."""
     end = len(data)
     while end - position >= FRAME_SIZE and data[position + MAGIC_OFFSET] in (MAGIC_V0, MAGIC_V1):
         offset, size = _FRAME.unpack_from(data, position)
@@ -243,7 +243,8 @@ def whole_messages(data: Buffer, position: int = 0) -> Iterator[tuple[int, int, 
 
 
 def decode_message_set(messages: Buffer, limit: int = DECOMPRESSED_BATCH_MAX_BYTES) -> list[Record]:
-    """Returns the records of a message set as consumers of that format see them. Errors as in `to_batch`."""
+    """Returns the records of a message set as a consumer of that format receives them. Raises the errors of
+    `to_batch`."""
     records: list[Record] = []
     for outer in messages_of(messages):
         if not outer.attributes & CODEC_MASK:

@@ -1,4 +1,5 @@
-"""The hash by which Kafka's Java client chooses the partition of a key: murmur2, 32 bits, with the seed 0x9747b28c."""
+"""The hash function by which Kafka's Java client chooses the partition of a key: murmur2, 32 bits, with the seed
+0x9747b28c."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ _M = 0x5BD1E995
 
 
 def murmur2(data: Buffer) -> int:
-    """Returns the hash of the bytes, unsigned."""
+    """Returns the murmur2 hash of the bytes as an unsigned number."""
     length = len(data)
     value = (0x9747B28C ^ length) & _MASK
     whole = length & ~3

@@ -1,5 +1,5 @@
-"""Compresses a batch with another codec, for a topic's `compression.type`. Offsets, timestamps and all other fields of
-the header stay; the CRC is new."""
+"""Compresses a batch again with another codec, for a topic's `compression.type`. Offsets, timestamps and all other
+fields of the header are unchanged, except for the CRC."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from jesenska.records.header import CODEC_MASK, HEADER_SIZE, BatchHeader, Buffer
 
 
 def recompress(batch: Buffer, target: Codec, level: int | None, limit: int) -> tuple[bytearray, BatchHeader]:
-    """Returns the batch with its records compressed by `target`, and its header. `level` is on that codec's own scale,
-    None its default. InvalidRecordError if the records take more than `limit` bytes or cannot be read."""
+    """Returns the batch with its records compressed by `target`, and its header. `level` is on that codec's own scale;
+    None means its default. Raises InvalidRecordError if the records take more than `limit` bytes or cannot be read."""
     header = read_header(batch)
     made = bytearray(HEADER_SIZE)
     with memoryview(batch) as view:

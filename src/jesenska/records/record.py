@@ -11,8 +11,7 @@
     header_count      varint
     header            times header_count:  name_length varint, name (UTF-8), value_length varint (-1: null), value
 
-Varints are zigzag. Left out: encoding batches (encode.py) and decoding them (decode.py).
-"""
+Varints are zigzag. Batches are encoded in encode.py and decoded in decode.py."""
 
 from __future__ import annotations
 
@@ -21,14 +20,14 @@ from typing import NamedTuple, TypeAlias
 
 from jesenska.records.header import Buffer, TimestampType
 
-#: Name and value of each header; a name in bytes is already UTF-8.
+#: Name and value of each record header. A name given as bytes is already UTF-8.
 Headers: TypeAlias = Sequence[tuple[str | bytes, Buffer | None]]
-#: A record to write: timestamp in ms, key, value, headers.
+#: A record to be written: timestamp in ms, key, value, headers.
 RecordInput: TypeAlias = tuple[int, Buffer | None, Buffer | None, Headers]
 
 
 class Record(NamedTuple):
-    """One record that was read."""
+    """A record that was read from a batch or a message set."""
 
     offset: int
     timestamp_ms: int

@@ -1,5 +1,5 @@
 /* SipHash-2-4 with 128 bits of output (Aumasson and Bernstein, 2012; the long output is that of the authors' reference).
-   Keyed: who does not know the 16 secret bytes cannot make two inputs of one hash. */
+   It has a secret key of 16 bytes. Without the key it is not possible to make two inputs with the same hash. */
 #ifndef JESENSKA_SIPHASH_H
 #define JESENSKA_SIPHASH_H
 
@@ -72,7 +72,7 @@ static inline void jesenska_siphash128(const uint64_t secret[2], const uint8_t *
     hash[1] = state[0] ^ state[1] ^ state[2] ^ state[3];
 }
 
-/* A place from 0 to count - 1 for a number that is as good as random. */
+/* Returns the place in a table, from 0 to count - 1, for a hash. */
 static inline uint64_t jesenska_place(uint64_t number, uint64_t count)
 {
     return (uint64_t)((unsigned __int128)number * count >> 64);

@@ -1,8 +1,7 @@
-"""Finds the first record of one batch from a time on: the records are walked in pieces, in compiled code, and none of
-them becomes a Python object.
+"""Finds the first record of a batch that is not older than a given time. The records are read in pieces by compiled
+code, without a Python object per record.
 
-A client's batch may be small and decompress to a hundred megabytes. No more than one piece of that is in memory at
-once."""
+A client's batch may be small and decompress to a hundred megabytes. Only one piece of that is in memory at once."""
 
 from __future__ import annotations
 
@@ -18,9 +17,9 @@ _INT64_MIN = -(1 << 63)
 def first_at_or_after(
     batch: Buffer, header: BatchHeader, timestamp_ms: int, from_offset: int = 0
 ) -> tuple[int, int] | None:
-    """Returns offset and timestamp of the first record, not before `from_offset`, whose timestamp is at least
-    `timestamp_ms`. None if there is none; a record without a timestamp (-1) never matches. InvalidRecordError for
-    records that cannot be read."""
+    """Returns the offset and timestamp of the first record, from `from_offset` on, whose timestamp is at least
+    `timestamp_ms`. Returns None if there is no such record; a record without a timestamp (-1) never matches. Raises
+    InvalidRecordError for records that cannot be read."""
     if header.has_log_append_time:
         return (
             (max(header.base_offset, from_offset), header.max_timestamp)

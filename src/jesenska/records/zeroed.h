@@ -1,5 +1,6 @@
-/* Memory full of zeros. A large block comes from the system page by page when it is first written to, in large pages
-   where there are such: a table that is looked up at random would wait for the small ones' translations. */
+/* Allocates memory that is filled with zeros. The system provides the pages of a large block when they are first written
+   to. It provides huge pages if it can: with small pages, random look-ups in a large table would wait for the translation
+   of addresses. */
 #ifndef JESENSKA_ZEROED_H
 #define JESENSKA_ZEROED_H
 

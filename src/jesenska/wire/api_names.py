@@ -1,5 +1,5 @@
-"""Kafka's names of its APIs by key, also of those that jesenska does not speak: as in Apache Kafka 4.3.1, or 3.9.1 for
-keys that it has dropped."""
+"""Kafka's names of its APIs by key, including APIs that jesenska does not implement. The names are those of Apache
+Kafka 4.3.1; keys that 4.3.1 has removed have the names of 3.9.1."""
 
 from __future__ import annotations
 
@@ -33,5 +33,5 @@ def _parsed() -> dict[int, str]:
 API_NAMES = _parsed()
 
 _BETWEEN_BROKERS = {4, 5, 6, 7, 52, 53, 54, 56, 58, 59, 62, 63, 67, 70, 73, 82}
-#: The APIs that Kafka counts as those of ordinary clients.
+#: The keys of the APIs that ordinary clients use: all that are not only for requests between brokers.
 CLIENT_API_KEYS = sorted(API_NAMES.keys() - _BETWEEN_BROKERS)

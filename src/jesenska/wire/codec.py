@@ -1,15 +1,14 @@
-"""Messages to bytes and back: for each message and version one decode and one encode function, written as
-straight-line Python source from the declaration and compiled at first use.
+"""Encodes and decodes messages. Each message and version has one decode and one encode function: straight-line Python
+source that is generated from the message's declaration and compiled at first use.
 
-Decoding reads from a memoryview and checks every length and count against the bytes that are left before anything is
-allocated; RECORDS and BYTES fields become views into the request's buffer (a reader that keeps BYTES of small fields
-copies them). Malformed bytes raise `MalformedMessageError`.
+Decoding reads from a memoryview. It checks every length and count against the remaining bytes before it allocates
+memory. RECORDS and BYTES fields become views into the request's buffer; a reader that keeps small BYTES fields must
+copy them. Malformed bytes raise `MalformedMessageError`.
 
-Encoding gives a list of buffers: runs of encoded fields, and between them each RECORDS value as it came (a view, bytes
-or a FileRegion), never copied.
+Encoding returns a list of buffers: runs of encoded fields, and between them the values of RECORDS fields (views, bytes
+or FileRegions), which are never copied.
 
-`source_of(message, version)` shows the generated text.
-"""
+`source_of(message, version)` returns the generated text."""
 
 from __future__ import annotations
 
@@ -31,19 +30,19 @@ Decoder = Callable[..., tuple[Any, int]]
 Encoder = Callable[[Any, bytearray, list[Buffer]], bytearray]
 
 
-#: The limit of elements in an answer to a request of ours.
+#: The limit of array elements in a response to a request of our own client: none in effect.
 _UNLIMITED = 2**31
 
 
 class MalformedMessageError(InvalidRequestError):
-    """The bytes are not a message of the named kind and version."""
+    """The bytes are not a message of the expected type and version."""
 
 
 # --- primitives that the generated code calls ------------------------------------------------------------------------
 
 
 def read_uvarint(view: memoryview, position: int, limit: int) -> tuple[int, int]:
-    """An unsigned varint of at most five bytes and 32 bits, and the position after it."""
+    """Reads an unsigned varint of at most five bytes and 32 bits. Returns its value and the position after it."""
     value = 0
     for shift in (0, 7, 14, 21, 28):
         if position >= limit:
@@ -66,12 +65,13 @@ def write_uvarint(out: bytearray, value: int) -> None:
 
 
 def skip_tags(view: memoryview, position: int, limit: int) -> int:
-    """The position after a section of tagged fields that are all unknown to this version."""
+    """Returns the position after a section of tagged fields. All of them are skipped."""
     return skip_counted_tags(view, position, limit, TAGGED_FIELDS_MAX)[0]
 
 
 def skip_counted_tags(view: memoryview, position: int, limit: int, room: int) -> tuple[int, int]:
-    """The same, and how many more elements the message may have."""
+    """Skips a section of tagged fields. Returns the position after it, and `room` less the number of fields: the
+    elements that the rest of the message may have."""
     count, position = read_uvarint(view, position, limit)
     if count > TAGGED_FIELDS_MAX:
         raise MalformedMessageError(f"{count} tagged fields in one struct")
@@ -120,7 +120,7 @@ def too_long(name: str, size: int) -> InvalidRequestError:
 
 @lru_cache(maxsize=4096)
 def uuid_of(raw: bytes) -> uuid.UUID:
-    """The UUID of 16 bytes; cached, because topics send the same few ids again and again."""
+    """Returns the UUID of 16 bytes. It is cached, because requests contain the same few topic ids again and again."""
     return NO_UUID if not any(raw) else uuid.UUID(bytes=raw)
 
 
@@ -128,7 +128,7 @@ def uuid_of(raw: bytes) -> uuid.UUID:
 
 
 class _Scope:
-    """Collects the source and the names of one generated function."""
+    """Collects the source lines of one generated function, and the objects to which its names refer."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -168,7 +168,8 @@ class _Scope:
 
 
 def _min_size(type_: Type | Array | type[Struct], version: int, flexible: bool) -> int:
-    """The fewest bytes that a value can take: a count is checked against them before anything is allocated."""
+    """Returns the fewest bytes that an encoded value can take. The decoder compares an array's count with the
+    remaining bytes before it allocates the array."""
     if isinstance(type_, Array):
         return 1 if flexible else 4
     if isinstance(type_, Type):
@@ -191,7 +192,7 @@ def _fixed(item: Field) -> Type | None:
 
 
 def _runs(fields: list[Field]) -> list[list[Field]]:
-    """Groups neighbours of fixed size, which one unpack reads at once."""
+    """Groups neighbouring fields of fixed size, so that one `struct.unpack` reads each group."""
     groups: list[list[Field]] = []
     for item in fields:
         if groups and _fixed(item) and _fixed(groups[-1][0]):
@@ -206,7 +207,7 @@ class _DecoderWriter:
         self.version, self.flexible, self.scope = version, flexible, _Scope()
 
     def struct(self, kind: type[Struct], target: str, indent: int, label: str) -> None:
-        """Reads a struct into the local `target`."""
+        """Generates the code that reads a struct into the local variable `target`."""
         scope = self.scope
         make = scope.constant(kind, "make_")
         new = scope.constant(object.__new__, "new_")
@@ -255,7 +256,7 @@ class _DecoderWriter:
                 self.scope.add(indent, f"{target}.{item.name} = uuid_of({name})")
 
     def length(self, type_: Type | Array, variable: str, indent: int, label: str) -> None:
-        """Reads a length or count into `variable`; -1 means null."""
+        """Generates the code that reads a length or count into `variable`; -1 means null."""
         scope = self.scope
         if self.flexible:
             scope.add(indent, f"if position >= limit: raise past_end({label!r})", f"{variable} = view[position]")
@@ -525,7 +526,7 @@ def _encoder_source(message: type[Message], version: int) -> tuple[str, dict[str
 
 
 def source_of(message: type[Message], version: int) -> str:
-    """The text of the functions that read and write this version of the message."""
+    """Returns the source text of the functions that decode and encode this version of the message."""
     return _decoder_source(message, version)[0] + "\n\n" + _encoder_source(message, version)[0]
 
 
@@ -537,9 +538,9 @@ def _check_version(message: type[Message], version: int) -> None:
 
 @cache
 def decoder(message: type[Message], version: int) -> Decoder:
-    """`decode(view, position, limit, room) -> (message, position)`; UnsupportedVersionError where the message lacks
-    the version. `room` is how many elements all arrays of the message may have together, and tagged fields that the
-    version does not know."""
+    """Returns `decode(view, position, limit, room) -> (message, position)`. Raises UnsupportedVersionError if the
+    message does not have this version. `room` limits the elements of all arrays of the message together, including
+    tagged fields that the version does not know."""
     _check_version(message, version)
     source, names = _decoder_source(message, version)
     exec(compile(source, f"<decode {message.__name__} v{version}>", "exec"), names)  # noqa: S102 - made from our own declarations
@@ -549,8 +550,9 @@ def decoder(message: type[Message], version: int) -> Decoder:
 
 @cache
 def encoder(message: type[Message], version: int) -> Encoder:
-    """`encode(message, out, parts) -> out`: appends to `out`; a value that must stay a buffer of its own goes to
-    `parts`, and the rest is returned."""
+    """Returns `encode(message, out, parts) -> out`, which appends encoded fields to `out`. A value that is not copied,
+    such as records, goes to `parts`, after the bytes in `out`; `encode` then continues with a new `out`. It returns
+    the last `out`."""
     _check_version(message, version)
     source, names = _encoder_source(message, version)
     exec(compile(source, f"<encode {message.__name__} v{version}>", "exec"), names)  # noqa: S102 - made from our own declarations
@@ -559,7 +561,7 @@ def encoder(message: type[Message], version: int) -> Encoder:
 
 
 def decode(message: type[Message], version: int, data: bytes | bytearray | memoryview) -> Any:
-    """The message in `data`, which it must fill exactly; MalformedMessageError otherwise."""
+    """Returns the message in `data`. Raises MalformedMessageError if `data` is malformed or has bytes left over."""
     view = memoryview(data)
     try:
         value, position = decoder(message, version)(view, 0, len(view))
@@ -571,7 +573,7 @@ def decode(message: type[Message], version: int, data: bytes | bytearray | memor
 
 
 def encode_parts(message: Message, version: int, head: bytearray | None = None) -> list[Buffer]:
-    """The message as buffers, after `head` if there is one."""
+    """Returns the encoded message as a list of buffers. `head` is put before the message if it is given."""
     parts: list[Buffer] = []
     out = encoder(type(message), version)(message, bytearray() if head is None else head, parts)
     if out or not parts:
@@ -580,7 +582,7 @@ def encode_parts(message: Message, version: int, head: bytearray | None = None) 
 
 
 def encode(message: Message, version: int) -> bytes:
-    """The message as one piece of bytes; only where no field holds a FileRegion."""
+    """Returns the encoded message as one bytes object. Raises TypeError if a field holds a FileRegion."""
     pieces = []
     for part in encode_parts(message, version):
         if isinstance(part, FileRegion):

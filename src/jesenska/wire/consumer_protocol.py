@@ -1,8 +1,8 @@
-"""Messages between consumers inside JoinGroup and SyncGroup: subscriptions and assignments. The broker passes them on
-unread.
+"""The consumer protocol: the subscriptions and assignments that consumers of a group exchange inside JoinGroup and
+SyncGroup. The broker passes them on without decoding them.
 
-Each begins with its version, INT16. A reader takes the fields it knows and ignores the rest: newer versions only add
-at the end, so bytes that are left over are no error."""
+Each message begins with its version, an INT16. Newer versions only add fields at the end. So a reader takes the fields
+that it knows and ignores bytes that are left over."""
 
 from __future__ import annotations
 
@@ -47,7 +47,8 @@ class ConsumerProtocolAssignment(Message, versions=(0, 3)):
 def encode_subscription(
     topics: Sequence[str], owned: Sequence[TopicPartition], generation: int, user_data: bytes | None = None
 ) -> bytes:
-    """A member's subscription, with what it owns since which generation."""
+    """Returns an encoded subscription of a group member: its topics, the partitions that it owns, and the generation
+    in which it got them."""
     message = ConsumerProtocolSubscription(
         topics=sorted(topics),
         user_data=user_data,
@@ -61,15 +62,16 @@ def encode_subscription(
 
 
 def decode_subscription(data: bytes) -> ConsumerProtocolSubscription:
-    """A subscription. MalformedMessageError for bytes that are not one."""
+    """Returns the subscription in `data`. Raises MalformedMessageError if the bytes are not a subscription."""
     found = _decode(ConsumerProtocolSubscription, data)
     assert isinstance(found, ConsumerProtocolSubscription)
     return found
 
 
 def decode_subscribed_topics(data: bytes) -> list[str]:
-    """The topics of a subscription, read as the first version, with which every later one begins: bytes after it and
-    the version field are ignored. MalformedMessageError if the topics or the user data are not complete."""
+    """Returns the topics of an encoded subscription. The bytes are read as version 0, with whose fields every later
+    version begins; the version number is ignored. Raises MalformedMessageError if the topics or the user data are
+    incomplete."""
     found = _decode(ConsumerProtocolSubscription, bytes(2) + data[2:] if len(data) >= 2 else data)
     assert isinstance(found, ConsumerProtocolSubscription)
     return found.topics
@@ -86,8 +88,8 @@ def encode_assignment(partitions: Sequence[TopicPartition]) -> bytes:
 
 
 def decode_assignment(data: bytes) -> list[TopicPartition]:
-    """The partitions; an empty list for no bytes, which a member without a share gets. MalformedMessageError for
-    malformed bytes."""
+    """Returns the assigned partitions; an empty list for empty bytes, which a member without partitions gets. Raises
+    MalformedMessageError for malformed bytes."""
     if not data:
         return []
     return [
@@ -98,7 +100,8 @@ def decode_assignment(data: bytes) -> list[TopicPartition]:
 
 
 def decode_assignment_message(data: bytes) -> ConsumerProtocolAssignment:
-    """An assignment with its user data. MalformedMessageError for bytes that are not one."""
+    """Returns the assignment in `data`, with its user data. Raises MalformedMessageError if the bytes are not an
+    assignment."""
     found = _decode(ConsumerProtocolAssignment, data)
     assert isinstance(found, ConsumerProtocolAssignment)
     return found

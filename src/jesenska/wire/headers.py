@@ -5,9 +5,8 @@
     response v0:  correlation_id INT32
     response v1:  correlation_id INT32, then tagged fields
 
-The frame's length, INT32, comes before either and does not count itself. The header's version follows from the
-message's version (`registry.Api`). ControlledShutdown 0 alone has request header v0, without client_id.
-"""
+The frame's length, an INT32, comes before the header and does not count itself. The header's version follows from the
+message's version (`registry.Api`). Only ControlledShutdown version 0 has request header v0, which has no client_id."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ _LENGTH = struct.Struct(">h")
 
 
 def read_client_id(view: memoryview, position: int, limit: int) -> tuple[str | None, int]:
-    """The client id at `position` and the position after it."""
+    """Reads the client id at `position`. Returns the client id and the position after it."""
     if position + 2 > limit:
         raise MalformedMessageError("a request ends inside its header")
     (size,) = _LENGTH.unpack_from(view, position)
@@ -38,7 +37,7 @@ def read_client_id(view: memoryview, position: int, limit: int) -> tuple[str | N
 
 
 def skip_header_tags(view: memoryview, position: int, limit: int) -> int:
-    """The position after the tagged fields of a flexible header."""
+    """Returns the position after the tagged fields of a flexible header (KIP-482)."""
     if position < limit and view[position] == 0:
         return position + 1
     return skip_tags(view, position, limit)
@@ -47,7 +46,7 @@ def skip_header_tags(view: memoryview, position: int, limit: int) -> int:
 def request_head(
     api_key: int, api_version: int, correlation_id: int, client_id: str | None, header_version: int
 ) -> bytearray:
-    """A request's header, without the frame's length."""
+    """Returns an encoded request header, without the frame's length before it."""
     out = bytearray(FIXED.pack(api_key, api_version, correlation_id))
     if header_version == 0:
         return out
@@ -62,7 +61,7 @@ def request_head(
 
 
 def read_response_head(view: memoryview, header_version: int) -> tuple[int, int]:
-    """The correlation id and the position of the body."""
+    """Returns the correlation id of a response, and the position at which its body begins."""
     if len(view) < 4:
         raise MalformedMessageError("a response ends inside its header")
     correlation_id = int.from_bytes(view[:4], "big", signed=True)

@@ -1,4 +1,4 @@
-"""The language in which messages are declared: once per API, for all versions.
+"""The notation in which Kafka's messages are declared: once per API, for all versions.
 
     class ProduceRequestPartition(Struct):
         index: int = field(INT32)
@@ -9,15 +9,13 @@
         acks: int = field(INT16)
         …
 
-`since` and `until` are the first and last version that carry the field (`until=None`: every later one), `nullable` the
-first version in which null is legal, `tag` makes it a tagged field (its `since` says from when). A field that is not
-`ignorable` and holds something else than its default cannot be encoded in a version that lacks it. From the version
-`flexible` on, strings, bytes and arrays are written in the compact form and every struct ends in tagged fields
-(KIP-482).
+`since` and `until` are the first and last version that carry the field (`until=None`: every later one). `nullable` is
+the first version in which null is legal. `tag` makes it a tagged field. If a field is not `ignorable` and its value is
+not the default, encoding fails in a version that lacks the field. From the version `flexible` on, strings, bytes and
+arrays are written in the compact form, and every struct ends in tagged fields (KIP-482).
 
-A declaration does nothing by itself: `wire.codec` compiles it, per version at first use, into straight-line functions.
-It leaves out: validation beyond the form (a handler's work), and JSON.
-"""
+`wire.codec` compiles a declaration into functions, one version at a time, at first use. Values are not validated here
+(a handler does that), and there is no JSON form."""
 
 from __future__ import annotations
 
@@ -27,13 +25,13 @@ from typing import Any, ClassVar, Final
 from jesenska.base.identifiers import NO_UUID
 from jesenska.base.regions import FileRegion
 
-#: The value of a RECORDS field: bytes of the request (a view), bytes to send, or a piece of a file to send.
+#: The value of a RECORDS field: a view into a request, bytes to send, or a piece of a file to send.
 Records = memoryview | bytes | bytearray | FileRegion | None
 
 
 class Type:
-    """A primitive type of the protocol: its name in the protocol guide, its `struct` code where its size is fixed, its
-    default."""
+    """A primitive type of the protocol: its name in Kafka's protocol guide, its `struct` code if its size is fixed,
+    and its default."""
 
     __slots__ = ("code", "default", "name", "size_bytes")
 
@@ -74,7 +72,7 @@ _UNSET: Final = object()
 
 
 class Field:
-    """One declared field; `name` is set by the class that holds it."""
+    """One declared field of a struct. The struct's class sets `name`."""
 
     __slots__ = (
         "default",
@@ -128,7 +126,8 @@ class Field:
 
     @property
     def makes_default(self) -> bool:
-        """True where each message needs a fresh default: an array or a struct, unless null is its default."""
+        """Returns true if each message needs a new default object: for an array or a struct, unless its default is
+        null."""
         return not isinstance(self.type, Type) and not self.null_by_default
 
 
@@ -143,12 +142,12 @@ def field(
     default: object = _UNSET,
     ignorable: bool = False,
 ) -> Any:
-    """Declares a field; see the head of this module."""
+    """Declares a field of a struct. The arguments are explained at the top of this module."""
     return Field(type_, since, until, nullable, nullable_until, tag, default, ignorable)
 
 
 class _StructType(type):
-    """Turns declared fields into slots."""
+    """The metaclass of structs: it turns declared fields into slots."""
 
     fields: tuple[Field, ...]
 
@@ -167,7 +166,7 @@ class _StructType(type):
 
 
 def _constructor(kind: type[Struct]) -> Callable[..., None]:
-    """A constructor that takes the fields by name, each with its default."""
+    """Returns a constructor for a struct class. It takes the fields by name, each with its default."""
     scope: dict[str, Any] = {}
     parameters, lines = [], []
     for item in kind.fields:
@@ -192,7 +191,8 @@ def _constructor(kind: type[Struct]) -> Callable[..., None]:
 
 
 def _equality(kind: type[Struct]) -> Callable[[object, object], bool]:
-    """Equality written out, field by field: encoders compare structs with their defaults in every answer."""
+    """Returns an `__eq__` method for a struct class that compares field by field. The code is generated for speed:
+    encoders compare structs with their defaults in every response."""
     same = " and ".join(f"self.{item.name} == other.{item.name}" for item in kind.fields) or "True"
     scope: dict[str, Any] = {}
     source = f"def __eq__(self, other):\n    return {same} if type(self) is type(other) else NotImplemented\n"
@@ -204,8 +204,8 @@ def _equality(kind: type[Struct]) -> Callable[[object, object], bool]:
 class Struct(metaclass=_StructType):
     """A value with declared fields; two are equal if all their fields are.
 
-    Constructor and equality of a kind are written when they are first needed: a program uses few of the kinds that it
-    loads."""
+    The constructor and the `__eq__` method of a struct class are generated at first use, because a program uses few of
+    the classes that it imports."""
 
     __slots__ = ()
     fields: ClassVar[tuple[Field, ...]] = ()
@@ -235,7 +235,7 @@ DATA: Final = "data"
 
 
 class Message(Struct):
-    """A struct that travels by itself: a request, a response, or data inside a record."""
+    """A struct that is encoded by itself: a request, a response, or data inside a record."""
 
     __slots__ = ()
     api_key: ClassVar[int] = -1

@@ -1,6 +1,7 @@
-"""Every API that the wire room can speak, by key. A broker announces a subset of these (`broker.requests.served`).
+"""The table of all APIs that the package `wire` can encode and decode, by key. A broker announces a subset of these
+APIs (`broker.requests.served`).
 
-A program speaks few of them: the file of an API is imported when the API is first asked for."""
+A program uses few APIs, so the file of an API is imported when the API is first used."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from jesenska.wire.language import REQUEST, RESPONSE, Message
 
 
 class Api(NamedTuple):
-    """A request and its response, with the versions of both and the first flexible one."""
+    """An API: its request and response classes, their versions, and the first flexible version (KIP-482)."""
 
     key: int
     name: str
@@ -25,13 +26,15 @@ class Api(NamedTuple):
     flexible: int | None
 
     def request_header_version(self, version: int) -> int:
-        """2 with flexible versions, 1 before; version 0 of ControlledShutdown alone comes without a client id."""
+        """Returns the version of the request header: 2 for flexible versions of the API, else 1. Only
+        ControlledShutdown version 0 has header version 0, which has no client id."""
         if self.key == CONTROLLED_SHUTDOWN and version == 0:
             return 0
         return 2 if self.flexible is not None and version >= self.flexible else 1
 
     def response_header_version(self, version: int) -> int:
-        """Version 0 for every answer to ApiVersions, so that a client that asked too high can still read it."""
+        """Returns the version of the response header: 1 for flexible versions of the API, else 0. ApiVersions always
+        has 0, so that a client can read the response even if it asked for too high a version."""
         return 1 if self.key != API_VERSIONS and self.flexible is not None and version >= self.flexible else 0
 
 
@@ -41,13 +44,15 @@ PRODUCE = 0
 
 
 def modules_by_key(package: str, path: Iterable[str]) -> dict[int, str]:
-    """The modules of a package that has one file per API, `kNN_….py`, by the API's key, in the order of the keys."""
+    """Returns the names of a package's modules by API key, in the order of the keys. The package has one file per API,
+    named `kNN_….py`."""
     names = sorted(module.name for module in pkgutil.iter_modules(path) if module.name.startswith("k"))
     return {int(name[1:].partition("_")[0]): f"{package}.{name}" for name in names}
 
 
 class _Apis(Mapping[int, Api]):
-    """APIs by key, in the order of their keys. All of them are imported where all are asked for."""
+    """A mapping from key to API, in the order of the keys. Single APIs are imported when they are looked up; iteration
+    imports all of them."""
 
     def __init__(self) -> None:
         self._modules = modules_by_key(messages.__name__, messages.__path__)

@@ -169,7 +169,7 @@ def test_after_a_refusal_the_directory_can_be_used(used: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("is_empty", "words"), [(True, "holds partitions (precious-0 is one)"), (False, "knows no cluster")]
+    ("is_empty", "words"), [(True, "has partitions (such as precious-0)"), (False, "knows no cluster")]
 )
 def test_partitions_beside_metadata_that_know_no_cluster_are_refused(
     tmp_path: Path, is_empty: bool, words: str

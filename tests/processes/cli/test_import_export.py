@@ -121,11 +121,11 @@ def test_what_was_imported_is_served(tool: Tool, data: Path) -> None:
     _serves_its_record(data)
     again = tool(main, "import", str(data), *from_files)
     assert again.code == 1
-    assert "has the metadata of a broker of jesenska already" in again.err
+    assert "already has the metadata of a broker of jesenska" in again.err
 
 
 _REFUSALS: list[tuple[str, Callable[[Path], list[str]], str]] = [
-    ("no source", lambda data: [], "Nothing says where the metadata are: give Kafka's ZooKeeper with --zookeeper"),
+    ("no source", lambda data: [], "It is not known where the metadata are: give Kafka's ZooKeeper with --zookeeper"),
     (
         "both",
         lambda data: ["--zookeeper", "x:1", "--zookeeper-data", "y"],
@@ -139,7 +139,7 @@ _REFUSALS: list[tuple[str, Callable[[Path], list[str]], str]] = [
     (
         "bad chroot",
         lambda data: ["--zookeeper-data", str(data.parent / "zookeeper"), "--chroot", "kafka"],
-        "--chroot kafka is no path",
+        "--chroot kafka is not a path",
     ),
     (
         "no chroot",
@@ -147,7 +147,7 @@ _REFUSALS: list[tuple[str, Callable[[Path], list[str]], str]] = [
         "has no node /kafka",
     ),
     ("metadata", lambda data: ["--metadata", str(data)], "--metadata belongs to KRaft mode"),
-    ("broker id", lambda data: ["--broker-id", "2"], "belongs to broker 1, and --broker-id says 2"),
+    ("broker id", lambda data: ["--broker-id", "2"], "belongs to broker 1, but --broker-id is 2"),
     ("nobody there", lambda data: ["--zookeeper", "127.0.0.1:1"], "No ZooKeeper answers at 127.0.0.1:1"),
 ]
 
@@ -200,10 +200,10 @@ def _old_format_after_a_crash(data: Path) -> None:
     [
         (_other_broker, "has replicas on broker 2, too"),
         (_wrong_cluster, "belongs to cluster AaQ75lzqQ2KEwxkVn_PAKA, and The ZooKeeper in"),
-        (_wrong_topic, "is of the topic id AaQ75lzqQ2KEwxkVn_PAKA"),
-        (_unknown_owner, "does not say whose it is (no meta.properties): name the broker's id with --broker-id"),
+        (_wrong_topic, "has the topic id AaQ75lzqQ2KEwxkVn_PAKA"),
+        (_unknown_owner, "does not name its broker (it has no meta.properties): give the broker's id with --broker-id"),
         (_incomplete, "hold nothing of t-0"),
-        (_old_format_after_a_crash, "was not closed in order, and t-0 has a format from before 0.11"),
+        (_old_format_after_a_crash, "was not shut down cleanly, and t-0 has a format from before 0.11"),
     ],
 )
 def test_what_does_not_fit_is_refused_and_nothing_changes(
@@ -236,7 +236,7 @@ def test_old_formats_are_written_anew(tool: Tool, data: Path) -> None:
 def test_a_broker_is_not_started_on_what_was_not_imported(data: Path) -> None:
     """The broker would consider every partition a foreign one, and start an empty tree beside them."""
     said = refused(data)
-    assert "holds partitions (t-0 is one), and" in said
+    assert "has partitions (such as t-0), but" in said
     assert "give Apache Kafka's data to jesenska import first" in said
     assert not (data / "jesenska-metadata.db").exists()
 
@@ -264,7 +264,7 @@ def test_a_crash_while_the_tree_is_written_leaves_the_directory_as_it_was(
 
 def test_a_raft_directory_is_imported_from_its_own_log(tool: Tool, raft: Path) -> None:
     metadata = (raft / "__cluster_metadata-0" / f"{0:020d}.log").read_bytes()
-    assert "leave --zookeeper and --zookeeper-data away" in tool(main, "import", str(raft), "--zookeeper", "x:1").err
+    assert "leave --zookeeper and --zookeeper-data out" in tool(main, "import", str(raft), "--zookeeper", "x:1").err
     assert tool(main, "import", str(raft)).code == 0
     assert not (raft / "__cluster_metadata-0").exists()
     with tarfile.open(raft / retirement.ARCHIVE) as kept:
@@ -295,7 +295,7 @@ def test_a_raft_import_that_is_interrupted_goes_on(
     assert "KRaft mode" in refused(raft)
     before = contents(raft)
     trial = tool(main, "import", str(raft), "--dry-run")
-    assert (trial.code, "has the metadata of a broker of jesenska already" in trial.err) == (
+    assert (trial.code, "already has the metadata of a broker of jesenska" in trial.err) == (
         (0, False) if is_kafkas else (1, True)
     )
     assert contents(raft) == before
@@ -353,7 +353,7 @@ def test_exported_and_imported_again_everything_is_the_same(tool: Tool, tmp_path
     assert _in_tree(tree.address, lambda store: store.exists("/some")) is None
     done = tool(main, "export", str(directory), "--zookeeper", where)
     assert (done.code, f"zookeeper.connect={where}" in done.out) == (0, True)
-    assert "was exported to Apache Kafka: start Kafka on it" in refused(directory)
+    assert "was exported to Apache Kafka: start Kafka with it" in refused(directory)
     assert "it was exported already" in tool(main, "export", str(directory), "--zookeeper", where).err
     assert tool(main, "import", str(directory), "--zookeeper", where).code == 0
     again = read_tree(directory)
@@ -375,7 +375,7 @@ def test_an_export_does_not_touch_another_cluster_or_one_that_is_up(tool: Tool, 
 
     _in_tree(tree.address, another)
     assert (
-        "holds cluster another, and these are"
+        "has cluster another, but these are"
         in tool(main, "export", str(data), "--zookeeper", tree.address, "--replace").err
     )
     with BrokerProcess(
@@ -418,7 +418,7 @@ def test_an_export_over_this_clusters_metadata_takes_its_id_away_first(
     from_files = ["--zookeeper-data", str(data.parent / "zookeeper")]
     assert tool(main, "import", str(data), *from_files).code == 0
     assert tool(main, "export", str(data), "--zookeeper", tree.address, "--keep").code == 0
-    assert "holds metadata of Kafka already" in tool(main, "export", str(data), "--zookeeper", tree.address).err
+    assert "already has metadata of Kafka" in tool(main, "export", str(data), "--zookeeper", tree.address).err
 
     async def later(store: Store) -> None:
         await store.set("/brokers/topics/t", b"of an older time")
@@ -454,7 +454,7 @@ def test_several_directories_are_named_in_their_order(tool: Tool, data: Path) ->
     ):
         assert fetch(connection, "t", 4).high_watermark == 1
         assert broker.stop() == 0
-    assert "no metadata that know them" in refused(data, "--port", "0", "--override", f"log.dirs={data},{first}")
+    assert "has no metadata about them" in refused(data, "--port", "0", "--override", f"log.dirs={data},{first}")
 
 
 def test_versions_of_nodes_are_kept(tmp_path: Path) -> None:

@@ -203,8 +203,8 @@ def test_whoever_may_read_the_lock_is_told_who_holds_it_and_others_why_not(
         assert (result.code, result.out) == (1, "")
         assert (
             result.err
-            == f"kafka-server-stop: {tmp_path / 'data'} may not be looked into by this user: ask as the one whose "
-            f"server it is, or as root.\n"
+            == f"kafka-server-stop: {tmp_path / 'data'} may not be read by this user: use the user of its server, "
+            f"or root.\n"
         )
 
 

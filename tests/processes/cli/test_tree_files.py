@@ -123,7 +123,7 @@ def test_a_cluster_whose_tree_is_lost_goes_on_with_what_its_brokers_hold(tmp_pat
         said = json.loads(built.out)
         # Beside the topics that were made: 50 partitions of groups' offsets.
         assert (said["topics"], said["partitions"], said["brokers"]) == (4, _PARTITIONS + 2 + 50, [1, 2, 3])
-        assert [note for note in said["notes"] if "Nothing tells the settings of later:" in note] == said["notes"]
+        assert [note for note in said["notes"] if "The settings of later are not known:" in note] == said["notes"]
         brokers.start()
         _holds(brokers.bootstrap, 1200)
         assert "retention.ms=123456789" in _settings(tool, brokers.bootstrap, "orders")
@@ -171,7 +171,7 @@ def test_a_tree_that_was_backed_up_is_put_back(tmp_path: Path, tool: Tool) -> No
         refused = tool(jesenska.main, "tree", "backup", str(backup), "--data", str(data))
         assert (refused.code, refused.out) == (1, "")
         assert (
-            "is in use by a broker that has its tree for itself: stop it, or start it with --zookeeper-port"
+            "is in use by a broker that keeps its tree in its own process: stop it, or start it with --zookeeper-port"
             in refused.err
         )
         broker.stop()
@@ -226,7 +226,7 @@ def test_a_tree_goes_from_one_zookeeper_to_another(tmp_path: Path, tool: Tool) -
         again = tool(
             jesenska.main, "tree", "restore", str(tmp_path / "backup"), "--zookeeper", f"{second.address}/else/where"
         )
-        assert (again.code, "holds metadata of Kafka already" in again.err) == (1, True)
+        assert (again.code, "already has metadata of Kafka" in again.err) == (1, True)
         with BrokerProcess(tmp_path / "data", settings={"zookeeper.connect": f"{second.address}/else/where"}) as broker:
             assert tool(kafka_topics.main, "--bootstrap-server", broker.bootstrap, "--list").lines == ["orders"]
 
@@ -257,7 +257,7 @@ def test_a_tree_below_a_path_is_built_anew_below_it(tmp_path: Path, tool: Tool) 
         tree.stop()
         shutil.rmtree(tree_data)
         wrong = tool(jesenska.main, "tree", "rebuild", str(data), "--data", str(tree_data), "--chroot", "cluster")
-        assert (wrong.code, "--chroot cluster is no path" in wrong.err, tree_data.exists()) == (1, True, False)
+        assert (wrong.code, "--chroot cluster is not a path" in wrong.err, tree_data.exists()) == (1, True, False)
         built = tool(jesenska.main, "tree", "rebuild", str(data), "--data", str(tree_data), "--chroot", "/one/cluster")
         assert built.code == 0, built.err
         tree.start()
@@ -280,7 +280,7 @@ def test_a_tree_below_a_path_is_built_anew_below_it(tmp_path: Path, tool: Tool) 
             ["restore", "{tmp}/nothing", "--data", "{tmp}/new"],
             "There is no file {tmp}/nothing: name one that jesenska tree backup has made.",
         ),
-        (["restore", "{tmp}/text", "--data", "{tmp}/new"], "{tmp}/text is no backup of a tree, or a damaged one"),
+        (["restore", "{tmp}/text", "--data", "{tmp}/new"], "{tmp}/text is not a backup of a tree, or is damaged"),
         (["inventory", "{tmp}/nothing"], "There is no directory {tmp}/nothing"),
         (
             ["rebuild", "{tmp}/nothing", "--data", "{tmp}/new"],
@@ -288,9 +288,9 @@ def test_a_tree_below_a_path_is_built_anew_below_it(tmp_path: Path, tool: Tool) 
         ),
         (
             ["rebuild", "{tmp}/text", "--data", "{tmp}/new"],
-            "{tmp}/text is no inventory: make one with jesenska tree inventory, or name a broker's directory.",
+            "{tmp}/text is not an inventory: make one with jesenska tree inventory, or name a broker's directory.",
         ),
-        (["rebuild", "{tmp}", "--data", "{tmp}/new"], "{tmp} does not say whose it is (no meta.properties)"),
+        (["rebuild", "{tmp}", "--data", "{tmp}/new"], "{tmp} does not name its broker (it has no meta.properties)"),
     ],
 )
 def test_mistakes_are_told_and_change_nothing(tmp_path: Path, tool: Tool, words: list[str], says: str) -> None:

@@ -212,7 +212,7 @@ def test_data_of_one_broker_and_of_several_are_not_mixed(tool: Tool, tmp_path: P
     result = tool(jesenska.main, "up", "-n", "3", "--data", str(one))
     assert (result.code, result.err) == (
         1,
-        f"jesenska: {one} has the data of one broker alone: start it without -n, or name another directory with "
+        f"jesenska: {one} has the data of a single broker: start it without -n, or name another directory with "
         f"--data.\n",
     )
     result = tool(jesenska.main, "up", "--data", str(several))
@@ -559,7 +559,7 @@ def test_a_broker_that_cannot_start_ends_the_start(tmp_path: Path, number: int) 
 def test_one_broker_does_not_start_on_the_data_of_several_that_run(tool: Tool, tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "one") as alone:
         refused = tool(jesenska.main, "up", "-n", "2", "--port", "0", "--data", str(alone.data))
-        assert (refused.code, "has the data of one broker alone" in refused.err) == (1, True)
+        assert (refused.code, "has the data of a single broker" in refused.err) == (1, True)
 
 
 @pytest.mark.parametrize(

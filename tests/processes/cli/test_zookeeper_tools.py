@@ -162,8 +162,8 @@ def test_a_brokers_port_is_told_from_a_trees(tool: Tool, broker: BrokerProcess) 
     result = tool(zookeeper_shell.main, broker.bootstrap, "ls", "/")
     assert result.code == 1
     assert result.err == (
-        f"zookeeper-shell: A Kafka broker answers at {broker.bootstrap}, and no ZooKeeper: name the port of the "
-        f"tree, as 2181 mostly is.\n"
+        f"zookeeper-shell: A Kafka broker answers at {broker.bootstrap}, and not a ZooKeeper: name the port of the "
+        f"ZooKeeper, which is usually 2181.\n"
     )
 
 

@@ -223,7 +223,7 @@ def test_the_first_record_waits_no_longer_than_max_block() -> None:
 
     # The producer knows that no broker answers only when one attempt has ended.
     asyncio.run(run(False, 2.0, NetworkException, "No broker answers"))
-    asyncio.run(run(True, 0.2, RequestTimedOutError, "No broker has told the partitions of topic first within 0.2"))
+    asyncio.run(run(True, 0.2, RequestTimedOutError, "No broker has reported the partitions of topic first within 0.2"))
 
 
 def test_what_a_broker_answers_of_a_topic_is_not_waited_for(broker: BrokerProcess) -> None:

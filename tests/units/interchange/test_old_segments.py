@@ -171,7 +171,7 @@ def test_a_message_that_is_damaged_is_refused_and_nothing_changes(tmp_path: Path
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
     path.write_bytes(content)
-    with pytest.raises(JesenskaError, match=r"cannot be read .*: start Kafka on it once more"):
+    with pytest.raises(JesenskaError, match=r"cannot be read .*: start Kafka with it once more"):
         convert_partition(partition, FileLayer(), lambda size: None)
     assert path.read_bytes() == content
     assert len(list(partition.iterdir())) == 3

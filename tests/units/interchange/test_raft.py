@@ -316,7 +316,9 @@ def test_topics_come_and_go_with_their_settings() -> None:
     assert decode_config(nodes["/config/topics/t"].data or b"") == {"b": "2"}
     assert decode_config(nodes["/config/brokers/<default>"].data or b"") == {"c": "3"}
     assert decode_config(nodes["/config/brokers/7"].data or b"") == {"d": "4"}
-    assert image.notes == ["Left out, since there is no place for them: settings of the groups or metrics some group."]
+    assert image.notes == [
+        "Left out, since ZooKeeper mode does not have them: settings of the groups or metrics some group."
+    ]
 
 
 def _quota(key: str, value: float, *entity: tuple[str, str | None], remove: bool = False) -> ClientQuotaRecord:

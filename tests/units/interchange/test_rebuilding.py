@@ -189,7 +189,7 @@ def test_partitions_that_were_added_since_the_backup_are_there() -> None:
 def test_topics_that_were_deleted_since_the_backup_are_left_out_and_told() -> None:
     built = _rebuilt(_inventory(1, {"other-0": _replica(5)}), backup=_backup({0: (1,)}))
     assert [path for path in built.nodes if path.endswith("/t")] == []
-    assert any(note.startswith("The backup has t, which no directory holds") for note in built.notes)
+    assert any(note.startswith("Topics of the backup that are in no directory are left out") for note in built.notes)
 
 
 def test_a_topic_that_was_made_again_since_the_backup_does_not_get_the_old_settings() -> None:
@@ -206,7 +206,7 @@ def test_a_topic_that_was_made_again_since_the_backup_does_not_get_the_old_setti
             None,
             "The directories belong to different clusters (one, two): name those of one.",
         ),
-        ([_inventory(1, {}), _inventory(1, {})], None, "Broker 1 is there twice"),
+        ([_inventory(1, {}), _inventory(1, {})], None, "Broker 1 has two inventories"),
         (
             [_inventory(1, {}, cluster="two")],
             _backup({0: (1,)}),
@@ -265,8 +265,8 @@ def test_an_inventory_is_read_as_it_was_written(
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("", "it is no inventory: make one with jesenska tree inventory"),
-        ("[" * 100_000, "it is no inventory"),
+        ("", "it is not an inventory: make one with jesenska tree inventory"),
+        ("[" * 100_000, "it is not an inventory"),
         ('{"format":"jesenska-inventory","version":2}', "it is an inventory of a later release"),
         ('{"format":"jesenska-inventory","version":1}', "it is a damaged inventory ('cluster')"),
     ],

@@ -108,7 +108,11 @@ def test_kafkas_nodes_are_known_among_those_of_other_programs() -> None:
 @pytest.mark.parametrize(
     ("nodes", "held", "said"),
     [
-        ({"/hbase": Node(b"")}, {}, "The tree has no node /brokers/topics, so it is no Kafka's: give the path"),
+        (
+            {"/hbase": Node(b"")},
+            {},
+            "The tree has no node /brokers/topics, so it is not a Kafka cluster's: give the path",
+        ),
         (
             _tree({}) | {"/cluster/id": Node(encode_cluster_id("two"))},
             {},
@@ -134,7 +138,7 @@ def test_kafkas_nodes_are_known_among_those_of_other_programs() -> None:
         (
             _tree({"t": [(1,)]}),
             {"t-0": _OTHER_ID},
-            "The directory t-0 is of the topic id AAAAAAAAAAAAAAAAAAAATg, and The tree says AAAAAAAAAAAAAAAAAAAATQ",
+            "The directory t-0 has the topic id AAAAAAAAAAAAAAAAAAAATg, but The tree has AAAAAAAAAAAAAAAAAAAATQ",
         ),
         (
             _tree({}) | {"/brokers/topics/t": Node(TopicNode({0: (1,)}, None, {0: (2,)}).encode())},
@@ -181,7 +185,7 @@ def test_partitions_that_one_side_does_not_know() -> None:
     nodes = _tree({"t": [(1,), (1,)]})
     assert _plan(nodes, {"t-0": None}, "allow_missing").notes == ["Empty, since the directories do not hold them: t-1."]
     assert _plan(nodes, {"t-0": None, "t-1": None, "u-0": None}).notes == [
-        "Left alone, since the tree does not know them: u-0."
+        "Not imported, since the metadata do not have them: u-0."
     ]
     doomed = nodes | {"/admin/delete_topics": Node(None), "/admin/delete_topics/t": Node(None)}
     assert _plan(doomed, {}).notes == []
@@ -217,14 +221,14 @@ def test_what_is_handed_over_makes_the_target_the_same() -> None:
         (
             {"/cluster/id": Node(encode_cluster_id("two"))},
             (),
-            "holds cluster two, and these are the metadata of cluster one",
+            "has cluster two, but these are the metadata of cluster one",
         ),
         (
             {"/cluster/id": Node(encode_cluster_id("one"))},
             (),
-            "holds metadata of Kafka already: write over them with --replace",
+            "already has metadata of Kafka: overwrite them with --replace",
         ),
-        ({"/brokers/topics/t": Node(b"")}, (), "holds metadata of Kafka already"),
+        ({"/brokers/topics/t": Node(b"")}, (), "already has metadata of Kafka"),
         ({}, (4,), r"Brokers are registered in The target \(4\): stop them"),
     ],
 )
@@ -234,5 +238,5 @@ def test_a_target_that_is_in_use_is_refused(there: Mapping[str, Node], up: tuple
 
 
 def test_metadata_without_a_cluster_are_not_handed_over() -> None:
-    with pytest.raises(JesenskaError, match="name no cluster"):
+    with pytest.raises(JesenskaError, match="have no cluster id"):
         plan_handover({}, FoundTree({}), "The target", replace=False)

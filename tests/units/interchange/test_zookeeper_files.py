@@ -145,7 +145,7 @@ def test_numbers_that_no_transaction_has(tmp_path: Path) -> None:
 def test_what_is_no_directory_of_zookeeper_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(JesenskaError, match="There is no directory"):
         read_data_directory(tmp_path / "missing", None, "")
-    with pytest.raises(JesenskaError, match="holds no snapshot and no log"):
+    with pytest.raises(JesenskaError, match="has no snapshot and no log"):
         read_data_directory(tmp_path, None, "")
     _write(tmp_path, snapshot_5_gz=b"\x1f\x8b")
     with pytest.raises(JesenskaError, match=r"snapshot\.5\.gz is compressed"):
@@ -154,7 +154,7 @@ def test_what_is_no_directory_of_zookeeper_is_one_sentence(tmp_path: Path) -> No
 
 def test_a_log_without_the_snapshot_before_it_is_refused(tmp_path: Path) -> None:
     _write(tmp_path, log_9=writer.log([]))
-    with pytest.raises(JesenskaError, match="begins in the middle"):
+    with pytest.raises(JesenskaError, match="does not begin with the first transaction"):
         read_data_directory(tmp_path, None, "")
 
 

@@ -693,7 +693,7 @@ def test_a_disk_that_breaks_while_a_topic_is_branched_takes_its_directory_offlin
         branch(directories)
     assert [directory.is_offline for directory in directories.directories] == [True]
     files.link_error = None
-    with pytest.raises(KafkaStorageError, match="while a log directory is offline"):
+    with pytest.raises(KafkaStorageError, match="while the log directory of one of them is offline"):
         branch(directories)
     assert not (tmp_path / "trial-0").exists()
     directories.close(clean=False)

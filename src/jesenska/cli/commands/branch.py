@@ -1,5 +1,5 @@
-"""`jesenska branch SOURCE TARGET`: a new topic with the partitions, settings and records of another one, whose closed
-segments it shares. From then on the two topics are independent.
+"""`jesenska branch SOURCE TARGET`: makes a branch, a new topic with the partitions, settings and records of another
+one, whose closed segments it shares. Afterwards the two topics are independent.
 
     jesenska branch orders trial                               the records
     jesenska branch orders trial --groups                      and the committed offsets of each group
@@ -46,7 +46,7 @@ def add_branch(branch: argparse.ArgumentParser) -> None:
 
 
 def branch(options: argparse.Namespace) -> int:
-    """Makes the branch and prints its contents; returns the exit code."""
+    """Makes the branch, prints the offsets of its partitions, and returns the exit code."""
     return asyncio.run(_branch(options))
 
 
@@ -84,7 +84,7 @@ async def _branch(options: argparse.Namespace) -> int:
 
 
 async def _ranges(cluster: Cluster, target: str) -> dict[int, Range]:
-    """Returns the start and the end of each partition."""
+    """Returns the first and the end offset of each partition of the topic."""
     info = (await cluster.topics())[target]
     keys = [TopicPartition(target, number) for number in range(len(info.partitions))]
     starts = await list_offsets(cluster, dict.fromkeys(keys, EARLIEST))

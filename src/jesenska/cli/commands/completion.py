@@ -5,18 +5,17 @@ with the Tab key.
     eval "$(jesenska completion zsh)"                      in ~/.zshrc after compinit, or
     jesenska completion zsh > "${fpath[1]}/_jesenska"
 
-Everything is taken from the tools' own parsers and the tables of settings when the script is printed, so Tab itself
-starts no Python: flags, the values of flags that have a few, files, names of settings. Only names of topics are
+The script contains flags, the possible values of flags, and names of settings. They are taken from the tools' parsers
+and the tables of settings when the script is printed, so that Tab itself starts no Python. Only names of topics are
 requested from the cluster, if --bootstrap-server or --zookeeper is on the line, for two seconds at most and without
 error messages. Tools are completed under their names and under Kafka's script names (kafka-topics.sh), with or without
 a path in front.
 
-Left out: names of groups, brokers and partitions; lists with commas in them.
+Names of groups, brokers and partitions are not completed, nor lists with commas.
 
-shtab makes such scripts from argparse's parsers, but they complete nothing after `--flag=` or for Kafka's script
-names, and in zsh they stop at a flag whose value is called HOST:PORT. With shtab about half of the lines here would
-still be needed, and every installation would have one more dependency.
-"""
+The package shtab makes such scripts from argparse's parsers. But its scripts complete nothing after `--flag=` or for
+Kafka's script names, and in zsh they stop at a flag whose value is called HOST:PORT. With shtab about half of the
+lines here would still be needed, and every installation would have one more dependency."""
 
 from __future__ import annotations
 
@@ -37,7 +36,7 @@ _SETTINGS = {
     "producer": PRODUCER_SETTINGS,
     "consumer": CONSUMER_SETTINGS,
 }
-#: The table of settings for a flag.
+#: Flags whose values are settings, and the table of these settings.
 _TAKES_SETTINGS = {
     "kafka-topics --config": "topic",
     "kafka-server-start --override": "broker",
@@ -47,7 +46,7 @@ _TAKES_SETTINGS = {
     "kafka-console-consumer --command-property": "consumer",
     "kafka-consumer-perf-test --command-property": "consumer",
 }
-#: The kind of a value by its name in the help.
+#: The kind of a flag's value by its name in the help text.
 _BY_METAVAR = {"FILE": "file", "FILE[,...]": "file", "DIR": "directory", "TOPIC": "topic", "TOPIC[:N,N]": "topic"}
 
 
@@ -67,24 +66,24 @@ class Value:
 class Flag:
     name: str
     help: str
-    #: None for a flag without a value.
+    #: The value of the flag; None for a flag without a value.
     value: Value | None
     is_repeated: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A tool, or one of its commands ("jesenska up")."""
+    """A tool, or a command of the tool jesenska ("jesenska up")."""
 
     name: str
     help: str
     flags: tuple[Flag, ...]
-    #: The value without a flag in front, if there is one.
+    #: The value without a flag in front of it, if the tool takes one.
     positional: Value | None
 
 
 def script(shell: str) -> str:
-    """Returns the whole script."""
+    """Returns the whole completion script for a shell."""
     tools = list(_tools())
     return _bash(tools) if shell == "bash" else _zsh(tools)
 
@@ -132,13 +131,13 @@ def _value(name: str, action: argparse.Action) -> Value:
 
 
 def _commands(tools: Iterable[Tool]) -> list[str]:
-    """Returns all names of the tools."""
+    """Returns all names under which the tools are completed."""
     names = [tool.name for tool in tools if " " not in tool.name]
     return [spelling for name in names for spelling in ((name,) if name == "jesenska" else (name, f"{name}.sh"))]
 
 
 def _assignments(prefix: str) -> str:
-    """Returns the names of settings, once each."""
+    """Returns shell variables with the names of the settings, one variable for each table of settings."""
     return "\n".join(
         f"{prefix}{kind}='{' '.join(f'{setting.name}=' for setting in table)}'" for kind, table in _SETTINGS.items()
     )
@@ -325,8 +324,8 @@ def _zsh(tools: Sequence[Tool]) -> str:
     for tool in tools:
         specs = [_zsh_flag(flag) for flag in tool.flags]
         commands = [other for other in tools if other.name.startswith(f"{tool.name} ")]
-        # The second and further values of a flag that takes many are declared without a flag: as values of the flag,
-        # _arguments would complete no flags after them.
+        # The second and further values of a flag that takes several are declared without a flag. As values of the
+        # flag, _arguments would complete no flags after them.
         many = [flag.value for flag in tool.flags if flag.value is not None and flag.value.is_many]
         positional = tool.positional or (many[0] if many else None)
         if commands:

@@ -87,8 +87,8 @@ _CONFIGURATIONS = {
 
 
 def lay_out(directory: Path) -> Iterator[tuple[Path, bool]]:
-    """Creates missing files; yields each file, and True if it was created now. JesenskaError with one sentence if that
-    is not possible."""
+    """Creates the files that are missing. Yields each file, and true if it was created now. Raises JesenskaError with
+    one sentence if that is not possible."""
     data = directory.absolute() / "data"
     try:
         for folder in ("bin", "config"):

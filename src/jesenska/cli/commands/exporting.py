@@ -1,12 +1,13 @@
 """`jesenska export`: writes the metadata of a broker into a ZooKeeper, so that Apache Kafka (up to 3.9, in ZooKeeper
-mode) serves its data directory.
+mode) can use its data directory.
 
-jesenska export DIR --zookeeper 127.0.0.1:2181/kafka      DIR is the first directory of log.dirs; the broker is stopped
+jesenska export DIR --zookeeper 127.0.0.1:2181/kafka
 
-The logs already have Kafka's format. After everything is written, the file with the metadata is renamed (to
-jesenska-metadata.db.exported), so that a broker does not start with outdated metadata; --keep leaves it.
+DIR is the first directory of log.dirs, and its broker must be stopped. The logs already have Kafka's format. After
+everything is written, the file with the metadata is renamed (to jesenska-metadata.db.exported), so that a broker does
+not start with outdated metadata. With --keep it is not renamed.
 
-    exit 0    exported          1    refused or failed: one sentence on stderr; a repetition continues"""
+    exit 0    exported          1    refused or failed: one sentence on stderr; running it again continues"""
 
 from __future__ import annotations
 
@@ -86,9 +87,9 @@ def export_directory(options: argparse.Namespace) -> int:
 
 
 async def write_into(zookeeper: str, nodes: Mapping[str, Node], *, replace: bool = False, dry_run: bool = False) -> int:
-    """Writes a cluster's nodes into a ZooKeeper, given as for --zookeeper; returns the number of new, changed and
-    deleted nodes. JesenskaError with one sentence if it may not be written. `replace`: overwrites nodes of this
-    cluster that are there."""
+    """Writes a cluster's nodes into a ZooKeeper, which is given as for --zookeeper. Returns the number of new, changed
+    and deleted nodes. With `replace` existing nodes of this cluster are overwritten. Raises JesenskaError with one
+    sentence if the nodes may not be written."""
     try:
         where = ConnectString.parse(zookeeper)
     except ValueError as error:

@@ -1,12 +1,13 @@
 """`jesenska forget-broker ID...`: declares that brokers will never come back, so that the deletion of topics with
 replicas on them does not wait for them. The names of these topics can then be used again.
 
-jesenska forget-broker 3 --zookeeper HOST:PORT/PATH         only prints the deletions that wait for broker 3
-jesenska forget-broker 3 --zookeeper HOST:PORT/PATH --yes   has the controller continue without it
-jesenska forget-broker 3 --data data --yes                  the same for jesenska up -n N, and for a dataDir
+    jesenska forget-broker 3 --zookeeper HOST:PORT/PATH         only prints the deletions that wait for broker 3
+    jesenska forget-broker 3 --zookeeper HOST:PORT/PATH --yes   has the controller continue without it
+    jesenska forget-broker 3 --data data --yes                  the same for jesenska up -n N, and for a dataDir
 
-The request is written into the tree (/admin/jesenska_lost_brokers); the controller deletes it when it has acted.
-Replicas of topics that stay are not changed: a broker with the same id and empty directories fetches them.
+The request is written into the metadata tree (node /admin/jesenska_lost_brokers), and the controller deletes it when
+it has acted. Replicas of topics that are not deleted do not change: a broker with the same id and empty directories
+fetches them.
 
     exit 0    done, or no deletion waits           1    refused: one sentence on stderr, and nothing was changed
     exit 4    topics are not deleted yet: they wait for other brokers, too"""
@@ -61,7 +62,7 @@ def forget(options: argparse.Namespace) -> int:
 
 
 def _address(data: str) -> str:
-    """Returns the address of the server of the tree of a --data."""
+    """Returns the address of the server that keeps the metadata tree for a --data directory."""
     path = Path(data)
     directory = tree_directory(path) if brokers_with_data(path) or tree_directory(path).is_dir() else path
     try:
@@ -78,13 +79,13 @@ async def _forget(options: argparse.Namespace) -> int:
         for broker_id in sorted(lost):
             if await store.exists(paths.broker(broker_id)) is not None:
                 raise JesenskaError(
-                    f"Broker {broker_id} is registered: stop it first, and be sure that it never comes again."
+                    f"Broker {broker_id} is registered: stop it first, and make sure that it is never started again."
                 )
         marked, kept = await _with_replicas_on(store, lost)
         if marked and not options.yes:
             raise JesenskaError(
-                f"The deletion of {', '.join(marked)} waits for {_named(lost)}: give --yes where no such broker ever "
-                f"comes again with the data that it has."
+                f"The deletion of {', '.join(marked)} waits for {_named(lost)}: give --yes if no such broker will "
+                "ever be started again with the data that it has."
             )
         if marked:
             await _ask(store, lost, options.timeout_seconds)
@@ -111,8 +112,8 @@ async def _forget(options: argparse.Namespace) -> int:
 
 
 async def _with_replicas_on(store: Store, lost: frozenset[int]) -> tuple[list[str], int]:
-    """Returns the topics to be deleted that have replicas on these brokers, and the number of partitions of other
-    topics with such replicas."""
+    """Returns the topics to be deleted that have replicas on the brokers `lost`. The second value is the number of
+    partitions of other topics with such replicas."""
     marked = set((await store.children(paths.DELETE_TOPICS))[0])
     names = sorted((await store.children(paths.TOPICS))[0])
     nodes = await in_flight([partial(_topic, store, name) for name in names], _AT_ONCE)
@@ -132,7 +133,7 @@ async def _topic(store: Store, name: str) -> TopicNode | None:
 
 
 async def _is_deleted(store: Store, name: str, lost: Collection[int], timeout_seconds: float) -> bool:
-    """True if a topic is deleted now, or soon because all other brokers with its replicas are up."""
+    """Returns true if a topic is deleted, or will be soon because all other brokers with its replicas are running."""
     node = await _topic(store, name)
     others = (
         {broker_id for replicas in node.replicas.values() for broker_id in replicas} - set(lost)
@@ -146,7 +147,7 @@ async def _is_deleted(store: Store, name: str, lost: Collection[int], timeout_se
 
 
 async def _gone(store: Store, path: str, timeout_seconds: float) -> bool:
-    """Waits until there is no such node; False if it still exists after the timeout."""
+    """Waits until the node is deleted. Returns false if it still exists after the timeout."""
     gone = asyncio.Event()
 
     def changed(_: WatchEvent) -> None:
@@ -163,7 +164,8 @@ async def _gone(store: Store, path: str, timeout_seconds: float) -> bool:
 
 
 async def _ask(store: Store, lost: frozenset[int], timeout_seconds: float) -> None:
-    """Returns when the controller has acted; JesenskaError if there is none, or it does not act."""
+    """Asks the controller to forget the brokers, and waits until it has acted. Raises JesenskaError if there is no
+    controller, or if it does not act."""
     controller_id = await controller_of(store)
     if controller_id is None:
         raise JesenskaError("The cluster has no controller: start the other brokers first.")
@@ -171,14 +173,15 @@ async def _ask(store: Store, lost: frozenset[int], timeout_seconds: float) -> No
         await store.create(paths.LOST_BROKERS, encode_lost_brokers(lost))
     except NodeExistsError:
         raise JesenskaError(
-            f"Brokers are being forgotten already: wait until the controller has taken {paths.LOST_BROKERS} away."
+            "Another request to forget brokers is in progress: wait until the controller has deleted "
+            f"{paths.LOST_BROKERS}."
         ) from None
     if not await _gone(store, paths.LOST_BROKERS, timeout_seconds):
         with suppress(NoNodeError):
             await store.delete(paths.LOST_BROKERS)
         raise JesenskaError(
-            f"The controller, broker {controller_id}, has not acted within {timeout_seconds:g} s: try again. An "
-            f"Apache Kafka that is controller cannot do it."
+            f"The controller, broker {controller_id}, has not acted within {timeout_seconds:g} s: try again. A "
+            "controller of Apache Kafka does not support it."
         )
 
 

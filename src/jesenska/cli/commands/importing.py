@@ -1,15 +1,15 @@
 """`jesenska import`: turns a data directory of Apache Kafka into one of a broker of jesenska, in place.
 
-jesenska import DIR --zookeeper 127.0.0.1:2181/kafka          the metadata from Kafka's ZooKeeper
-jesenska import DIR --zookeeper-data /var/lib/zookeeper       from that ZooKeeper's own files
-jesenska import DIR                                           of KRaft mode: from the metadata log in it
-jesenska import DIR DIR2 ...                                  every directory of log.dirs, in their order
+    jesenska import DIR --zookeeper 127.0.0.1:2181/kafka          the metadata from Kafka's ZooKeeper
+    jesenska import DIR --zookeeper-data /var/lib/zookeeper       from that ZooKeeper's own files
+    jesenska import DIR                                           of KRaft mode: from the metadata log in it
+    jesenska import DIR DIR2 ...                                  every directory of log.dirs, in their order
 
-Both use the same log files, so no data is copied and no second disk is needed. The import adds one file with the
-metadata to the first directory; it is written under another name and renamed. Segments of the formats before 0.11 are
-rewritten; Kafka from 0.11 on reads them as well. ZooKeeper is only read. Until the broker is started, Kafka can still
-use the directory; afterwards `jesenska export` returns it. A directory of KRaft mode loses its metadata log; a copy is
-kept (`interchange.raft.retirement`).
+Kafka and jesenska use the same log files, so no data is copied and no second disk is needed. The import adds one file
+with the metadata to the first directory; it is written under another name and renamed. Segments of the formats before
+0.11 are rewritten; Kafka from 0.11 on reads them as well. ZooKeeper is only read. Until the broker is started, Kafka
+can still use the directory. After that `jesenska export` gives it back to Kafka. A directory of KRaft mode loses its
+metadata log, of which an archive is kept (`interchange.raft.retirement`).
 
     exit 0    imported          1    refused, and nothing was changed: one sentence on stderr"""
 
@@ -113,7 +113,7 @@ def _is_raft(directory: KafkaDirectory) -> bool:
 
 
 def _unfinished(directories: list[KafkaDirectory]) -> list[Path]:
-    """Returns the directories in which an import of KRaft mode was interrupted just before the old metadata log was
+    """Returns the directories in which an import of a KRaft node was interrupted just before the old metadata log was
     removed."""
     return [item.path for item in directories if (item.path / KRAFT_LOG).exists() and (item.path / ARCHIVE).exists()]
 
@@ -129,21 +129,22 @@ def _refuse_imported(directories: list[KafkaDirectory]) -> None:
     for directory in directories:
         if journal_file.has_tree(directory.path):
             raise JesenskaError(
-                f"{directory.path} has the metadata of a broker of jesenska already ({METADATA_FILE}): start that "
-                f"broker, or move the file away to import anew."
+                f"{directory.path} already has the metadata of a broker of jesenska ({METADATA_FILE}): start that "
+                "broker, or move the file away to import again."
             )
 
 
 def _found(
     options: argparse.Namespace, directories: list[KafkaDirectory], broker_id: int, telling_of: Telling
 ) -> tuple[FoundTree, Source, list[str]]:
-    """Returns the cluster's tree, the data to take over, and notes about the metadata for the operator."""
+    """Returns the cluster's metadata tree, the data to be taken over, and notes about the metadata for the
+    operator."""
     cluster_id, partitions = cluster_of(directories), all_partitions(directories)
     if any(_is_raft(item) for item in directories):
         if options.zookeeper or options.zookeeper_data:
             raise JesenskaError(
                 f"{directories[0].path} is of KRaft mode, and its metadata are in no ZooKeeper: leave --zookeeper "
-                f"and --zookeeper-data away."
+                "and --zookeeper-data out."
             )
         tree, where, notes = _from_raft(options, directories, cluster_id or "", telling_of)
         return (
@@ -179,17 +180,16 @@ def _from_raft(
     notes = list(image.notes)
     if log.voters > 1:
         notes.append(
-            f"{log.voters} controllers vote: what this one's metadata log ends with may not be what the others have."
+            f"{log.voters} controllers vote: the last records of this metadata log may not be in the logs of the "
+            "others."
         )
     return FoundTree(nodes, log.end_offset), f"The metadata log in {logs[0].parent}", notes
 
 
 def _tree(options: argparse.Namespace, telling_of: Telling) -> tuple[FoundTree, str]:
-    """Returns the tree of a ZooKeeper, and its name for messages."""
+    """Returns the metadata tree of a ZooKeeper, and the name of that ZooKeeper for messages."""
     if options.zookeeper and options.zookeeper_data:
-        raise JesenskaError(
-            "--zookeeper and --zookeeper-data were both given: one of them says where the metadata are."
-        )
+        raise JesenskaError("--zookeeper and --zookeeper-data were both given: give only one of them.")
     if options.zookeeper_data:
         chroot = str(options.chroot).rstrip("/")
         if chroot:
@@ -197,21 +197,21 @@ def _tree(options: argparse.Namespace, telling_of: Telling) -> tuple[FoundTree, 
                 check_path(chroot)
             except BadArgumentsError as error:
                 raise JesenskaError(
-                    f"--chroot {chroot} is no path ({error.reason}): write it as zookeeper.connect does, such as "
-                    f"/kafka."
+                    f"--chroot {chroot} is not a path ({error.reason}): write it as in zookeeper.connect, such as "
+                    "/kafka."
                 ) from error
         logs = Path(options.zookeeper_logs) if options.zookeeper_logs else None
         tree = read_data_directory(Path(options.zookeeper_data), logs, chroot, telling_of.tell)
         return tree, f"The ZooKeeper in {options.zookeeper_data}{f' ({chroot})' if chroot else ''}"
     if options.chroot or options.zookeeper_logs:
         raise JesenskaError(
-            "--chroot and --zookeeper-logs belong to --zookeeper-data; with --zookeeper the path stands behind the "
+            "--chroot and --zookeeper-logs belong to --zookeeper-data; with --zookeeper write the path after the "
             "servers."
         )
     if not options.zookeeper:
         raise JesenskaError(
-            "Nothing says where the metadata are: give Kafka's ZooKeeper with --zookeeper host:port, or its files "
-            "with --zookeeper-data."
+            "It is not known where the metadata are: give Kafka's ZooKeeper with --zookeeper host:port, or its "
+            "files with --zookeeper-data."
         )
     return asyncio.run(_from_zookeeper(options.zookeeper, telling_of)), f"The ZooKeeper at {options.zookeeper}"
 
@@ -236,9 +236,8 @@ def _partitions_of_old_formats(directories: list[KafkaDirectory], telling_of: Te
                 found.append(path)
         if found and found[-1].parent == directory.path and not directory.was_clean:
             raise JesenskaError(
-                f"{directory.path} was not closed in order, and {found[-1].name} has a format from before 0.11, "
-                f"which is to be written anew: "
-                "start Kafka on it once more, stop it, then import."
+                f"{directory.path} was not shut down cleanly, and {found[-1].name} has a format from before 0.11, "
+                "which must be rewritten: start Kafka with it once more, stop Kafka, then import."
             )
     return found
 
@@ -276,13 +275,13 @@ def _tell(options: argparse.Namespace, plan: Takeover, broker_id: int, converted
 
 
 def _how_to_start(directories: list[str], broker_id: int | None) -> str:
-    """Returns the command that starts the broker; with the broker's id if the directory does not name it."""
+    """Returns the command that starts the broker. It has the broker's id if the directory does not name it."""
     where = f"--data {directories[0]}" if len(directories) == 1 else f"--override log.dirs={','.join(directories)}"
     return f"jesenska up {where}" + ("" if broker_id is None else f" --override broker.id={broker_id}")
 
 
 class Telling:
-    """Prints the current work on stderr after two seconds, and every two seconds from then on."""
+    """Prints the current step on stderr after two seconds, and then every two seconds."""
 
     def __init__(self) -> None:
         self._clock = SystemClock()
@@ -299,7 +298,7 @@ class Telling:
 
 
 class Counter:
-    """Adds up the bytes of one partition."""
+    """Adds up the bytes of one partition that have been processed."""
 
     def __init__(self, telling_of: Telling, name: str) -> None:
         self._telling, self._name, self._bytes = telling_of, name, 0

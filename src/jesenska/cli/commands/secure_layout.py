@@ -1,4 +1,5 @@
-"""`jesenska init DIR --secure`: a broker with TLS, logins and access rules, and clients that know it.
+"""`jesenska init DIR --secure`: makes the files of a broker with TLS, logins and access rules, and of clients that can
+connect to it.
 
     security/ca.pem, ca.key         a certificate authority; the key signs certificates (`jesenska cert`)
     security/broker-0.pem           the broker's key and certificate, for the hosts that were named
@@ -6,8 +7,8 @@
     config/client.properties        the login of admin, for our tools and for Java
     config/librdkafka.properties    the same for programs with librdkafka
 
-Files with a key or a password can be read by their owner only. Files that are there already are left as they are; with
-an authority that is there already, its certificates go on to count."""
+Files with a key or a password can be read only by their owner. Existing files are not changed. If the certificate
+authority exists already, the certificates that it has signed remain valid."""
 
 from __future__ import annotations
 
@@ -95,8 +96,8 @@ _SECRETS = {
 
 
 def lay_out_secured(directory: Path, hosts: Sequence[str], port: int) -> Iterator[tuple[Path, bool]]:
-    """Makes what is missing; yields each file, and whether it was made now. The first host is the one that clients are
-    told. JesenskaError with one sentence where that is not possible."""
+    """Creates the files that are missing. Yields each file, and true if it was created now. The broker advertises the
+    first host of `hosts` to clients. Raises JesenskaError with one sentence if that is not possible."""
     root = directory.absolute()
     security, config = root / "security", root / "config"
     values = {
@@ -132,15 +133,15 @@ def lay_out_secured(directory: Path, hosts: Sequence[str], port: int) -> Iterato
 
 
 def sign(directory: Path, name: str, hosts: Sequence[str]) -> Path:
-    """Makes a new key and a certificate in `security/NAME.pem`, which replaces an older file. The certificate of a
-    client names no hosts."""
+    """Makes a new key and certificate in `security/NAME.pem`, which replaces an older file. A client's certificate
+    names no hosts."""
     if not name or "/" in name or name.startswith("."):
         raise JesenskaError(f"{name!r} cannot be a certificate's name: it is the name of its file, too.")
     security = directory.absolute() / "security"
     path = security / f"{name}.pem"
     temporary = security / f".{name}.pem.new"
     write_secret(temporary, read_authority(security).issue(name, hosts, datetime.now(UTC)))
-    # In one step: a broker reads the file again when it changes.
+    # The file is replaced in one step, because a broker reads it again when it changes.
     temporary.replace(path)
     return path
 

@@ -1,5 +1,5 @@
-"""`jesenska settings [NAME]`: prints the settings of brokers, topics and clients with their meaning and effect; the
-contents of docs/settings.md, from an installed package."""
+"""`jesenska settings [NAME]`: prints the settings of brokers, topics and clients with their meaning and effect, as in
+docs/settings.md."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def add_settings(settings: argparse.ArgumentParser) -> None:
 
 
 def settings(options: argparse.Namespace) -> int:
-    """Prints the settings whose names contain the word, or the one with exactly this name."""
+    """Prints the setting with exactly this name, or all settings whose names contain the word."""
     word = options.name or ""
     exact = [(kind, table[word]) for kind, table in _TABLES if word in table]
     found = exact or [

@@ -4,7 +4,7 @@ code. --check chooses the condition:
     live       the broker answers: a process supervisor restarts it if it does not
     ready      it also knows its cluster, with a controller: clients can be sent to it
     cluster    every partition of the cluster has a leader, too: otherwise an operator is needed (the default)
-    replicas   every replica of the cluster is in sync, too: checked before the next broker is stopped in order
+    replicas   every replica of the cluster is in sync, too: to be checked before the next broker is shut down
 
     exit 0    the condition is met
     exit 1    it does not answer
@@ -12,8 +12,8 @@ code. --check chooses the condition:
     exit 4    it is ready, and partitions have no leader
     exit 5    all partitions have a leader, and some have replicas that are not in sync
 
-With --data it also prints the process that holds that directory, and its memory; for several brokers (`jesenska up -n
-N`) their supervisor, and the memory of all processes."""
+With --data it also prints the process that has locked that directory, and its memory. For several brokers (`jesenska
+up -n N`) it prints their supervisor, and the memory of all processes."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def add_status(status: argparse.ArgumentParser) -> None:
 
 
 def status(options: argparse.Namespace) -> int:
-    """Prints the state of the broker; returns the exit code."""
+    """Prints the state of the broker and its cluster, and returns the exit code."""
     return asyncio.run(_status(options))
 
 
@@ -131,13 +131,14 @@ def _code(check: str, *, is_ready: bool, leaderless: int, lacking: int) -> int:
 
 
 def _holders_below(data: Path) -> list[int]:
-    """Returns the processes of several brokers and of their tree; empty if one broker keeps its data there."""
+    """Returns the ids of the processes of several brokers and of their metadata tree. The list is empty if the
+    directory has the data of a single broker."""
     directories = [tree_directory(data), *(broker_directory(data, number) for number in brokers_with_data(data))]
     return [holder for directory in directories if (holder := lock_holder(directory)) is not None]
 
 
 def _resident_mb(processes: Sequence[int]) -> float | None:
-    """Returns the memory of these processes; None if the system does not report it."""
+    """Returns the memory of these processes in MB; None if the system does not report it."""
     found: list[int] = []
     for process in processes:
         try:

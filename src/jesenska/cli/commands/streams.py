@@ -6,9 +6,9 @@
     jesenska streams describe app.py                     Topology.describe(): needs neither Spark nor a broker
     jesenska streams explain app.py                      how each part runs, and why
 
-A program is a Python file with `topology`, which is a Topology, a StreamsBuilder or a function that returns one of
-them, and optionally with `config`, a dict of settings. `app.py:name` uses another name than `topology`. Settings of
-the command line override the file of --command-config, and that overrides the program.
+A program is a Python file with a variable `topology`. Its value is a Topology, a StreamsBuilder or a function that
+returns one of them. The file may also have `config`, a dict of settings. `app.py:name` uses another name than
+`topology`. Settings of the command line override the file of --command-config, which overrides the program's `config`.
 
     exit 0    it was stopped by a signal, or with --once has processed everything
          1    it cannot run, or has ended with an error: one sentence on stderr"""
@@ -45,7 +45,7 @@ def add_streams(parser: argparse.ArgumentParser) -> None:
 
 
 def streams(options: argparse.Namespace) -> int:
-    """Runs the command under `jesenska streams`; returns its exit code."""
+    """Runs a subcommand of `jesenska streams`, and returns its exit code."""
     code: int = options.streams_work(options)
     return code
 
@@ -123,7 +123,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _application(options: argparse.Namespace, program: StreamsProgram) -> KafkaStreams:
-    """Returns the application with its settings, and with a session of Spark."""
+    """Returns the Streams application with its settings and a Spark session."""
     given = {
         "bootstrap.servers": options.bootstrap_server,
         "application.id": options.application_id,

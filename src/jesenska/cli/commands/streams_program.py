@@ -1,4 +1,5 @@
-"""A program of the Streams API in a Python file: its topology and its settings, for `jesenska streams`."""
+"""Loads a program of the Streams API, for `jesenska streams`: a Python file with a topology and optionally
+settings."""
 
 from __future__ import annotations
 
@@ -19,15 +20,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StreamsProgram:
-    """The topology and the settings of a program."""
+    """The topology and the settings of a program of the Streams API."""
 
     topology: Topology
     config: Mapping[str, Any]
 
 
 def load(named: str) -> StreamsProgram:
-    """Loads the program of `app.py` or `app.py:name`. JesenskaError with one sentence if it is not a program, or
-    fails."""
+    """Loads the program of `app.py` or `app.py:name`. Raises JesenskaError with one sentence if the file is not such a
+    program, or if it fails."""
     from jesenska.pipeline.streams import StreamsBuilder, Topology
 
     text, colon, name = named.rpartition(":")
@@ -57,7 +58,7 @@ def load(named: str) -> StreamsProgram:
 
 
 def _executed(path: Path) -> ModuleType:
-    """Loads the file as a module, which may import others from its directory."""
+    """Runs the file as a module, and returns it. The file can import other modules from its directory."""
     if (first := str(path.absolute().parent)) not in sys.path:
         sys.path.insert(0, first)
     name = path.stem if path.stem not in sys.modules else f"{path.stem}_of_streams"
@@ -71,7 +72,7 @@ def _executed(path: Path) -> ModuleType:
 
 
 def _run(path: Path, work: Any) -> Any:
-    """Runs code of the program; JesenskaError with the line of the program if it raises."""
+    """Runs code of the program. If it raises an error, raises JesenskaError with the program's line."""
     try:
         return work()
     except JesenskaError:

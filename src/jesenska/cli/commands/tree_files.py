@@ -1,22 +1,21 @@
-"""`jesenska tree`: copies the tree of a cluster (topics, settings, leaders, everything in its ZooKeeper), restores it,
-and rebuilds it if it is lost.
+"""`jesenska tree`: copies the metadata tree of a cluster (topics, settings, leaders, everything in its ZooKeeper),
+restores it, and rebuilds it if it is lost.
 
-jesenska tree backup FILE --data data                  of `jesenska up -n N`, or of a zookeeper-server-start's dataDir;
-                                                       both may be running
-jesenska tree backup FILE --zookeeper HOST:PORT/PATH   of any ZooKeeper, while it runs
-jesenska tree restore FILE --data data                 into a directory whose tree is lost
-jesenska tree restore FILE --zookeeper HOST:PORT/PATH  into a ZooKeeper without a cluster at this path
-jesenska tree inventory DIR... > broker-1.json         the contents of one broker's directories, on its machine
-jesenska tree rebuild broker-1.json ... --data data    a tree from the inventories of all brokers, or from their
-                                                       directories; --backup FILE adds what these do not show
-                                                       With --data, --chroot /kafka is the path that the brokers'
-                                                       zookeeper.connect ends in.
+    jesenska tree backup FILE --data data                  of `jesenska up -n N`, or of a zookeeper-server-start's
+                                                           dataDir; both may be running
+    jesenska tree backup FILE --zookeeper HOST:PORT/PATH   of any ZooKeeper, while it runs
+    jesenska tree restore FILE --data data                 into a directory whose tree is lost
+    jesenska tree restore FILE --zookeeper HOST:PORT/PATH  into a ZooKeeper without a cluster at this path
+    jesenska tree inventory DIR... > broker-1.json         the contents of one broker's directories, on its machine
+    jesenska tree rebuild broker-1.json ... --data data    a tree from the inventories of all brokers, or from their
+                                                           directories; --backup FILE adds what these do not show.
+                                                           With --data, --chroot /kafka is the path that the brokers'
+                                                           zookeeper.connect ends in
 
 A backup is a file in the format of jesenska's trees. It has all nodes as they are at one moment, without those of
-sessions (brokers that are up, the controller). A restored tree is the cluster as it was, with its leaders and ISRs. If
-brokers have run since the backup was made, use `rebuild --backup`: it finds the newest replicas from the logs. In both
-cases epochs and producer ids continue far above the known ones. Brokers must be stopped for inventory, restore and
-rebuild.
+sessions (running brokers, the controller). A restored tree has the leaders and ISRs of the backup. If brokers have run
+since the backup was made, use `rebuild --backup`: it finds the newest replicas from the logs. In both cases epochs and
+producer ids continue far above the known ones. Brokers must be stopped for inventory, restore and rebuild.
 
     exit 0    done          1    refused, and nothing was changed: one sentence on stderr"""
 
@@ -125,16 +124,16 @@ def _add_chroot(parser: argparse.ArgumentParser) -> None:
 
 
 def _chroot(options: argparse.Namespace) -> str:
-    """Returns the path without a slash at its end; JesenskaError if it is not valid."""
+    """Returns the path of --chroot without a slash at its end. Raises JesenskaError if it is not valid."""
     chroot = str(options.chroot).rstrip("/")
     if chroot and options.data is None:
-        raise JesenskaError("--chroot belongs to --data; with --zookeeper the path stands behind the servers.")
+        raise JesenskaError("--chroot belongs to --data; with --zookeeper write the path after the servers.")
     if chroot:
         try:
             check_path(chroot)
         except BadArgumentsError as error:
             raise JesenskaError(
-                f"--chroot {chroot} is no path ({error.reason}): write it as zookeeper.connect does, such as /kafka."
+                f"--chroot {chroot} is not a path ({error.reason}): write it as in zookeeper.connect, such as /kafka."
             ) from error
     return chroot
 
@@ -145,7 +144,7 @@ def tree(options: argparse.Namespace) -> int:
 
 
 def _directory(data: str) -> Path:
-    """Returns the directory of the tree of a --data."""
+    """Returns the directory of the metadata tree for a --data directory."""
     path = Path(data)
     return tree_directory(path) if brokers_with_data(path) or tree_directory(path).is_dir() else path
 
@@ -173,7 +172,7 @@ def _backup(options: argparse.Namespace) -> int:
 
 
 def _found(options: argparse.Namespace) -> tuple[FoundTree, str]:
-    """Returns the tree that is to be copied, and its name for messages."""
+    """Returns the metadata tree that is to be copied, and its name for messages."""
     if options.zookeeper is not None:
         _chroot(options)
         return asyncio.run(_read(options.zookeeper)), options.zookeeper
@@ -188,8 +187,8 @@ def _found(options: argparse.Namespace) -> tuple[FoundTree, str]:
             address = (directory / ADDRESS_FILE).read_text(encoding="ascii").strip()
         except FileNotFoundError:
             raise JesenskaError(
-                f"{directory} is in use by a broker that has its tree for itself: stop it, or start it with "
-                f"--zookeeper-port and name that with --zookeeper."
+                f"{directory} is in use by a broker that keeps its tree in its own process: stop it, or start it "
+                "with --zookeeper-port and name that with --zookeeper."
             ) from None
         return asyncio.run(_read(address + chroot)), str(directory) + _shown_path(chroot)
     with held_directory(directory):
@@ -238,7 +237,8 @@ def _restore(options: argparse.Namespace) -> int:
 def _read_backup(path: Path) -> FoundTree:
     if not path.is_file():
         raise JesenskaError(f"There is no file {path}: name one that jesenska tree backup has made.")
-    # A copy is opened: SQLite writes beside the file, and the directory of a backup may be read-only.
+    # A copy of the file is opened, because SQLite writes beside the file, and the directory of a backup may be
+    # read-only.
     with tempfile.TemporaryDirectory(prefix="jesenska-backup-") as aside:
         copy = Path(aside) / path.name
         try:
@@ -250,7 +250,7 @@ def _read_backup(path: Path) -> FoundTree:
             ) from error
         except JesenskaError as error:
             raise JesenskaError(
-                f"{path} is no backup of a tree, or a damaged one: name a file that jesenska tree backup has made."
+                f"{path} is not a backup of a tree, or is damaged: name a file that jesenska tree backup has made."
             ) from error
     if paths.CLUSTER_ID not in found.nodes:
         raise JesenskaError(f"The backup {path} holds no cluster: name another one.")
@@ -258,7 +258,7 @@ def _read_backup(path: Path) -> FoundTree:
 
 
 def _put(directory: Path, found: FoundTree, chroot: str) -> None:
-    """Writes a tree into a directory that has none."""
+    """Writes a metadata tree into a directory that has none."""
     steps = chroot.strip("/").split("/") if chroot else []
     nodes = {"/" + "/".join(steps[: count + 1]): Node(None) for count in range(len(steps))}
     nodes |= {chroot + path: node for path, node in found.nodes.items()}
@@ -279,7 +279,7 @@ def _inventory(options: argparse.Namespace) -> int:
 
 
 def _taken(directories: Sequence[Path]) -> Inventory:
-    """Takes the inventory of one broker's directories, locked meanwhile."""
+    """Locks one broker's directories and returns their inventory."""
     files = FileLayer()
     progress = Telling()
     with locked(directories, files) as held:
@@ -308,7 +308,7 @@ def _rebuild(options: argparse.Namespace) -> int:
 
 
 def _owner(directory: Path) -> int:
-    """Returns the broker that owns the directory; several directories of one broker are taken together."""
+    """Returns the id of the broker that owns the directory. The caller groups directories by it."""
     with locked([directory], FileLayer()) as found:
         return broker_of(found, None)
 

@@ -1,5 +1,5 @@
-"""`jesenska up`: brokers without a configuration file. A single broker is this process (`up_alone`); several are
-separate processes, with their tree in another one (`up_several`).
+"""`jesenska up`: starts brokers without a configuration file. A single broker runs in this process (`up_alone`).
+Several brokers are separate processes, with their metadata tree in another one (`up_several`).
 
 Settings override each other in this order: the command's own flags (--host, --port, --data, --zookeeper-port),
 --override, the environment (KAFKA_...), then `up_options.broker_defaults`."""
@@ -14,15 +14,15 @@ from jesenska.cli.supervision.up_options import refuse_ports
 
 
 def up(options: argparse.Namespace) -> int:
-    """Runs the brokers until a signal stops them."""
+    """Starts the brokers, runs until a signal stops them, and returns the exit code."""
     if options.file is not None:
         raise JesenskaError(
             f"up takes no file: kafka-server-start {options.file} starts a broker with a configuration file."
         )
     refuse_ports(options)
     if options.brokers == 1:
-        # Objects made by a start stay alive: the collector would check them again and again without result. The broker
-        # turns it on again when it is up (`broker_process`).
+        # Objects made during a start live long, and the garbage collector would check them again and again without
+        # result. The broker turns it on again when it is running (`broker_process`).
         gc.disable()
         try:
             from jesenska.cli.supervision.up_alone import run_alone

@@ -1,8 +1,8 @@
-"""`jesenska verify DIR...`: reads log directories from end to end, and reports damaged records. A broker may be
-running on them; nothing is changed.
+"""`jesenska verify DIR...`: reads log directories completely, and reports damaged records. A broker may be using the
+directories; nothing is changed.
 
     exit 0    no damage                   1    a file cannot be read: one sentence on stderr
-    exit 4    damage: a line for each damaged stretch"""
+    exit 4    damage: a line for each damaged part of a file"""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _rate(text: str) -> int:
 
 
 class _Reading:
-    """Reports progress, and sleeps to keep the rate."""
+    """Reports the progress of reading, and sleeps to keep the rate."""
 
     def __init__(self, rate: int | None) -> None:
         self._rate = rate

@@ -1,7 +1,7 @@
-"""A small certificate authority: certificates for brokers and clients, as `jesenska init --secure` and `jesenska cert`
-make them. It needs `cryptography` (pip install "jesenska[security]").
+"""A small certificate authority. It makes certificates for brokers and clients, for `jesenska init --secure` and
+`jesenska cert`. It needs `cryptography` (pip install "jesenska[security]").
 
-Keys are of the curve P-256. A key file can be read by its owner only."""
+Keys are on the curve P-256. A key file can be read only by its owner."""
 
 from __future__ import annotations
 
@@ -27,20 +27,21 @@ _EARLIER: Final = timedelta(hours=1)
 
 @dataclass(frozen=True, slots=True)
 class Authority:
-    """An authority's certificate and key."""
+    """The certificate and the key of a certificate authority."""
 
     certificate: x509.Certificate
     key: ec.EllipticCurvePrivateKey
 
     @property
     def pem(self) -> str:
-        """Returns the certificate, which clients and brokers trust."""
+        """The certificate in PEM, which clients and brokers must trust."""
         from cryptography.hazmat.primitives.serialization import Encoding
 
         return self.certificate.public_bytes(Encoding.PEM).decode()
 
     def issue(self, common_name: str, hosts: Sequence[str], now: datetime, days: int = CERTIFICATE_DAYS) -> str:
-        """Returns a new key with a certificate for these hosts (names and addresses), and the authority's, as PEM."""
+        """Returns in PEM a new key, a certificate for these hosts (names and addresses), and the authority's
+        certificate."""
         from cryptography import x509
         from cryptography.hazmat.primitives.asymmetric import ec
         from cryptography.x509.oid import ExtendedKeyUsageOID
@@ -61,7 +62,7 @@ class Authority:
 
 
 def new_authority(common_name: str, now: datetime) -> Authority:
-    """Returns an authority with a new key."""
+    """Returns a certificate authority with a new key."""
     _require_cryptography()
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes
@@ -78,13 +79,13 @@ def new_authority(common_name: str, now: datetime) -> Authority:
 
 
 def write_authority(authority: Authority, directory: Path) -> None:
-    """Writes `ca.pem` and `ca.key`."""
+    """Writes the authority's files `ca.pem` and `ca.key`."""
     (directory / "ca.pem").write_text(authority.pem)
     write_secret(directory / "ca.key", _key_pem(authority.key))
 
 
 def read_authority(directory: Path) -> Authority:
-    """Returns the authority of a directory; JesenskaError with one sentence if there is none."""
+    """Returns the certificate authority in a directory. Raises JesenskaError with one sentence if there is none."""
     _require_cryptography()
     from cryptography import x509
     from cryptography.hazmat.primitives.asymmetric import ec
@@ -103,7 +104,7 @@ def read_authority(directory: Path) -> Authority:
 
 
 def write_secret(path: Path, text: str) -> None:
-    """Writes a file that only its owner can read; an existing file of that name is replaced."""
+    """Writes a file that only its owner can read. An existing file of that name is replaced."""
     path.unlink(missing_ok=True)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w") as file:

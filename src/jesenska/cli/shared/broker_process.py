@@ -1,8 +1,8 @@
-"""Runs a broker as a process: starts it, and stops it in order on a signal.
+"""Runs a broker in this process: starts it, and shuts it down cleanly on a signal.
 
-SIGTERM, SIGINT and SIGHUP (not under nohup) stop it in order (logs synced and marked, so the next start need not
-recover); a second Ctrl-C ends it at once. On SIGUSR1 it writes its figures (broker.figures) to stderr in one line.
-"""
+SIGTERM, SIGINT and SIGHUP (not under nohup) shut it down cleanly: logs are synced and marked, so the next start need
+not recover them. A second Ctrl-C ends it immediately. On SIGUSR1 it writes its measurements (broker.figures) to stderr
+in one line."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ from jesenska.records import codec
 
 logger = logging.getLogger(__name__)
 
-#: Allocations between two collections of the young objects; a request makes a few dozen, nearly all without cycles.
+#: Allocations between two garbage collections of young objects. A request makes a few dozen objects, nearly all
+#: without reference cycles.
 _YOUNG_OBJECTS = 10_000
 
 
@@ -40,8 +41,8 @@ def run_broker(
     *,
     warns: bool = True,
 ) -> int:
-    """Runs a broker until a signal stops it; `on_ready` is called when clients can connect. With `warns` off, missing
-    compiled parts of this installation are not reported. JesenskaError if it cannot start."""
+    """Runs a broker until a signal stops it. `on_ready` is called when clients can connect. With `warns` false, there
+    is no warning if this installation has no compiled modules. Raises JesenskaError if the broker cannot start."""
     if warns and not (codec.COMPILED and request_path_is_compiled()):
         missing = "request path" if codec.COMPILED else "record codec"
         logger.warning(
@@ -62,7 +63,8 @@ async def _run(
     stopping = asyncio.Event()
     _stop_by_signals(loop, stopping)
     parents_end(loop, stopping)
-    # Objects made by a start stay alive: the collector would traverse them again and again without result.
+    # Objects that were made during the start live long. The garbage collector would traverse them again and again
+    # without result.
     gc.collect()
     gc.disable()
     broker = Broker(config)
@@ -89,7 +91,8 @@ async def _run(
     figures.are_known = True
     on_ready(broker)
     has_failed = await _until_stopped(broker, stopped)
-    # The process ends: closing thousands of logs makes many objects, and garbage among them may stay.
+    # The process is about to end. Closing thousands of logs makes many objects, and garbage among them need not be
+    # freed.
     gc.disable()
     gc.freeze()
     async with telling("Stopping: logs are synced and closed"):
@@ -101,7 +104,8 @@ async def _run(
 
 
 async def _until_stopped(broker: Broker, stopped: asyncio.Task[bool]) -> bool:
-    """Waits until the broker is told to stop, or must stop because all its directories have failed: then True."""
+    """Waits until a signal stops the broker, or all its log directories have failed. Returns true in the second
+    case."""
     loop = asyncio.get_running_loop()
     importing = loop.create_task(handlers.load_all())
     failed = loop.create_task(broker.failed())
@@ -127,13 +131,13 @@ def _stop_by_signals(loop: asyncio.AbstractEventLoop, stopping: asyncio.Event) -
 
 
 class _Figures:
-    """Prints the broker's figures, once it is up."""
+    """Prints the broker's measurements, after it has started."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self.are_known = False
 
     def tell(self) -> None:
-        # The figures are printed at any log level, because they were requested.
+        # The measurements are printed at any log level, because a signal has requested them.
         line = line_of(self._broker.figures()) if self.are_known else "figures: the broker is starting"
         print(line, file=sys.stderr, flush=True)

@@ -1,5 +1,5 @@
-"""A broker's configuration for the command line: file, environment and overrides, with warnings for names that are not
-known or have no effect."""
+"""Makes a broker's configuration for the command line, from file, environment and overrides. It prints warnings for
+settings that are unknown or have no effect."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from jesenska.config.sources import OverrideError, gather
 logger = logging.getLogger(__name__)
 
 
-#: Older names of a setting: if one of them is set, the default of the setting is dropped.
+#: Older names of settings. If one of them is set, the default of the newer setting is not used.
 _SAID_OTHERWISE = {"listeners": ("port", "host.name"), "log.dirs": ("log.dir",), "broker.id": ("node.id",)}
 
 
@@ -31,10 +31,10 @@ def broker_config(
     *,
     warns: bool = True,
 ) -> BrokerConfig:
-    """Returns the settings to start with: `flags` override overrides, these override the environment, that overrides
-    the file, and all override `defaults`. JesenskaError with one sentence for a file that cannot be read, a value that
-    is not valid, or an unsafe combination. With `warns` off, names that are not known or have no effect are not
-    reported."""
+    """Returns the settings with which a broker starts. `flags` have precedence over `overrides`, these over the
+    environment, the environment over the file, and the file over `defaults`. With `warns` false, unknown settings and
+    those without effect are not reported. Raises JesenskaError with one sentence for a file that cannot be read, a
+    value that is not valid, or an unsafe combination."""
     content = None
     if file is not None:
         try:

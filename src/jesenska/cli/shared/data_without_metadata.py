@@ -1,6 +1,6 @@
-"""Refuses to start a broker that keeps its own tree on partitions that are not in that tree: on a directory of Apache
-Kafka that was not imported, or on one that was exported to it. The broker would begin an empty tree beside them, and
-treat all partitions as unknown."""
+"""Refuses to start a broker that keeps its own metadata tree if its log directories have partitions but no tree. Such
+a directory is one of Apache Kafka that was not imported, or one that was exported to Kafka. The broker would begin
+with an empty tree, and treat all partitions as unknown."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from jesenska.metadata.journal import EXPORTED_FILE, METADATA_FILE
 
 
 def refuse_data_without_metadata(config: BrokerConfig) -> None:
-    """Raises JesenskaError with one sentence in that case. Directories that cannot be read are left to the start."""
+    """Raises JesenskaError with one sentence if a log directory has partitions that are not in the broker's own
+    metadata tree. Directories that cannot be read are ignored here, because the start reports them."""
     if (config.string("zookeeper.connect") or "").strip():
         return
     text = config.string("log.dirs") or config.string("log.dir") or ""
@@ -30,18 +31,18 @@ def refuse_data_without_metadata(config: BrokerConfig) -> None:
             continue
         if was_exported:
             raise JesenskaError(
-                f"{directories[0]} was exported to Apache Kafka: start Kafka on it; to take it back, import it, "
-                f"or name {EXPORTED_FILE} {METADATA_FILE} again if Kafka has not run on it."
+                f"{directories[0]} was exported to Apache Kafka: start Kafka with it. To use it with jesenska again, "
+                f"import it, or rename {EXPORTED_FILE} to {METADATA_FILE} if Kafka has not used it."
             )
         raise JesenskaError(
-            f"{directory} holds partitions ({partition} is one), and {directories[0]} no metadata that know them "
-            f"({METADATA_FILE}): "
-            "give Apache Kafka's data to jesenska import first, put the file back, or correct the order of log.dirs."
+            f"{directory} has partitions (such as {partition}), but {directories[0]} has no metadata about them "
+            f"({METADATA_FILE}): give Apache Kafka's data to jesenska import first, put the file back, or correct "
+            "the order of log.dirs."
         )
 
 
 def _has_metadata(directory: Path) -> bool:
-    """True if there is a file with metadata. A full disk or a broken copy leaves an empty file, which SQLite would
-    open as an empty tree."""
+    """Returns true if the directory has a file with a metadata tree. An empty file does not count: a full disk or a
+    failed copy leaves one, and SQLite would open it as an empty tree."""
     file = directory / METADATA_FILE
     return file.exists() and file.stat().st_size > 0

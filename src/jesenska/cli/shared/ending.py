@@ -1,5 +1,5 @@
-"""Ends a server: with its parent, and in order. This module imports nothing of the broker, so that a small server
-stays small."""
+"""Ends a server process cleanly, and also when its parent process ends. This module imports nothing of the broker, so
+that a small server stays small."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import signal
 
 from jesenska.cli.shared.stop_signals import STOP_SIGNALS
 
-#: The environment variable for a descriptor that is closed when the parent ends.
+#: The environment variable that names a descriptor, which is closed when the parent process ends.
 PARENT_DESCRIPTOR = "JESENSKA_PARENT_DESCRIPTOR"
 
 
 def parents_end(loop: asyncio.AbstractEventLoop, stopping: asyncio.Event) -> None:
-    """Stops the server when its parent has ended in any way. PARENT_DESCRIPTOR must name the reading end of a pipe;
-    the parent has the other end."""
+    """Stops the server when its parent process has ended in any way. PARENT_DESCRIPTOR must name the reading end of a
+    pipe whose writing end only the parent has."""
     number = os.environ.pop(PARENT_DESCRIPTOR, "")
     if not number.isdigit():
         return
@@ -30,20 +30,20 @@ def parents_end(loop: asyncio.AbstractEventLoop, stopping: asyncio.Event) -> Non
 
 
 def stopped_in_order() -> None:
-    """Called last on the loop of a server that has stopped: from then on no signal changes its exit code while the
-    interpreter ends.
+    """Makes the process ignore stop signals, so that they cannot change its exit code while the interpreter ends. It
+    is called last on the event loop of a server that has stopped.
 
-    A loop that removes a signal's handler, as it does when it closes, restores the signal's default, which would end
-    the process as if it had been killed. Any thread may get a signal at such a moment. So the signals are ignored at
-    once, and the loop keeps its handlers."""
+    An event loop that closes removes its signal handlers, which restores the signals' default action. A signal at that
+    moment would end the process as if it had been killed. So the signals are ignored here, and the loop keeps its
+    handlers."""
     loop = asyncio.get_running_loop()
     loop.remove_signal_handler = _gives_up_nothing  # type: ignore[assignment]
     for number in STOP_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
-    # No signal is to write to the loop's socket, which the loop closes.
+    # No signal may write to the loop's socket from now on, because the loop closes it.
     signal.set_wakeup_fd(-1)
 
 
 def _gives_up_nothing(number: int) -> bool:
-    """Replaces `remove_signal_handler`, which a loop calls for each of its signals when it closes."""
+    """Does nothing. It replaces `remove_signal_handler`, which a loop calls for each of its signals when it closes."""
     return False

@@ -1,11 +1,11 @@
-"""Errors as Apache Kafka's tools print them: the name of the Java class and the message. Programs that read a tool's
-lines search for these names."""
+"""Formats errors as Apache Kafka's tools print them: with the name of the Java class and the message. Programs that
+read a tool's output search for these names."""
 
 from __future__ import annotations
 
 from jesenska.base.errors import ErrorCode, KafkaError
 
-#: Java's names that cannot be derived from jesenska's.
+#: Names of Java classes that cannot be derived from jesenska's names.
 _OTHER_NAMES = {
     ErrorCode.CORRUPT_MESSAGE: "CorruptRecordException",
     ErrorCode.INVALID_CONFIG: "InvalidConfigurationException",

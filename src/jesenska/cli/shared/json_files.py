@@ -1,4 +1,4 @@
-"""JSON files of the tools: read whole, and refused with one sentence."""
+"""Reads the JSON files of the tools. A file that cannot be used is refused with one sentence."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ PARTITION_MAX = 2**31 - 1
 
 
 def read_json(path: str, refusal: str) -> Any:
-    """Returns the value in a file; JesenskaError for a file that cannot be read; for one that is not JSON, the error
-    begins with `refusal`."""
+    """Returns the value in a JSON file. Raises JesenskaError if the file cannot be read, or is not JSON; in the second
+    case the message begins with `refusal`."""
     try:
         if Path(path).stat().st_size > _FILE_MAX_BYTES:
             raise JesenskaError(f"The file {path} is larger than {_FILE_MAX_BYTES} bytes: split it.")
@@ -29,11 +29,11 @@ def read_json(path: str, refusal: str) -> Any:
 
 
 def read_partitions(path: str, what: str) -> list[TopicPartition]:
-    """Returns the partitions in a file, in its order:
+    """Returns the partitions in a file, in its order. The file has the form
 
         {"partitions": [{"topic": "t", "partition": 0}]}
 
-    JesenskaError, which begins with `what`, for a file of another form or with a partition twice."""
+    Raises JesenskaError, whose message begins with `what`, if the file has another form or names a partition twice."""
     document = read_json(path, f"{what} is not JSON")
     items = document.get("partitions") if isinstance(document, dict) else None
     if items is None:
@@ -61,5 +61,5 @@ def read_partitions(path: str, what: str) -> list[TopicPartition]:
 
 
 def is_number(value: Any, low: int, high: int) -> TypeGuard[int]:
-    """True for an integer of JSON from `low` to `high`."""
+    """Returns true if the JSON value is an integer from `low` to `high`."""
     return isinstance(value, int) and not isinstance(value, bool) and low <= value <= high

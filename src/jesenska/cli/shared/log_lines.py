@@ -1,11 +1,11 @@
-"""The log of a server: lines for people or JSON for programs, on stderr or in a file.
+"""The log of a server process: text lines for people or JSON for programs, on stderr or in a file.
 
     text    [2026-11-22 07:28:45,123] WARNING the connection ...
     json    {"time":"2026-11-22T07:28:45.123Z","level":"WARNING","logger":"jesenska.broker.server","message":"..."}
 
-A file is opened again after it was renamed (logrotate needs no signal). A line with `once_a_minute` (a full disk fails
-every append) is written at most once a minute for each of its values; the next line has the number of lines that were
-left out."""
+A file is opened again after it was renamed, so logrotate needs no signal. A line with a value `once_a_minute` is
+written at most once a minute for each value (a full disk fails every append). The next such line has the number of
+lines that were left out."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from jesenska.base.errors import JesenskaError
 if TYPE_CHECKING:
     from logging.handlers import WatchedFileHandler
 
-#: The name of a record's attribute: `logger.error(..., extra={ONCE_A_MINUTE: what})`.
+#: The name of a log record's attribute: `logger.error(..., extra={ONCE_A_MINUTE: value})`.
 ONCE_A_MINUTE = "once_a_minute"
 _MINUTE_SECONDS = 60.0
-#: Largest number of remembered values.
+#: Largest number of stored values.
 _REMEMBERED_MAX = 1000
 
 
@@ -50,7 +50,7 @@ def add_logging(parser: argparse.ArgumentParser, level: str) -> None:
 
 
 def configure_logging(options: argparse.Namespace) -> None:
-    """Sets up the log with the options of `add_logging`; JesenskaError if the file cannot be written."""
+    """Sets up the log with the options of `add_logging`. Raises JesenskaError if the file cannot be written."""
     handler: logging.Handler = logging.StreamHandler(sys.stderr)
     if options.log_file is not None:
         try:
@@ -68,15 +68,16 @@ def configure_logging(options: argparse.Namespace) -> None:
 
 
 def _watched_file(path: str, errors: str | None = None) -> WatchedFileHandler:
-    """Returns a handler that opens its file again after it was renamed. It is imported here because it imports pickle,
-    and most servers log to stderr."""
+    """Returns a log handler that opens its file again after it was renamed. The handler is imported here because it
+    imports pickle, and most servers log to stderr."""
     from logging.handlers import WatchedFileHandler
 
     return WatchedFileHandler(path, encoding="utf-8", errors=errors)
 
 
 class LogFile:
-    """A stream into the file of `--log-file`, for the logs of other processes: opened again after it was renamed."""
+    """A stream into the file of `--log-file`, for the logs of other processes. The file is opened again after it was
+    renamed."""
 
     def __init__(self, path: str) -> None:
         self._handler = _watched_file(path, "backslashreplace")
@@ -103,12 +104,13 @@ class _Json(logging.Formatter):
 
 
 class OnceAMinute(logging.Filter):
-    """Passes a line with `once_a_minute` if no line with its value was written in the last minute."""
+    """A log filter: a line with a value `once_a_minute` passes only if no line with that value was written in the last
+    minute."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         super().__init__()
         self._monotonic = monotonic
-        #: Time of the last written line of a value, and the number of lines left out since.
+        #: For each value the time of the last written line, and the number of lines left out since.
         self._written: dict[object, tuple[float, int]] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:

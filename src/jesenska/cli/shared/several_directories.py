@@ -1,11 +1,11 @@
 """The directories of several brokers on this machine (`jesenska up -n N --data DIR`):
 
     DIR/.lock       the process that supervises them, while it runs
-    DIR/tree        their tree
+    DIR/tree        their metadata tree
     DIR/broker-K    the data of broker K, K from 1 on
 
-A single broker keeps everything in DIR itself. Neither is started on the other's data: it would find none of it, and
-begin with no data beside it."""
+A single broker keeps everything in DIR itself. A single broker is not started on the data of several, nor several on
+the data of one: they would not find the data, and begin with empty data beside it."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from jesenska.log.directory.directory_lock import (
 from jesenska.log.disk.files import FileLayer
 
 #: Files in the directory of a broker that was started once: `metadata.journal.METADATA_FILE`, if it keeps its own
-#: tree, and `log.disk.meta_properties.FILE_NAME`. The names are repeated here because those modules import SQLite and
-#: the log.
+#: metadata tree, and `log.disk.meta_properties.FILE_NAME`. The names are repeated here because those modules import
+#: SQLite and the log.
 _MARKS = ("jesenska-metadata.db", "meta.properties")
 _BROKER = re.compile(r"broker-([1-9][0-9]{0,3})")
 
@@ -40,7 +40,7 @@ def broker_directory(data: Path, number: int) -> Path:
 
 
 def brokers_with_data(data: Path) -> list[int]:
-    """Returns the numbers of the brokers that have data there."""
+    """Returns the numbers of the brokers that have data in this directory."""
     try:
         found = [(matched, path) for path in data.iterdir() if (matched := _BROKER.fullmatch(path.name)) is not None]
     except (FileNotFoundError, NotADirectoryError):
@@ -49,7 +49,7 @@ def brokers_with_data(data: Path) -> list[int]:
 
 
 def refuse_directory_of_several(data: Path) -> None:
-    """Raises JesenskaError with one sentence if several brokers have their data there."""
+    """Raises JesenskaError with one sentence if several brokers have their data in this directory."""
     if numbers := brokers_with_data(data):
         brokers = f"broker {numbers[0]}, which was one of several" if len(numbers) == 1 else f"{len(numbers)} brokers"
         raise JesenskaError(
@@ -59,10 +59,10 @@ def refuse_directory_of_several(data: Path) -> None:
 
 
 def refuse_directory_of_one(data: Path) -> None:
-    """Raises JesenskaError with one sentence if a single broker has its data there."""
+    """Raises JesenskaError with one sentence if a single broker has its data in this directory."""
     if _has_data(data):
         raise JesenskaError(
-            f"{data} has the data of one broker alone: start it without -n, or name another directory with --data."
+            f"{data} has the data of a single broker: start it without -n, or name another directory with --data."
         )
 
 
@@ -72,8 +72,8 @@ def _has_data(directory: Path) -> bool:
 
 @contextmanager
 def held_directory(data: Path) -> Iterator[None]:
-    """Locks the directory for this process, and creates it if it is missing; JesenskaError with one sentence if that
-    fails."""
+    """Locks the directory for this process while the block runs, and creates it if it is missing. Raises JesenskaError
+    with one sentence if that fails."""
     try:
         make_directory(data, FileLayer())
     except OSError as error:
@@ -89,7 +89,7 @@ def held_directory(data: Path) -> Iterator[None]:
             raise JesenskaError(
                 f"The directory {data} is locked by another program: name another one with --data."
             ) from error
-        # Imported here because it imports the tree.
+        # This is imported here because it imports the metadata tree.
         from jesenska.cli.shared.tree_serving import ADDRESS_FILE
 
         tool = "zookeeper-server-stop" if (data / ADDRESS_FILE).exists() else "kafka-server-stop"

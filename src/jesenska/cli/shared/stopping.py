@@ -1,8 +1,8 @@
-"""Ends the process that holds a directory, and waits until it has ended.
+"""Ends the process that has locked a directory, and waits until it has ended.
 
-A process is ended only if its id is in the lock file of the directory *and* the system reports that this process holds
-the lock: an id that a crash left there may belong to another process by now, and Apache Kafka locks the same file
-without writing its id."""
+A process is ended only if its id is in the lock file of the directory *and* the system reports that this process has
+the lock. An id that was left there by a crash may belong to another process by now, and Apache Kafka locks the same
+file without writing its id."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from jesenska.cli.shared.tool import print_json, seconds, telling
 from jesenska.log.directory.directory_lock import FILE_NAME
 
 _LOOK_SECONDS = 0.05
-#: `struct flock` of fcntl(2): kind, whence, start, length and process, in the system's order.
+#: `struct flock` of fcntl(2): type, whence, start, length and process id, in the system's order.
 _FLOCK = struct.Struct("@qqihh") if sys.platform == "darwin" else struct.Struct("@hhqqi4x")
 
 
@@ -36,8 +36,8 @@ def add_stop_options(parser: argparse.ArgumentParser) -> None:
 
 
 async def stop_holders(what: str, directories: Sequence[Path], options: argparse.Namespace) -> int:
-    """Stops the holders of these directories and reports it; JesenskaError with one sentence if there is none, or one
-    may not be stopped or does not stop."""
+    """Stops the processes that have locked these directories, and prints that. Raises JesenskaError with one sentence
+    if there is no such process, or if one may not be stopped or does not stop."""
     holders: dict[int, Path] = {}
     for directory in directories:
         if (process := lock_holder(directory)) is not None:
@@ -54,12 +54,13 @@ async def stop_holders(what: str, directories: Sequence[Path], options: argparse
             continue
         except PermissionError:
             raise JesenskaError(
-                f"Process {process}, which holds {directory}, belongs to another user: stop it as that one, or as root."
+                f"Process {process}, which has locked {directory}, belongs to another user: stop it as that user, or "
+                "as root."
             ) from None
     async with telling(f"Waiting for process {', '.join(map(str, holders))} to stop"):
         try:
             async with asyncio.timeout(options.timeout_seconds):
-                # The release of a lock causes no event, so it is polled.
+                # The release of a lock causes no event, so the lock is polled.
                 while any(lock_holder(directory) == process for process, directory in holders.items()):  # noqa: ASYNC110
                     await asyncio.sleep(_LOOK_SECONDS)
         except TimeoutError:
@@ -76,15 +77,16 @@ async def stop_holders(what: str, directories: Sequence[Path], options: argparse
 
 
 def lock_holder(directory: Path) -> int | None:
-    """Returns the process that holds a directory's lock and wrote its id there, which is a process of jesenska; None
-    otherwise. It takes no lock itself, so the right to read the file is enough; JesenskaError without that right."""
+    """Returns the id of the process of jesenska that has locked a directory and written its id there; None if there is
+    none. The function takes no lock, so the right to read the file is enough. Raises JesenskaError without that
+    right."""
     try:
         descriptor = os.open(directory / FILE_NAME, os.O_RDONLY | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except PermissionError as error:
         raise JesenskaError(
-            f"{directory} may not be looked into by this user: ask as the one whose server it is, or as root."
+            f"{directory} may not be read by this user: use the user of its server, or root."
         ) from error
     try:
         text = os.pread(descriptor, 32, 0).strip()

@@ -34,7 +34,7 @@ from jesenska.config.table import Table
 if TYPE_CHECKING:
     from jesenska.client.cluster import Cluster
 
-#: The packages that every installation needs, by their modules.
+#: The packages that every installation needs, by the modules that they provide.
 _NEEDED_PACKAGES = {
     "google_crc32c": "google-crc32c",
     "cramjam": "cramjam",
@@ -45,12 +45,12 @@ _NEEDED_PACKAGES = {
 }
 
 FAILED, INTERRUPTED = 1, 130
-#: Seconds of waiting after which a tool prints what it waits for, and the time between two such lines.
+#: A tool that waits for longer than this many seconds prints what it waits for, and prints it again at this interval.
 QUIET_SECONDS = 2.0
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser of flags without abbreviations; on wrong flags it prints one sentence and the way to list the
+    """A parser of flags. It accepts no abbreviations. On wrong flags it prints one sentence and how to list the
     options."""
 
     #: True if the tool does something useful without arguments.
@@ -67,12 +67,12 @@ class Parser(argparse.ArgumentParser):
 
 
 class Command(argparse.ArgumentParser):
-    """One command of a tool that has several; its errors are reported in the same way, and its own --help lists its
-    options."""
+    """The parser of one command of a tool that has several. Its errors are printed in the same way, and its own --help
+    lists its options."""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Refuses unknown arguments: argparse would leave them to the tool, whose --help does not list the command's
-        options."""
+        """Refuses unknown arguments. Otherwise argparse would leave them to the tool's parser, whose --help does not
+        list the command's options."""
         found, unknown = super().parse_known_args(args, namespace)
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
@@ -92,7 +92,8 @@ def _refuse(parser: argparse.ArgumentParser, message: str) -> NoReturn:
 
 
 def _near_miss(parser: argparse.ArgumentParser, message: str) -> str:
-    """Returns the most similar flag if an unknown one was given, as a hint."""
+    """Returns a hint with the most similar flag if the message is about an unknown flag. Returns an empty text if no
+    flag is similar."""
     _, found, given = message.partition("unrecognized arguments: ")
     wrong = given.split()[0].partition("=")[0] if found and given else ""
     options = {
@@ -103,15 +104,15 @@ def _near_miss(parser: argparse.ArgumentParser, message: str) -> str:
 
 
 def meant(name: str, known: Iterable[str]) -> str:
-    """Returns the most similar known name, as a hint to write after an unknown one; empty if no known name is
-    similar."""
+    """Returns a hint with the known name most similar to `name`, to be written after an unknown name. Returns an empty
+    text if no name is similar."""
     names = list(known)
     near = difflib.get_close_matches(name, names, 1, 0.75) or [item for item in names if item.startswith(name + ".")]
     return f" (did you mean {near[0]}?)" if near else ""
 
 
 def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
-    """Yields the actions of a parser and of its commands."""
+    """Yields the arguments (argparse's actions) of a parser and of its commands."""
     for action in parser._actions:
         yield action
         if isinstance(action, argparse._SubParsersAction):
@@ -125,7 +126,8 @@ class _Wide(argparse.HelpFormatter):
 
 
 def run(parser: Parser, arguments: Sequence[str] | None, work: Callable[[argparse.Namespace], int | None]) -> int:
-    """Parses the arguments and does the work; a tool without arguments prints its options and fails, as Kafka's do."""
+    """Parses the arguments, does the work and returns the exit code. A tool that is called without arguments prints
+    its options and fails, as Kafka's tools do."""
     _open_what_is_closed()
     given = list(sys.argv[1:] if arguments is None else arguments)
     if not given and not parser.runs_without_arguments:
@@ -140,14 +142,14 @@ def run(parser: Parser, arguments: Sequence[str] | None, work: Callable[[argpars
         except SystemExit:
             sys.stdout.flush()
             raise
-        # The buffered output is written here, so that a failure is reported: the interpreter would only complain at
-        # its end.
+        # The buffered output is written here, so that a failure is reported. Otherwise the interpreter would print a
+        # complaint when it ends.
         sys.stdout.flush()
         return code
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # The reader of the output has ended.
+        # The program that reads the output has ended.
         _drop_output()
         return 0
     except ModuleNotFoundError as error:
@@ -175,7 +177,8 @@ def run(parser: Parser, arguments: Sequence[str] | None, work: Callable[[argpars
 
 
 def _drop_output() -> None:
-    """Drops output that cannot be written, so that the interpreter does not try again and complain at its end."""
+    """Drops output that cannot be written. Otherwise the interpreter would try again when it ends, and print a
+    complaint."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -184,8 +187,8 @@ def _drop_output() -> None:
 
 
 def _open_what_is_closed() -> None:
-    """Replaces a standard stream that the shell has closed (`<&-`, `>&-`): by an empty input, or by an output that
-    keeps nothing."""
+    """Replaces standard streams that the shell has closed (`<&-`, `>&-`) by an empty input, or by an output that is
+    thrown away."""
     if sys.stdin is None:
         sys.stdin = os.fdopen(os.open(os.devnull, os.O_RDONLY))
     if sys.stdout is None:
@@ -195,7 +198,7 @@ def _open_what_is_closed() -> None:
 
 
 def sentence_of_system(error: OSError) -> str:
-    """Returns an error of the system as one sentence."""
+    """Returns an error of the operating system as one sentence."""
     if error.errno == errno.ENOSPC:
         return f"The disk is full{f' ({error.filename})' if error.filename else ''}: make room on it, then try again."
     if is_out_of_descriptors(error):
@@ -206,7 +209,7 @@ def sentence_of_system(error: OSError) -> str:
 def run_async(
     parser: Parser, arguments: Sequence[str] | None, work: Callable[[argparse.Namespace], Awaitable[int | None]]
 ) -> int:
-    """Does what `run` does, for work on an event loop."""
+    """Works like `run`, for work that is a coroutine."""
 
     async def main(options: argparse.Namespace) -> int | None:
         return await work(options)
@@ -224,7 +227,7 @@ def sentence(error: BaseException) -> str:
 
 
 def add_bootstrap(parser: argparse.ArgumentParser, *, old_name: str | None = None) -> None:
-    """Adds the flags that name the cluster: `--bootstrap-server`, the older name if the tool had one, and
+    """Adds the flags that name the cluster: `--bootstrap-server`, its older name if the tool had one, and
     `--command-config`."""
     names = ["--bootstrap-server", *([old_name] if old_name else [])]
     parser.add_argument(
@@ -236,7 +239,7 @@ def add_bootstrap(parser: argparse.ArgumentParser, *, old_name: str | None = Non
 
 
 def seconds(text: str) -> float:
-    """Parses the value of a flag for a time to wait."""
+    """Parses the value of a flag for a waiting time in seconds."""
     try:
         value = float(text)
     except ValueError:
@@ -247,22 +250,22 @@ def seconds(text: str) -> float:
 
 
 def id_of_broker(text: str) -> int:
-    """Parses the value of a flag that names a broker."""
+    """Parses the value of a flag for a broker's id."""
     if not (text.isascii() and text.isdigit() and len(text) < 11):
         raise argparse.ArgumentTypeError(f"{text!r} is no broker's id: write a number from 0 on")
     return int(text)
 
 
 def directory(text: str) -> str:
-    """Parses the value of a flag that names a directory; an empty one is an error, for example of a variable that is
-    not set."""
+    """Parses the value of a flag for a directory. An empty value is an error: it may come from a shell variable that
+    is not set."""
     if not text.strip():
         raise argparse.ArgumentTypeError(f"{text!r} names no directory: write its path")
     return text
 
 
 def read_properties(path: str | None) -> dict[str, str]:
-    """Returns the settings of a property file; empty without a path."""
+    """Returns the settings in a property file. The result is empty if there is no path."""
     if path is None:
         return {}
     try:
@@ -275,7 +278,7 @@ def read_properties(path: str | None) -> dict[str, str]:
 
 
 def properties_of(items: Sequence[str] | None) -> dict[str, str]:
-    """Returns settings given as name=value; JesenskaError for other text."""
+    """Returns the settings given as name=value. Raises JesenskaError for other text."""
     found = {}
     for item in items or ():
         name, equals, value = item.partition("=")
@@ -286,8 +289,8 @@ def properties_of(items: Sequence[str] | None) -> dict[str, str]:
 
 
 def client_settings(parser: argparse.ArgumentParser, table: Table, texts: Mapping[str, str]) -> dict[str, Any]:
-    """Returns typed values of a client's settings, defaults included; reports unknown settings and those without
-    effect on stderr. InvalidConfigError for a value that is not valid."""
+    """Returns the typed values of a client's settings, including defaults. Unknown settings and those without effect
+    are printed on stderr. Raises InvalidConfigError for a value that is not valid."""
     for unknown in table.unknown(texts):
         print(f"{parser.prog}: {unknown}", file=sys.stderr)
     for setting in table.without_effect(texts):
@@ -301,8 +304,8 @@ def client_settings(parser: argparse.ArgumentParser, table: Table, texts: Mappin
 async def cluster_of(
     options: argparse.Namespace, settings: dict[str, str] | None = None, table: Table = ADMIN_SETTINGS
 ) -> AsyncIterator[Cluster]:
-    """Connects to the cluster of the flags, else of `bootstrap.servers` of the settings; closes it at the end. `table`
-    is the table of the settings."""
+    """Connects to the cluster that the flags name, or else `bootstrap.servers` in the settings, and closes the
+    connections at the end of the block. `table` is the table of the settings."""
     from jesenska.cli.shared.zookeeper_option import brokers_in
     from jesenska.client.client_config import client_config
     from jesenska.client.cluster import Cluster
@@ -310,9 +313,7 @@ async def cluster_of(
     settings = read_properties(getattr(options, "command_config", None)) | (settings or {})
     bootstrap, zookeeper = options.bootstrap_server, getattr(options, "zookeeper", None)
     if bootstrap and zookeeper:
-        raise JesenskaError(
-            "--bootstrap-server and --zookeeper were both given: one of them says where the cluster is."
-        )
+        raise JesenskaError("--bootstrap-server and --zookeeper were both given: give only one of them.")
     if not bootstrap:
         if zookeeper:
             async with telling("Waiting for ZooKeeper"):
@@ -329,7 +330,7 @@ async def cluster_of(
 
 
 def add_output(parser: argparse.ArgumentParser) -> None:
-    """Adds `--output json`, which every tool with an answer has in addition to Kafka's flags."""
+    """Adds the flag `--output json`. Every tool that prints results has it in addition to Kafka's flags."""
     parser.add_argument(
         "--output",
         choices=["text", "json"],
@@ -339,8 +340,8 @@ def add_output(parser: argparse.ArgumentParser) -> None:
 
 
 def add_commands(parser: Parser) -> Callable[[str, str, Callable[..., Awaitable[Any]]], argparse.ArgumentParser]:
-    """Returns a function that adds a command to a tool with several commands, with its name, a sentence about it and
-    its work (`options.work`)."""
+    """Returns a function that adds a command to a tool with several commands. Its arguments are the command's name, a
+    sentence about the command, and the function that does its work (`options.work`)."""
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=Command)
 
     def add(name: str, what: str, work: Callable[..., Awaitable[Any]]) -> argparse.ArgumentParser:
@@ -359,7 +360,7 @@ def require_bootstrap(parser: Parser, options: argparse.Namespace) -> None:
 
 @contextlib.asynccontextmanager
 async def telling(what: str) -> AsyncIterator[None]:
-    """Prints on stderr what is waited for, after two seconds and every two seconds from then on."""
+    """Prints on stderr what the tool waits for, while the block runs: after two seconds and then every two seconds."""
 
     async def tell() -> None:
         waited = 0.0

@@ -1,5 +1,5 @@
-"""Serves the tree of a directory to ZooKeeper's clients in this process: locks the directory, opens and serves the
-tree, and undoes all that at the end. Used by `zookeeper-server-start` and `supervised_tree`."""
+"""Serves the metadata tree in a directory to ZooKeeper's clients, in this process. It locks the directory, opens and
+serves the tree, and undoes all that at the end. `zookeeper-server-start` and `supervised_tree` use it."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from jesenska.metadata.tree_operations import Transaction
 from jesenska.metadata.zookeeper.server.server import ZooKeeperServer
 from jesenska.metadata.zookeeper.server.serving import ServerConfig
 
-#: A file in the directory while the tree is served: host:port for clients on this machine.
+#: A file in the directory while the tree is served. It has host:port for clients on this machine.
 ADDRESS_FILE = "jesenska-tree.address"
-#: New objects before a collection: a commit of many writes makes some ten objects for each.
+#: New objects before a garbage collection. A commit of many writes makes about ten objects for each write.
 _YOUNG_OBJECTS = 50_000
 
 
@@ -37,11 +37,12 @@ _YOUNG_OBJECTS = 50_000
 async def served_tree(
     directory: Path, listen: Callable[[], socket.socket], config: ServerConfig, *, named: str, stopped_by: str = ""
 ) -> AsyncIterator[ZooKeeperServer]:
-    """Yields a server of the tree in that directory, which is created if it is missing; at the end its sessions stay
-    in the tree.
+    """Yields a server of the metadata tree in the directory, which is created if it is missing. At the end of the
+    block the server stops, and its sessions remain in the tree.
 
-    `listen` returns the socket, after the tree is open. Errors are a JesenskaError of one sentence: it calls the
-    directory `named`, and names the tool `stopped_by` that stops the holder of the directory."""
+    `listen` returns the listening socket; it is called after the tree is open. Errors are JesenskaErrors of one
+    sentence. In messages the directory is called `named`, and `stopped_by` is the tool that stops the process that has
+    locked the directory."""
     memory = Memory()
     clock = SystemClock()
     try:
@@ -62,7 +63,7 @@ async def served_tree(
             listening = listen()
             await server.start(listening)
             _write_address(directory, listening.getsockname())
-            # The tree stays in memory: the collector would traverse it again and again.
+            # The tree stays in memory, and the garbage collector would traverse it again and again.
             gc.collect()
             gc.freeze()
             memory.keep_small(asyncio.get_running_loop(), _YOUNG_OBJECTS)
@@ -85,8 +86,8 @@ def _write_address(directory: Path, address: tuple[str, int]) -> None:
 
 
 def stops_when_the_tree_fails(server: ZooKeeperServer, stopping: asyncio.Event) -> None:
-    """Sets `stopping` when the tree has failed (`server.tree.failure` is the reason): the content of its file is then
-    not known, so the process must end, and its next start reads the file again. A full disk is not such a failure."""
+    """Sets `stopping` when the tree has failed (`server.tree.failure` is the reason). The content of its file is then
+    unknown, so the process must end, and its next start reads the file again. A full disk is not such a failure."""
 
     def look_at_failure() -> None:
         if server.tree.failure is not None:
@@ -96,7 +97,7 @@ def stops_when_the_tree_fails(server: ZooKeeperServer, stopping: asyncio.Event) 
 
 
 def _nothing(transaction: Transaction) -> None:
-    """Does nothing with a change."""
+    """Does nothing with a change of the tree."""
 
 
 def _locked(directory: Path, named: str, tool: str) -> DirectoryLock:
@@ -105,7 +106,8 @@ def _locked(directory: Path, named: str, tool: str) -> DirectoryLock:
     except UnusableDirectoryError as error:
         raise JesenskaError(f"{named} cannot be used, since {error.reason}: {error.remedy}.") from error
     except LogDirectoryError as error:
-        # Imported here because it imports the common parts of all tools, several times the size of this program.
+        # This is imported here because it imports the common parts of all tools, which are several times as large as
+        # this program.
         from jesenska.cli.shared.stopping import lock_holder
 
         if (holder := lock_holder(directory)) is None:

@@ -1,4 +1,5 @@
-"""`--zookeeper` of the releases before 3.0: the address of the cluster's tree, for tools that read it."""
+"""The flag `--zookeeper` of the releases before 3.0: the address of the cluster's ZooKeeper, for tools that read its
+nodes."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ _CONNECT_MS = 10_000
 
 
 def add_zookeeper(parser: argparse.ArgumentParser) -> None:
-    """Adds the flag; `cluster_of` finds the brokers with it."""
+    """Adds the flag `--zookeeper`. With it `cluster_of` finds the brokers."""
     parser.add_argument(
         "--zookeeper",
         metavar="HOST:PORT[,...][/PATH]",
@@ -29,8 +30,8 @@ def add_zookeeper(parser: argparse.ArgumentParser) -> None:
 
 @contextlib.asynccontextmanager
 async def tree_at(servers: str, *, any_release: bool = False) -> AsyncIterator[Store]:
-    """Connects to the tree of a `--zookeeper`; JesenskaError with one sentence if that fails, or if the connection is
-    lost later. `any_release`: it may be a ZooKeeper before 3.5."""
+    """Connects to the ZooKeeper that `--zookeeper` names. Raises JesenskaError with one sentence if that fails, or if
+    the connection is lost later. With `any_release` it may be a ZooKeeper before 3.5."""
     try:
         store = await connect(
             servers, session_timeout_ms=_SESSION_MS, connect_timeout_ms=_CONNECT_MS, any_release=any_release
@@ -53,7 +54,7 @@ async def tree_at(servers: str, *, any_release: bool = False) -> AsyncIterator[S
 
 
 async def brokers_in(servers: str) -> str:
-    """Returns the addresses of the brokers that are up, in the form of --bootstrap-server."""
+    """Returns the addresses of the registered brokers, in the form of --bootstrap-server."""
     found = []
     async with tree_at(servers) as store:
         try:
@@ -70,7 +71,7 @@ async def brokers_in(servers: str) -> str:
                 ]
     if not found:
         raise JesenskaError(
-            f"No broker with a plaintext listener is registered at {servers}: start one, or correct the path behind "
-            f"the servers."
+            f"No broker with a plaintext listener is registered at {servers}: start one, or correct the path after "
+            "the servers."
         )
     return ",".join(found)

@@ -1,5 +1,5 @@
-"""A process that has imported the broker's modules and starts brokers by forking, so that further brokers of a test
-run need not import them again.
+"""A process that has imported the broker's modules and starts brokers by forking. So the brokers of a test run need
+not import the modules again.
 
     python -m jesenska.cli.supervision.broker_template DESCRIPTOR
 
@@ -10,8 +10,8 @@ DESCRIPTOR is a Unix socket. A request is one line of JSON with two descriptors 
     -> {"process": 4711}                                  the new process
     -> {"ended": 4711, "code": 0}                         later; a negative code is the signal that ended it
 
-It ends, and its brokers with it, when the other end of the socket is closed. It has one thread, so that a fork is
-safe, and opens no file that a broker could share."""
+When the other end of the socket is closed, this process ends its brokers and itself. It has only one thread, so that a
+fork is safe, and opens no file that a broker could share."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from jesenska.cli.jesenska import main as jesenska
 from jesenska.cli.shared.ending import PARENT_DESCRIPTOR
 from jesenska.cli.supervision import up_alone
 
-#: All modules of a broker are imported here, before any fork.
+#: This import loads all modules of a broker before any fork.
 READ_BEFORE = up_alone
 _REQUEST_MAX_BYTES = 1024 * 1024
 
@@ -45,7 +45,7 @@ def main() -> None:
     for key in handlers.all_keys():
         handlers.load(key)
     gc.collect()
-    # A collection in a broker would write to every page that it shares with this process.
+    # A garbage collection in a broker would write to every memory page that it shares with this process.
     gc.freeze()
     while True:
         readable, _, _ = select.select([control.fileno(), awake], [], [])
@@ -78,7 +78,7 @@ def _tell(control: socket.socket, what: dict[str, int]) -> None:
 
 
 def _become_a_broker(asked: dict[str, Any], descriptors: list[int], ours: list[int]) -> None:
-    """Runs in the new process; never returns."""
+    """Runs a broker in the forked process. It never returns."""
     code = 1
     try:
         signal.set_wakeup_fd(-1)

@@ -1,9 +1,9 @@
-"""A child process on the event loop: its end is noticed at once, it is reaped at once, and its output is read through
-pipes.
+"""Runs a child process on the event loop. Its end is noticed and the process reaped immediately; its output is read
+through pipes.
 
-A process of asyncio has ended only when its pipes are also closed, and its own children may keep them open; here only
-the end of the process counts. On Linux a descriptor of the process (pidfd) reports the end, elsewhere a thread waits.
-No other code may wait for these processes."""
+A process of asyncio counts as ended only when its pipes are also closed, which its own children may keep open. Here
+only the end of the process counts. On Linux a process descriptor (pidfd) reports the end, elsewhere a thread waits for
+it. No other code may wait for these processes."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ _READ_AHEAD_BYTES = 64 * 1024
 
 
 class ChildProcess:
-    """One process in its own session: signals of the terminal (Ctrl-C) do not reach it. Created by `start`; call
-    `close` when it has ended."""
+    """A child process in its own session, so that signals of the terminal (Ctrl-C) do not reach it. It is made by
+    `start`; `close` must be called when it has ended."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
         self._descriptor = -1
         self._transports: list[asyncio.ReadTransport] = []
         self._orders: asyncio.WriteTransport | None = None
-        #: Its exit code, once it has ended; negative for a signal.
+        #: Gets the exit code of the process when it has ended; a negative code is the signal that ended it.
         self.ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self.out = asyncio.StreamReader(_READ_AHEAD_BYTES)
         self.err = asyncio.StreamReader(_READ_AHEAD_BYTES)
@@ -46,9 +46,9 @@ class ChildProcess:
         descriptors: Sequence[int] = (),
         takes_orders: bool = False,
     ) -> ChildProcess:
-        """Starts a command with only these variables and descriptors; OSError if it cannot be started. With
-        `takes_orders` its stdin is a pipe, otherwise it is empty."""
-        # Popen returns when the command runs; waiting in a thread would take as long.
+        """Starts a command with only these environment variables and descriptors. With `takes_orders` its stdin is a
+        pipe, otherwise it is empty. Raises OSError if the command cannot be started."""
+        # Popen returns when the command runs. Starting it in a thread would take as long.
         process = subprocess.Popen(  # noqa: ASYNC220
             command,
             bufsize=0,
@@ -73,13 +73,13 @@ class ChildProcess:
         return self._process.pid
 
     def order(self, line: bytes) -> None:
-        """Writes to its stdin; a failure is not reported, because the process then ends."""
+        """Writes to the stdin of the process. A failure is ignored, because the process has then ended."""
         if self._orders is not None and not self._orders.is_closing():
             self._orders.write(line)
 
     async def words(self) -> AsyncIterator[dict[str, Any]]:
-        """Yields the JSON objects that a program writes to stdout, one per line, until its end. Other lines are left
-        out."""
+        """Yields the JSON objects that the process writes to stdout, one per line, until its end. Other lines are
+        ignored."""
         while True:
             try:
                 line = await self.out.readline()
@@ -92,13 +92,13 @@ class ChildProcess:
                 yield said
 
     def send(self, number: signal.Signals) -> None:
-        """Sends it a signal, if it has not ended."""
+        """Sends a signal to the process, if it has not ended."""
         with suppress(ProcessLookupError):
             self._process.send_signal(number)
 
     async def stop(self, grace_seconds: float) -> bool:
-        """Sends SIGTERM, and SIGKILL if it has not ended within that time. Returns when it has ended; True if SIGKILL
-        was sent."""
+        """Sends SIGTERM, and SIGKILL if the process has not ended within the given time. Returns when it has ended,
+        and returns true if SIGKILL was sent."""
         self.send(signal.SIGTERM)
         done, _ = await asyncio.wait({self.ended}, timeout=grace_seconds)
         if done:
@@ -108,7 +108,7 @@ class ChildProcess:
         return True
 
     def close(self) -> None:
-        """Closes its pipes: readers get the end of the stream."""
+        """Closes the pipes of the process. Readers of its output get the end of the stream."""
         for transport in self._transports:
             transport.close()
         if self._orders is not None and not self._orders.is_closing():
@@ -152,7 +152,7 @@ class ChildProcess:
 
 
 def how_it_ended(code: int) -> str:
-    """Returns an exit code in words, to write after the process's name."""
+    """Returns an exit code in words, to be written after the name of the process."""
     if code >= 0:
         return f"ended with exit code {code}"
     try:

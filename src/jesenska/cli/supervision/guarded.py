@@ -1,8 +1,9 @@
-"""Guards processes that must end when their parent has ended; the guard is another child of that parent.
+"""Ends processes that must end when their parent has ended. The guard is another child of the same parent.
 
 If a parent is killed with SIGKILL, its children do not end with it. Children that watch PARENT_DESCRIPTOR (`ending`)
 end by themselves; this module ends those that do not, or that hang. A process is identified by a descriptor (pidfd),
-which stays that of the process even if its id is used again. Linux only: elsewhere nothing is guarded."""
+which stays that of the process even if its id is used again. It works only on Linux: elsewhere no process is
+guarded."""
 
 from __future__ import annotations
 
@@ -13,24 +14,24 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-#: Time to wait for a process after SIGKILL.
+#: Seconds to wait for the end of a process after SIGKILL.
 _KILLED_SECONDS = 10.0
 
 
 class NotGuardedError(Exception):
-    """The process cannot be guarded; the text is one sentence."""
+    """The process cannot be guarded. The message is one sentence."""
 
 
 class Guarded:
-    """The guarded children of this process's parent. Used on a running loop; descriptors of those that end are
-    closed."""
+    """The guarded processes, which are other children of this process's parent. It is used on a running event loop;
+    the descriptor of a process that ends is closed."""
 
     def __init__(self) -> None:
         self._by_process: dict[int, _Process] = {}
 
     def add(self, process: int, grace_seconds: float) -> None:
-        """Guards a process from now on: `end` ends it. NotGuardedError if it is not another child of this process's
-        parent."""
+        """Guards a process from now on, so that `end` ends it. Raises NotGuardedError if it is no other child of
+        this process's parent."""
         if sys.platform != "linux":
             raise NotGuardedError("Processes are guarded on Linux only.")
         try:
@@ -46,8 +47,8 @@ class Guarded:
         asyncio.get_running_loop().add_reader(descriptor, self._forget, process)
 
     async def end(self) -> None:
-        """Ends all of them: SIGTERM, then SIGKILL for those that have not ended within their grace. Returns when they
-        have ended, or when one has not ended after SIGKILL either (a disk may hold it)."""
+        """Ends all guarded processes: by SIGTERM, then by SIGKILL if a process has not ended within its grace time.
+        Returns when they have ended, or when one has not ended even after SIGKILL (it may wait for a disk)."""
         await asyncio.gather(*(guarded.end() for guarded in self._by_process.values()))
 
     def close(self) -> None:
@@ -56,7 +57,7 @@ class Guarded:
             self._forget(process)
 
     def _forget(self, process: int) -> None:
-        """Stops guarding a process, which may have ended."""
+        """Stops guarding one process, which may have ended."""
         guarded = self._by_process.pop(process)
         asyncio.get_running_loop().remove_reader(guarded.descriptor)
         guarded.close()
@@ -88,10 +89,10 @@ class _Process:
 
 
 def _parent_of(process: int) -> int | None:
-    """Returns the id of its parent; None if the process has ended, or the system does not report it."""
+    """Returns the id of a process's parent; None if the process has ended, or if the system does not report it."""
     try:
         status = Path(f"/proc/{process}/stat").read_bytes()
     except OSError:
         return None
-    # The name is in parentheses and may contain parentheses; the state and the parent follow it.
+    # The name of the process is in parentheses and may contain parentheses; its state and parent follow the last one.
     return int(status.rpartition(b")")[2].split()[1])

@@ -1,13 +1,14 @@
-"""The output of several processes, passed on line by line with their names in front, and sentences between them.
+"""Passes on the output of several processes, line by line with the name of the process in front. Sentences of the
+supervisor are written between these lines.
 
     text    broker 1: [2026-11-22 07:28:45,123] WARNING the connection ...
     json    {"process":"broker 1","time":"2026-11-22T07:28:45.123Z","level":"WARNING", ...}
 
-As JSON, a line that is not an object becomes the message of one.
+In JSON form, a line that is not an object becomes the message of an object.
 
-A thread writes: a terminal that is held (Ctrl-S), or a reader that does not read, must not block the loop. Meanwhile a
-process that prints waits when its pipe is full, as it would without this module; sentences beyond a limit are
-dropped."""
+A thread does the writing, because a stopped terminal (Ctrl-S), or a program that does not read, must not block the
+event loop. While the thread is blocked, a process that prints waits when its pipe is full, as it would without this
+module. Sentences beyond a limit are dropped."""
 
 from __future__ import annotations
 
@@ -20,16 +21,16 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Protocol
 
-#: Bytes of a line before it is passed on in pieces, and of one read.
+#: The longest piece of a line that is passed on at once, and the size of one read, in bytes.
 _LINE_BYTES = 64 * 1024
-#: Largest number of sentences that wait for the thread.
+#: Largest number of sentences that may wait for the thread.
 _SENTENCES_MAX = 1000
-#: Time that `close` waits for the rest to be read, and to be written.
+#: Seconds for which `close` waits until the remaining output is read, and until it is written.
 _CLOSE_SECONDS = 1.0
 
 
 class Stream(Protocol):
-    """The destination of lines."""
+    """A stream to which lines are written."""
 
     def write(self, text: str, /) -> object: ...
 
@@ -37,7 +38,7 @@ class Stream(Protocol):
 
 
 class PrefixedOutput:
-    """Passes lines on to two streams, by default those of this process."""
+    """Passes lines on to two streams, by default stdout and stderr of this process."""
 
     def __init__(self, out: Stream | None = None, err: Stream | None = None, *, as_json: bool = False) -> None:
         self.out: Stream = sys.stdout if out is None else out
@@ -49,7 +50,7 @@ class PrefixedOutput:
         self._is_closed = False
 
     def say(self, sentence: str) -> None:
-        """Writes a sentence of the supervisor to the stream of errors, soon."""
+        """Writes a sentence of the supervisor to stderr. The thread writes it; the call does not wait."""
         if self._as_json:
             at = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
             sentence = json.dumps(
@@ -58,7 +59,7 @@ class PrefixedOutput:
         self._write_soon(self.err, f"{sentence}\n")
 
     def announce(self, text: str) -> None:
-        """Writes a text unchanged to the stream of output, soon."""
+        """Writes a text unchanged to stdout. The thread writes it; the call does not wait."""
         self._write_soon(self.out, text)
 
     def _write_soon(self, stream: Stream, text: str) -> None:
@@ -73,8 +74,8 @@ class PrefixedOutput:
     def follow(
         self, name: str, parts: Sequence[tuple[asyncio.StreamReader, Stream]], done: Callable[[], object]
     ) -> None:
-        """Passes on everything from these readers to these streams, and calls `done` when there is no more or nothing
-        more is passed on. Bytes that are not UTF-8 become U+FFFD."""
+        """Passes on everything from these readers to these streams. Calls `done` at the end of the output, or when
+        output is no longer passed on. Bytes that are not UTF-8 become U+FFFD."""
         task = asyncio.get_running_loop().create_task(self._follow(name, parts))
         self._following.add(task)
 
@@ -106,7 +107,7 @@ class PrefixedOutput:
         return "".join(form(name, line.decode(errors="replace")) for line in lines)
 
     async def close(self) -> None:
-        """Waits a short time for everything to be written. Nothing more is passed on."""
+        """Waits a short time until everything is written. After that no output is passed on."""
         self._is_closed = True
         following = set(self._following)
         if following:
@@ -121,7 +122,7 @@ class PrefixedOutput:
 
 
 def _pieces(line: bytes) -> list[bytes]:
-    """Returns the pieces of a line, at least one; all but the last have _LINE_BYTES."""
+    """Splits a line into pieces of _LINE_BYTES; the last one may be shorter. There is at least one piece."""
     return [line[begin : begin + _LINE_BYTES] for begin in range(0, max(len(line), 1), _LINE_BYTES)]
 
 

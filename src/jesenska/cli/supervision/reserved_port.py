@@ -1,8 +1,9 @@
-"""A port for a child, checked to be free and kept for it.
+"""Finds a free port for a child process, and keeps it reserved.
 
-A socket that is bound and does not listen keeps a port: the system does not choose it for other processes, and a
-client that connects while the child restarts is refused at once. The child binds it, too, because both allow that
-(SO_REUSEADDR). Linux only: elsewhere two sockets cannot have one port, so a port is found but not kept."""
+A socket that is bound but does not listen reserves a port: the system does not choose it for other processes. A client
+that connects while the child restarts is refused immediately. The child can bind the port, too, because both sockets
+allow that (SO_REUSEADDR). This works only on Linux: elsewhere two sockets cannot have one port, so a port is found but
+not reserved."""
 
 from __future__ import annotations
 
@@ -14,11 +15,11 @@ from jesenska.net.listener import PortTakenError, listening_socket
 
 
 class ReservedPort:
-    """`port` at a host ("" for all addresses), kept until `close`."""
+    """A reserved port at a host ("" for all addresses), until `close` is called."""
 
     def __init__(self, host: str, port: int) -> None:
-        """Checks and keeps a port; port 0 has the system choose. JesenskaError with one sentence, PortTakenError for a
-        taken port."""
+        """Checks that a port is free, and reserves it. With port 0 the system chooses one. Raises JesenskaError with
+        one sentence, and its subclass PortTakenError if the port is in use."""
         # A process may listen there and allow others to bind, so the port is tested by listening for a moment.
         with listening_socket(host, port) as listening:
             family, address = listening.family, listening.getsockname()
@@ -44,7 +45,7 @@ class ReservedPort:
         self._socket = kept
 
     def close(self) -> None:
-        """Gives the port up."""
+        """Ends the reservation of the port."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None

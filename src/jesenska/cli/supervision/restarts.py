@@ -1,12 +1,12 @@
-"""Pauses before a process that has died is started again: no pause after the first death, longer ones after repeated
-deaths. This module only decides; the time is passed in."""
+"""Computes the pause before a process that has died is started again. There is no pause after the first death, and
+longer ones after repeated deaths. This module only decides; the time is passed in."""
 
 from __future__ import annotations
 
 from jesenska.base.backoff import Backoff
 
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.25, 30.0
-#: A single process needs no randomness.
+#: The pauses do not vary at random, which only many processes at once would need.
 _BACKOFF = Backoff(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, is_first_at_once=True)
 
 
@@ -21,7 +21,7 @@ class Restarts:
         self._deaths = 0
 
     def pause_seconds(self, lived_seconds: float) -> float:
-        """Notes a death after this lifetime, and returns the pause before the next start."""
+        """Records that the process has died after this lifetime, and returns the pause before its next start."""
         if lived_seconds >= LONGEST_PAUSE_SECONDS:
             self._deaths = 0
         self._deaths += 1

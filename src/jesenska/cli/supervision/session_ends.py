@@ -1,9 +1,10 @@
-"""Ends sessions on a served tree because their clients are known to be dead, long before their timeout.
+"""Ends sessions of the metadata tree's server because their clients are known to be dead, long before the sessions'
+timeout.
 
-The death of a client may be known before its last request has been read: the request may still be in a socket, and
-would create the node after its session was looked up. So the order also applies to later requests: from the order on,
-no session that existed then may have that node. Ids of sessions increase, so one number identifies these sessions; the
-session of a successor is newer."""
+A client may be known to be dead before the server has read its last request. That request may still be in a socket,
+and could create the client's ephemeral node after the server has looked for the node's session. So the order to end a
+session also applies to later requests: from then on, no session that existed at the time of the order may own that
+node. Session ids increase, so one number identifies these sessions; the session of the client's successor is newer."""
 
 from __future__ import annotations
 
@@ -13,25 +14,26 @@ from jesenska.metadata.embedded import CLIENT_SESSION_ID_BASE
 from jesenska.metadata.tree_operations import BadArgumentsError, NodeCreated, Result, SessionExpiredError, Transaction
 from jesenska.metadata.zookeeper.server.server import ZooKeeperServer
 
-#: Called once: with the session that was ended, with None if there was none, or with the error that prevented it.
+#: A function that is called once: with the session that was ended, with None if there was none, or with the error.
 Ended = Callable[[int | None, Exception | None], None]
-#: Largest number of remembered paths; the oldest is forgotten.
+#: Largest number of stored paths. Above it the oldest is dropped.
 _PATHS_MAX = 1000
 
 
 class SessionEnds:
-    """The ended sessions of one server that has started."""
+    """Ends the sessions that own given ephemeral nodes of one server of the metadata tree. If such a node does not
+    exist yet, ends the older session that creates it later."""
 
     def __init__(self, server: ZooKeeperServer) -> None:
         self._server = server
         self._tree = server.tree
-        #: By path: the newest session that may not have it.
+        #: For each path of a node the newest session that may not own the node.
         self._newest: dict[str, int] = {}
         self._tree.on_commit(self._committed)
 
     def end_holder(self, path: str, done: Ended) -> None:
-        """Ends the session that holds this ephemeral node, now or as soon as it does. BadArgumentsError if the node
-        exists and is not ephemeral."""
+        """Ends the session that owns this ephemeral node, now or as soon as a session creates it. Raises
+        BadArgumentsError if the node exists and is not ephemeral."""
 
         def decided(_: tuple[Result, ...], error: Exception | None) -> None:
             if error is not None:
@@ -51,11 +53,11 @@ class SessionEnds:
             else:
                 self.end(node.ephemeral_owner, done)
 
-        # The client's last request may be on its way to the disk.
+        # The client's last request may be on its way to the disk, so the order waits for it.
         self._tree.wait(decided)
 
     def end(self, session_id: int, done: Ended) -> None:
-        """Ends a session."""
+        """Ends the session with this id."""
 
         def closed(error: Exception | None) -> None:
             if error is None:
@@ -77,4 +79,4 @@ class SessionEnds:
 
 
 def _nothing(error: Exception | None) -> None:
-    """Does nothing: no caller waits for the end of a session that created its node too late."""
+    """Does nothing. It is the callback for the end of a session that created its node too late."""

@@ -1,5 +1,5 @@
-"""A broker as a process of its own, for a supervisor (`up_several`): it reports its state on stdout, one JSON object
-per line, and logs to stderr.
+"""A broker in a separate process, for a supervisor (`up_several`). It reports its state on stdout, one JSON object per
+line, and logs to stderr.
 
     python -m jesenska.cli.supervision.supervised_broker
         --flag NAME=VALUE... [--default NAME=VALUE...] [--override NAME=VALUE...]
@@ -8,9 +8,9 @@ per line, and logs to stderr.
     {"progress": "recovering: ..."}                       the reason why it takes long
     {"failed": "..."}                                     it ends for this reason, with exit code 1
 
-Settings override each other as those of `jesenska up`: flags before overrides, these before the environment, that
-before defaults. Warnings about them are left to the supervisor. It stops in order on SIGTERM and at its parent's end
-(`ending`)."""
+Settings have the same precedence as those of `jesenska up`: flags before overrides, these before the environment, and
+that before defaults. The supervisor prints the warnings about them. The broker shuts down cleanly on SIGTERM and when
+its parent ends (`ending`)."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except JesenskaError as error:
         message = str(error)
     except OSError as error:
-        # Imported here because it imports the common parts of all tools.
+        # This is imported here because it imports the common parts of all tools.
         from jesenska.cli.shared.tool import sentence_of_system
 
         message = sentence_of_system(error)
@@ -74,7 +74,7 @@ def _ready(broker: Broker) -> None:
 
 
 def _say(**said: Any) -> None:
-    """Writes a line for the supervisor, which may have ended."""
+    """Writes a line for the supervisor. An error is ignored, because the supervisor may have ended."""
     with suppress(OSError):
         os.write(_STDOUT, line_of(**said))
 

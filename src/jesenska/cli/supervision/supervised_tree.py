@@ -1,17 +1,17 @@
-"""The tree as a small process of its own, for a supervisor (`supervisor`): served to ZooKeeper's clients, and
-controlled over its stdin.
+"""The metadata tree in a small separate process, for a supervisor (`supervisor`). It is served to ZooKeeper's clients,
+and controlled over stdin.
 
     python -m jesenska.cli.supervision.supervised_tree DIRECTORY [DESCRIPTOR]
 
-DIRECTORY has the tree, and is created if it is missing. DESCRIPTOR is a listening socket, inherited from the
-supervisor, which keeps it, too. So the port stays the same when this process is started again, and clients that
-connect meanwhile wait. Without it the system chooses a port of the loopback. The lines on stdin and stdout are
+DIRECTORY has the tree, and is created if it is missing. DESCRIPTOR is a listening socket that the supervisor has
+opened and keeps open, too. So the port stays the same when this process is started again, and clients that connect
+meanwhile wait. Without DESCRIPTOR the system chooses a port of the loopback. The lines on stdin and stdout are
 described in `tree_orders`; the first line on stdout reports that clients can connect. Logs go to stderr.
 
-SIGTERM stops it in order; sessions stay in the tree. The end of its stdin means that its supervisor has ended in some
-way: the guarded processes are ended first, because they need the tree to stop in order, and then it stops. If the tree
-cannot write any more, the process ends, because a new start reads the tree again. Exit codes: 0 after a stop in order,
-1 after it has reported on stdout why it failed."""
+SIGTERM stops the process cleanly; sessions remain in the tree. The end of its stdin means that the supervisor has
+ended in some way. Then the guarded processes are ended first, because they need the tree for a clean stop, and after
+them this process. If the tree can no longer be written, the process ends, because a new start reads the tree again.
+Exit codes: 0 after a clean stop, 1 after it has reported on stdout why it failed."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from jesenska.metadata.zookeeper.server.server import ZooKeeperServer
 from jesenska.metadata.zookeeper.server.serving import ServerConfig
 from jesenska.net.listener import listening_socket
 
-#: All clients on one machine may have the same address, so there is no limit of connections.
+#: All clients on one machine may have the same address, so the number of connections is not limited.
 _CONFIG = ServerConfig(max_client_connections=0)
 _STDIN, _STDOUT = 0, 1
 _READ_BYTES = 64 * 1024
@@ -86,8 +86,8 @@ async def _serve(directory: Path, descriptor: str | None) -> None:
 
 
 class _Listening:
-    """The socket of the tree: the supervisor's, or one of the loopback without it. `host` has its address once it is
-    open."""
+    """The listening socket of the tree: the supervisor's, or without it one on the loopback. `host` has its address
+    after it was opened."""
 
     def __init__(self, descriptor: str | None) -> None:
         self.host = TREE_HOST
@@ -115,13 +115,13 @@ def _inherited(descriptor: str) -> socket.socket:
 
 
 def _say(**said: Any) -> None:
-    """Writes a line for the supervisor, which may have ended."""
+    """Writes a line for the supervisor. An error is ignored, because the supervisor may have ended."""
     with suppress(OSError):
         os.write(_STDOUT, line_of(**said))
 
 
 class _Supervisor:
-    """The supervisor: carries out its orders, and notices its end."""
+    """The connection to the supervisor: it carries out the supervisor's orders, and notices its end."""
 
     def __init__(self, server: ZooKeeperServer, stopping: asyncio.Event) -> None:
         self._stopping = stopping
@@ -131,7 +131,7 @@ class _Supervisor:
         self._outliving: asyncio.Task[None] | None = None
 
     def listen(self) -> None:
-        """Takes orders from now on; JesenskaError if stdin cannot be read."""
+        """Reads orders from stdin from now on. Raises JesenskaError if stdin cannot be read."""
         try:
             asyncio.get_running_loop().add_reader(_STDIN, self._readable)
         except OSError as error:
@@ -141,7 +141,7 @@ class _Supervisor:
             ) from error
 
     async def close(self) -> None:
-        """Takes no more orders. Returns when the guarded processes have ended, if the supervisor has ended."""
+        """Stops reading orders. If the supervisor has ended, returns only when the guarded processes have ended."""
         asyncio.get_running_loop().remove_reader(_STDIN)
         if self._outliving is not None:
             await self._outliving

@@ -1,14 +1,15 @@
-"""The supervisor of a cluster on one machine: the tree's process, and children whose sessions on it end with them.
+"""The supervisor of a cluster on one machine. It runs the process of the metadata tree, and child processes such as
+brokers. When a child ends, its session on the tree is ended, too.
 
     async with Supervisor(directory) as supervisor:
         supervisor.add(Child("broker 1", [...supervisor.address...], node="/brokers/ids/1"))
         await stopping.wait()
 
-ZooKeeper ends a session when its client has sent nothing for the session's timeout. The supervisor, which has started
-the client, knows of its death at once, and has the tree end its session then (`session_ends`), without waiting for the
-timeout.
+ZooKeeper ends a session when its client has sent nothing for the session's timeout. The supervisor has started the
+client, so it notices its death immediately. It then has the tree end the client's session (`session_ends`), without
+waiting for the timeout.
 
-    a child is to start       the session that holds its node is ended: an earlier supervisor may have left it
+    a child is to start       the session that owns its node is ended: an earlier supervisor may have left it
     a child has died          its session is ended; then it starts again, if it restarts, after a pause (`restarts`)
     the tree's process died   it starts again, at the same port with the same data; sessions stay, orders wait
     `stop`                    children first, the last added one first and one after the other, so that each can hand
@@ -18,9 +19,9 @@ timeout.
                               that do not watch it (`guarded`), then itself
 
 Children have an empty stdin, their own session (no Ctrl-C from the terminal) and PARENT_DESCRIPTOR in their
-environment. Their output is passed on with their names in front; a child with `on_word` writes one JSON object per
-line to stdout. Processes that a child has started itself are not supervised. One loop does all that; nothing here
-waits for a terminal (`prefixed_output`)."""
+environment. Their output is passed on with their names in front. A child with `on_word` writes one JSON object per
+line to stdout. Processes that a child has started itself are not supervised. All this runs on one event loop; nothing
+here waits for a terminal (`prefixed_output`)."""
 
 from __future__ import annotations
 
@@ -50,33 +51,34 @@ from jesenska.metadata.tree import check_path
 from jesenska.metadata.tree_operations import BadArgumentsError
 
 GRACE_SECONDS = 30.0
-#: Time that the stop of one child may delay that of the next.
+#: Seconds for which the stop of one child may delay that of the next.
 _STOPS_ALONE_SECONDS = 5.0
-#: Time that a stop waits for the tree to end a child's session.
+#: Seconds for which a stop waits until the tree has ended a child's session.
 _LAST_ORDER_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """A process that is supervised."""
+    """A process that the supervisor starts and watches."""
 
     name: str
     command: Sequence[str]
-    #: The path of the ephemeral node whose session is the child's.
+    #: The path of the child's ephemeral node, by which its session is found.
     node: str
-    #: True: it is started again whenever it has ended.
+    #: True if the child is started again whenever it has ended.
     restarts: bool = True
-    #: Variables in addition to those of this process.
+    #: Environment variables of the child in addition to those of this process.
     environment: Mapping[str, str] = field(default_factory=dict)
-    #: Called with each object that it writes to stdout. {"failed": sentence} is the reason why it ends.
+    #: A function that is called with each object that the child writes to stdout. {"failed": sentence} is the reason
+    #: why it ends.
     on_word: Callable[[dict[str, Any]], None] | None = None
-    #: Called with the way in which its process has ended (how_it_ended, or "has failed (why)"), before it starts
-    #: again. Not called for processes that a stop has ended.
+    #: A function that is called with the way in which the process has ended (how_it_ended, or "has failed (why)"),
+    #: before it starts again. It is not called for processes that a stop has ended.
     on_end: Callable[[str], None] | None = None
 
 
 class Supervisor:
-    """The tree in that directory, and children. Use `start` and `stop`, or a `with` block."""
+    """The metadata tree in a directory, and children. Use `start` and `stop`, or a `with` block."""
 
     def __init__(
         self,
@@ -86,18 +88,18 @@ class Supervisor:
         grace_seconds: float = GRACE_SECONDS,
         listens_at: tuple[str, int] = (TREE_HOST, 0),
     ) -> None:
-        """Sets up the supervisor. `grace_seconds`: time that a process may take to stop in order. `listens_at`: the
-        tree's host ("": every address of this machine) and port (0: any); JesenskaError if it cannot listen there."""
+        """`grace_seconds` is the time that a process may take to stop cleanly. `listens_at` is the tree's host ("":
+        every address of this machine) and port (0: any). Raises JesenskaError if the tree cannot listen there."""
         self._directory = directory
         self._passed_on = passed_on or PrefixedOutput()
         self._grace_seconds = grace_seconds
         self._stopping = asyncio.Event()
         self._tree = TreeChild(directory, self._passed_on, self._guard_all, listens_at)
         self._looking_after: dict[str, asyncio.Task[None]] = {}
-        #: By name: set when the child is to stop.
+        #: For each child an event that is set when the child is to stop.
         self._leaving: dict[str, asyncio.Event] = {}
         self._running: dict[str, ChildProcess] = {}
-        #: A pipe: every child has its reading end, only this process has its writing end, which is closed when this
+        #: A pipe: every child has its reading end. Only this process has its writing end, which is closed when this
         #: process ends.
         self._lifeline: tuple[int, int] | None = None
         self._stop: asyncio.Task[None] | None = None
@@ -113,31 +115,32 @@ class Supervisor:
 
     @property
     def address(self) -> str:
-        """host:port of the tree for ZooKeeper's clients on this machine, the same as long as this object exists."""
+        """host:port of the metadata tree for ZooKeeper's clients on this machine. It does not change."""
         return self._tree.address
 
     @property
     def port(self) -> int:
-        """Returns the tree's port."""
+        """The port of the metadata tree."""
         return self._tree.port
 
     @property
     def tree_process(self) -> int | None:
-        """Returns the id of the tree's process; None while there is none."""
+        """The id of the metadata tree's process; None while there is none."""
         return self._tree.pid
 
     def process_of(self, name: str) -> int | None:
-        """Returns the id of a child's process; None while there is none."""
+        """Returns the id of a child's process; None while it has none."""
         child = self._running.get(name)
         return child.pid if child is not None else None
 
     def send(self, name: str, number: signal.Signals) -> None:
-        """Sends a child a signal, if it has a process."""
+        """Sends a signal to a child, if it has a process."""
         if (child := self._running.get(name)) is not None:
             child.send(number)
 
     async def start(self) -> None:
-        """Starts the tree and returns when clients can connect to it; JesenskaError if it cannot start."""
+        """Starts the metadata tree, and returns when clients can connect to it. Raises JesenskaError if it cannot
+        start."""
         self._lifeline = os.pipe()
         try:
             await self._tree.start()
@@ -146,8 +149,8 @@ class Supervisor:
             raise
 
     def add(self, child: Child) -> None:
-        """Starts a child and supervises it from now on. ValueError for one that can never be started: its name is
-        taken, its node is not a valid path, its command is empty."""
+        """Starts a child and supervises it from now on. Raises ValueError for a child that can never be started: its
+        name is taken, its node is not a valid path, or its command is empty."""
         if self._stopping.is_set() or self._lifeline is None:
             raise ValueError(f"{child.name} cannot be added: the supervisor does not run")
         if child.name in self._looking_after:
@@ -170,20 +173,21 @@ class Supervisor:
         task.add_done_callback(self._looked_after)
 
     def begin_stop(self) -> None:
-        """Begins a stop: nothing is started again; `stop` waits until all have stopped."""
+        """Begins a stop: no process is started again. `stop` waits until all processes have stopped."""
         if self._stop is None:
             self._stopping.set()
             self._stop = asyncio.get_running_loop().create_task(self._stop_all())
 
     async def stop(self) -> None:
-        """Stops the children, then the tree. Returns when no process is left; may be called again."""
+        """Stops the children, then the metadata tree. Returns when no process is left. It may be called several
+        times."""
         self.begin_stop()
         assert self._stop is not None
-        # A waiting caller may be cancelled; the stop goes on.
+        # If a waiting caller is cancelled, the stop must continue.
         await asyncio.shield(self._stop)
 
     def kill(self) -> None:
-        """Ends all processes at once, without waiting for them."""
+        """Sends SIGKILL to all processes, without waiting for their end."""
         self._stopping.set()
         for process in self._running.values():
             process.send(signal.SIGKILL)
@@ -229,7 +233,8 @@ class Supervisor:
             await unless_set(self._stopping, pause_seconds)
 
     async def _run(self, child: Child, environment: Mapping[str, str]) -> tuple[str, asyncio.Task[None] | None]:
-        """Runs one process from its start to its end; returns how it ended, and the task that ends its session."""
+        """Runs one process of a child from its start to its end. Returns how it ended, and the task that ends its
+        session."""
         assert self._lifeline is not None
         loop = asyncio.get_running_loop()
         try:
@@ -257,8 +262,8 @@ class Supervisor:
         return f"has failed ({failure.rstrip('.')})" if failure else how_it_ended(process.ended.result()), session_ends
 
     async def _hear(self, child: Child, process: ChildProcess) -> str:
-        """Passes on the objects that it writes, until their end; returns the reason of its failure in its own words,
-        or nothing."""
+        """Passes the objects that the child writes to `on_word`, until the end of its output. Returns the reason that
+        the child gave for its failure, or an empty text."""
         failure = ""
         if child.on_word is not None:
             async for said in process.words():
@@ -267,8 +272,8 @@ class Supervisor:
         return failure
 
     async def _end_session(self, child: Child) -> None:
-        """Returns when the tree has ended the session that holds the child's node; during a stop, after some time even
-        if the tree does not answer."""
+        """Waits until the tree has ended the session that owns the child's node. During a stop it waits only for a
+        limited time."""
         loop = asyncio.get_running_loop()
         ending, stopping = loop.create_task(self._end_session_whenever(child)), loop.create_task(self._stopping.wait())
         await asyncio.wait({ending, stopping}, return_when=asyncio.FIRST_COMPLETED)

@@ -1,9 +1,9 @@
-"""The tree's process (`supervised_tree`), as its supervisor sees it: started, started again when it dies, and given
-orders.
+"""The process of the metadata tree (`supervised_tree`), for its supervisor: it is started, started again when it dies,
+and given orders.
 
 The socket for clients belongs to the supervisor, and the tree's process inherits it. So no other process gets the port
-during a restart, and clients that connect meanwhile wait in the socket's queue. Orders without an answer when the
-process dies are given to the next process: each may be carried out twice."""
+during a restart, and clients that connect meanwhile wait in the socket's queue. Orders that are unanswered when the
+process dies are given to the next process. So an order may be carried out twice."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from jesenska.cli.supervision.tree_orders import TREE_HOST, line_of
 from jesenska.net.listener import listening_socket
 
 NAME = "tree"
-#: Time to wait for the last output of a process that has ended.
+#: Seconds to wait for the last output of a process that has ended.
 LAST_WORDS_SECONDS = 1.0
 
 
 class TreeStoppedError(Exception):
-    """The tree takes no more orders."""
+    """The tree has stopped and accepts no more orders."""
 
 
 class _Asked:
-    """An order that has not been answered."""
+    """An order that has not been answered yet."""
 
     __slots__ = ("answer", "line")
 
@@ -42,20 +42,19 @@ class _Asked:
 
 
 class TreeChild:
-    """One tree; call `start`, then `stop`. Its log is passed on."""
+    """The process of one metadata tree. Call `start`, then `stop`. Its log is passed on."""
 
     def __init__(
         self, directory: Path, passed_on: PrefixedOutput, on_ready: Callable[[], None], listens_at: tuple[str, int]
     ) -> None:
-        """Sets up the tree's process. `on_ready` is called each time that the process has started, before it gets any
-        order. `listens_at`: the host ("": every address) and the port (0: any); JesenskaError if it cannot listen
-        there."""
+        """`on_ready` is called each time that the process has started, before it gets any order. `listens_at` is the
+        host ("": every address) and the port (0: any). Raises JesenskaError if it cannot listen there."""
         self._directory = directory
         self._passed_on = passed_on
         self._on_ready = on_ready
         self._listening = listening_socket(*listens_at)
         self._host = listens_at[0] or TREE_HOST
-        #: The port for clients, the same as long as this object exists.
+        #: The port for clients. It does not change.
         self.port: int = self._listening.getsockname()[1]
         self._process: ChildProcess | None = None
         self._ready = asyncio.Event()
@@ -69,17 +68,17 @@ class TreeChild:
 
     @property
     def address(self) -> str:
-        """host:port for clients on this machine."""
+        """host:port of the tree for clients on this machine."""
         return f"[{self._host}]:{self.port}" if ":" in self._host else f"{self._host}:{self.port}"
 
     @property
     def pid(self) -> int | None:
-        """Returns the id of its process; None while there is none."""
+        """The id of the tree's process; None while there is none."""
         return self._process.pid if self._process is not None else None
 
     async def start(self) -> None:
-        """Returns when clients can connect; JesenskaError if its process ends before that, with the reason that the
-        process gave."""
+        """Starts the process, and returns when clients can connect. Raises JesenskaError if the process ends before
+        that, with the reason that it gave."""
         self._task = asyncio.get_running_loop().create_task(self._keep())
         ready = asyncio.get_running_loop().create_task(self._ready.wait())
         await asyncio.wait({self._task, ready}, return_when=asyncio.FIRST_COMPLETED)
@@ -89,8 +88,8 @@ class TreeChild:
             self._task.result()
 
     def order(self, **what: Any) -> asyncio.Future[dict[str, Any]]:
-        """Gives an order, at once or when there is a process for it; returns the answer. TreeStoppedError if there
-        will be no answer. A cancelled order is forgotten."""
+        """Gives an order to the process, immediately or when there is a process. The returned future gets the answer,
+        or TreeStoppedError if there will be none. An order whose future is cancelled is dropped."""
         self._number += 1
         number = self._number
         answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
@@ -104,8 +103,8 @@ class TreeChild:
         return answer
 
     def guard(self, process: int, grace_seconds: float) -> None:
-        """Has the tree's process end a child of the supervisor when the supervisor has ended. This applies only while
-        this process of the tree runs; if the child cannot be guarded, nothing happens."""
+        """Asks the tree's process to end a child of the supervisor when the supervisor has ended. This applies only
+        while the present process of the tree runs. If the child cannot be guarded, nothing happens."""
         if self._process is not None and self._ready.is_set():
             self._number += 1
             self._process.order(
@@ -113,13 +112,14 @@ class TreeChild:
             )
 
     def kill(self) -> None:
-        """Ends its process at once; it is not started again."""
+        """Sends SIGKILL to the process, which is not started again."""
         self._stopping.set()
         if self._process is not None:
             self._process.send(signal.SIGKILL)
 
     async def stop(self, grace_seconds: float) -> None:
-        """Stops it in order, with SIGKILL if that takes longer. Orders are given up."""
+        """Stops the process cleanly, and by SIGKILL if that takes longer than `grace_seconds`. Orders without an
+        answer get TreeStoppedError."""
         self._grace_seconds = grace_seconds
         self._stopping.set()
         if self._task is not None:
@@ -154,7 +154,7 @@ class TreeChild:
             await unless_set(self._stopping, pause_seconds)
 
     async def _run(self) -> str:
-        """Runs one process from its start to its end; returns how it ended."""
+        """Runs one process of the tree from its start to its end. Returns how it ended."""
         self._failure = ""
         descriptor = self._listening.fileno()
         command = [
@@ -184,7 +184,7 @@ class TreeChild:
         return how_it_ended(process.ended.result())
 
     async def _hear(self, process: ChildProcess) -> None:
-        """Handles the lines that it writes, until their end."""
+        """Handles the lines that the process writes, until the end of its output."""
         async for said in process.words():
             if "ready" in said:
                 self._was_ready = True
@@ -203,19 +203,19 @@ class TreeChild:
 
 
 def after(seconds: float) -> str:
-    """Returns a pause in words."""
+    """Returns a pause in words, for messages."""
     return f"in {seconds:g} s" if seconds else "at once"
 
 
 async def unless_set(stopping: asyncio.Event, seconds: float) -> None:
-    """Returns after this time, or when the event is set."""
+    """Waits for this many seconds, or until the event is set."""
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await stopping.wait()
 
 
 async def ended_or_set(process: ChildProcess, stopping: asyncio.Event) -> bool:
-    """Returns when a process has ended or the event is set; True if the process has ended."""
+    """Waits until the process has ended or the event is set. Returns true if the process has ended."""
     waiting = asyncio.get_running_loop().create_task(stopping.wait())
     either: set[asyncio.Future[Any]] = {process.ended, waiting}
     await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)

@@ -1,7 +1,7 @@
-"""The orders of a supervisor to the tree's process, over its stdin, and the answers on its stdout: one JSON object per
-line.
+"""The orders of a supervisor to the process of the metadata tree, over its stdin, and the answers on its stdout. Each
+line is one JSON object.
 
-    {"number": 1, "order": "end-session", "path": "/brokers/ids/1"}           end the session that holds this ephemeral
+    {"number": 1, "order": "end-session", "path": "/brokers/ids/1"}           end the session that owns this ephemeral
                                                                               node, and any present session that takes
                                                                               it later
     {"number": 2, "order": "end-session", "session": 144115188075855873}      end this session
@@ -16,7 +16,7 @@ line.
     -> {"failed": "..."}                                                      it ends for this reason
 
 The supervisor chooses the numbers, and an answer has the number of its order. Answers come when the order is done, in
-any order. A line has at most TREE_ORDER_MAX_BYTES."""
+any sequence. A line has at most TREE_ORDER_MAX_BYTES."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from jesenska.base.limits import TREE_ORDER_MAX_BYTES
 from jesenska.metadata.tree import check_path
 from jesenska.metadata.tree_operations import BadArgumentsError
 
-#: Default host at which the tree's process listens.
+#: The default host at which the tree's process listens.
 TREE_HOST = "127.0.0.1"
 _NUMBER_MAX = 2**63 - 1
 _PROCESS_MAX = 2**31 - 1
@@ -35,21 +35,21 @@ _GRACE_SECONDS_MAX = 3600.0
 
 
 class EndHolder(NamedTuple):
-    """Order: end the session that holds the ephemeral node at `path`."""
+    """An order to end the session that owns the ephemeral node at `path`."""
 
     number: int
     path: str
 
 
 class EndSession(NamedTuple):
-    """Order: end the session with this id."""
+    """An order to end the session with this id."""
 
     number: int
     session_id: int
 
 
 class Guard(NamedTuple):
-    """Order: end this process (SIGTERM, after the grace SIGKILL) when the supervisor has ended."""
+    """An order to end a process when the supervisor has ended: by SIGTERM, and after the grace time by SIGKILL."""
 
     number: int
     process: int
@@ -60,7 +60,8 @@ Order = EndHolder | EndSession | Guard
 
 
 class OrderError(Exception):
-    """A line that is not an order: one sentence. `number` is that of the order, if one could be read."""
+    """Raised for a line of the supervisor that is not a valid order. The message is one sentence. `number` is
+    the number of the order, if it could be read."""
 
     def __init__(self, sentence: str, number: int | None = None) -> None:
         super().__init__(sentence)
@@ -68,13 +69,13 @@ class OrderError(Exception):
 
 
 def parse_order(line: bytes) -> Order:
-    """Returns the order of a line; OrderError for anything else."""
+    """Returns the order in a line. Raises OrderError if the line is not a valid order."""
     try:
         said = json.loads(line)
     except (ValueError, RecursionError):
-        raise OrderError("The line is no JSON: write one object a line.") from None
+        raise OrderError("The line is no JSON: write one object on each line.") from None
     if not isinstance(said, dict):
-        raise OrderError("The line is no JSON object: write one a line.")
+        raise OrderError("The line is no JSON object: write one on each line.")
     number = _whole(said.pop("number", None), 0, _NUMBER_MAX)
     if number is None:
         raise OrderError("The order has no number: give it one from 0 on.")
@@ -84,14 +85,14 @@ def parse_order(line: bytes) -> Order:
         case "end-session" if said.keys() == {"session"}:
             session_id = _whole(said["session"], 1, _NUMBER_MAX)
             if session_id is None:
-                raise OrderError("The session is no id of one: write a number from 1 on.", number)
+                raise OrderError("The session is no id of a session: write a number from 1 on.", number)
             return EndSession(number, session_id)
         case "end-session":
             raise OrderError("end-session ends one session: give its path or its session, and nothing else.", number)
         case "guard" if said.keys() == {"process", "grace_seconds"}:
             process, grace_seconds = _whole(said["process"], 1, _PROCESS_MAX), said["grace_seconds"]
             if process is None:
-                raise OrderError("The process is no id of one: write a number from 1 on.", number)
+                raise OrderError("The process is no id of a process: write a number from 1 on.", number)
             if (
                 isinstance(grace_seconds, bool)
                 or not isinstance(grace_seconds, int | float)
@@ -117,17 +118,17 @@ def _path(value: Any, number: int) -> str:
     try:
         check_path(value)
     except BadArgumentsError as error:
-        raise OrderError(f"The path is none of a node ({error.reason}).", number) from None
+        raise OrderError(f"The path is not the path of a node ({error.reason}).", number) from None
     return value
 
 
 def line_of(**said: Any) -> bytes:
-    """Returns an order or an answer as a line."""
+    """Returns an order or an answer as a line of JSON."""
     return json.dumps(said, separators=(",", ":")).encode() + b"\n"
 
 
 class OrderLines:
-    """Splits arriving bytes into lines."""
+    """Splits the bytes that arrive on stdin into lines."""
 
     def __init__(self, limit_bytes: int = TREE_ORDER_MAX_BYTES) -> None:
         self._limit_bytes = limit_bytes
@@ -135,7 +136,8 @@ class OrderLines:
         self._is_too_long = False
 
     def feed(self, data: bytes) -> list[bytes | None]:
-        """Returns the lines that these bytes complete, without their ends; None for a line longer than the limit."""
+        """Returns the lines that these bytes complete, without line ends. A line longer than the limit is returned as
+        None."""
         *ends, rest = data.split(b"\n")
         found: list[bytes | None] = []
         for end in ends:

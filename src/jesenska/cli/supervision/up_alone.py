@@ -1,4 +1,4 @@
-"""`jesenska up` with one broker: it runs in this process, with its tree.
+"""`jesenska up` with one broker: the broker runs in this process, with its metadata tree.
 
 A default is dropped if an older name of the setting is set: that of `listeners` for `port` or `host.name`, that of
 `log.dirs` for `log.dir`, that of `broker.id` for `node.id`."""
@@ -31,7 +31,7 @@ from jesenska.net.listener import PortTakenError
 
 
 def run_alone(options: argparse.Namespace) -> int:
-    """Runs the broker until a signal stops it."""
+    """Starts one broker in this process, runs until a signal stops it, and returns the exit code."""
     configure_logging(options)
     warn_if_open(options)
     config = config_of(options)
@@ -40,7 +40,7 @@ def run_alone(options: argparse.Namespace) -> int:
         return _run(config)
     except PortTakenError as error:
         if f":{error.port}" not in (config.string("listeners") or f":{error.port}"):
-            # The port of another listener: its error is raised unchanged.
+            # The error is about the port of another listener, and is raised unchanged.
             raise
         if not options.any_port:
             raise JesenskaError(
@@ -53,8 +53,8 @@ def run_alone(options: argparse.Namespace) -> int:
 
 
 def config_of(options: argparse.Namespace) -> BrokerConfig:
-    """Returns the settings of the command line and the environment; the broker's id is that of the directory, if it
-    has one."""
+    """Returns the settings of the command line and the environment. The broker's id is that in the directory's
+    meta.properties, if it has one."""
     config = _config(options, "1")
     try:
         found = read_meta_properties(Path(_data(config).split(",")[0].strip()), FileLayer())

@@ -14,8 +14,8 @@ from jesenska.cli.shared.tool import directory
 DEFAULT_HOST, DEFAULT_PORT, DEFAULT_DATA = "127.0.0.1", 9092, "data"
 _PORT_MAX = 65535
 _BROKERS_MAX = 32
-#: Largest numbers of replicas, and of replicas in sync, for any number of brokers: Kafka's defaults of the topics that
-#: it creates for itself.
+#: The largest replication factor and min.insync.replicas for any number of brokers. They are Kafka's defaults for the
+#: topics that it creates for itself.
 _COPIES, _COPIES_IN_SYNC = 3, 2
 
 
@@ -82,18 +82,18 @@ def refuse_ports(options: argparse.Namespace) -> None:
 
 
 def port_of(options: argparse.Namespace) -> int:
-    """Returns the port of the first broker; 0: any free one."""
+    """Returns the port of the first broker; 0 means any free port."""
     return DEFAULT_PORT if options.port is None else int(options.port)
 
 
 def listening_host(options: argparse.Namespace) -> str:
-    """Returns the host to listen at; empty for every address of this machine."""
+    """Returns the host to listen at. An empty text means every address of this machine."""
     host = str(options.host or DEFAULT_HOST)
     return "" if host in ("0.0.0.0", "::") else host  # noqa: S104
 
 
 def warn_if_open(options: argparse.Namespace) -> None:
-    """Says in one line on stderr that other machines may do everything, if the broker listens for them."""
+    """Prints a line on stderr if other machines can reach the broker: they may then read and change everything."""
     host = listening_host(options)
     if host == "localhost" or host.startswith("127.") or host == "::1":
         return
@@ -105,7 +105,8 @@ def warn_if_open(options: argparse.Namespace) -> None:
 
 
 def broker_defaults(brokers: int) -> dict[str, str]:
-    """Returns the defaults that differ from Kafka's, for each of this number of brokers."""
+    """Returns the settings of a broker whose defaults differ from Kafka's. `brokers` is the number of brokers in the
+    cluster."""
     copies = str(min(_COPIES, brokers))
     defaults = {
         "group.initial.rebalance.delay.ms": "0",
@@ -122,7 +123,7 @@ def address_of(host: str, port: int) -> str:
 
 
 def announcement(addresses: Sequence[str], data: str, tree: str | None) -> str:
-    """Returns the text that is printed when clients can connect, with commands to begin with. `tree`: the address for
+    """Returns the text that is printed when clients can connect, with commands to try first. `tree` is the address for
     ZooKeeper's clients."""
     bootstrap = ",".join(addresses)
     which, them = (f"{len(addresses)} brokers, ", "them") if len(addresses) > 1 else ("", "it")

@@ -1,14 +1,15 @@
-"""`jesenska up -n N`: N brokers and their tree on this machine, as processes that this process supervises
-(`supervisor`).
+"""`jesenska up -n N`: runs N brokers and their metadata tree on this machine, as processes that this process
+supervises (`supervisor`).
 
     start    settings and directories checked -> ports found -> the tree -> the brokers, all at once -> announced when
              the last one is ready; a broker that ends before that ends the start
     then     a process that dies is started again, at its port and with its data (`several_directories`)
     stop     a signal, or the end of this process's parent: the brokers one after the other, then the tree
-    signals  a second Ctrl-C ends everything at once; SIGUSR1 has every broker write its figures
+    signals  a second Ctrl-C ends everything at once; SIGUSR1 has every broker print its measurements
 
 Each broker is a `supervised_broker`, with the settings that `jesenska up` gives to a single broker (`up_options`), and
-with its own broker.id (from 1 on), port and directory. These and the address of the tree cannot be set by the user."""
+with its own broker.id (from 1 on), port and directory. The user cannot set these three, nor the address of the
+tree."""
 
 from __future__ import annotations
 
@@ -51,9 +52,9 @@ from jesenska.cli.supervision.up_options import (
 from jesenska.config.sources import gather
 from jesenska.net.listener import PortTakenError
 
-#: Time that a broker may take to stop: there may be much data to sync.
+#: Seconds that a broker may take to stop. It may have much data to sync.
 _GRACE_SECONDS = 120.0
-#: Settings that differ between the brokers, and how to set them.
+#: Settings that differ between the brokers, and how the user can set them.
 _NUMBERED = "up numbers its brokers from 1 on"
 _ITS_OWN = {
     "broker.id": _NUMBERED,
@@ -71,12 +72,12 @@ _ITS_OWN = {
 
 
 def run_several(options: argparse.Namespace) -> int:
-    """Runs the brokers until a signal stops them."""
+    """Starts the brokers and their metadata tree, runs until a signal stops them, and returns the exit code."""
     configure_logging(options)
     warn_if_open(options)
     data = Path(options.data or DEFAULT_DATA)
     refuse_its_own(options)
-    # Invalid settings and warnings are the same for each broker.
+    # The settings are the same for all brokers. So they are checked, and warnings printed, once here.
     broker_config(
         defaults=broker_defaults(options.brokers),
         overrides=options.override,
@@ -90,7 +91,7 @@ def run_several(options: argparse.Namespace) -> int:
 
 
 def refuse_its_own(options: argparse.Namespace) -> None:
-    """Raises JesenskaError with one sentence if a setting for all brokers must differ between them."""
+    """Raises JesenskaError with one sentence if the user has set a setting that must differ between the brokers."""
     try:
         settings = gather(None, os.environ, options.override).settings
     except ValueError as error:
@@ -103,7 +104,7 @@ def refuse_its_own(options: argparse.Namespace) -> None:
 
 
 def flags_of(options: argparse.Namespace, number: int, port: int, tree: str) -> dict[str, str]:
-    """Returns the settings of one broker that override all others."""
+    """Returns those settings of one broker that have precedence over all others."""
     return {
         "broker.id": str(number),
         "listeners": f"PLAINTEXT://{address_of(listening_host(options), port)}",
@@ -113,7 +114,7 @@ def flags_of(options: argparse.Namespace, number: int, port: int, tree: str) -> 
 
 
 def command_of(options: argparse.Namespace, number: int, port: int, tree: str) -> list[str]:
-    """Returns the command that starts that broker."""
+    """Returns the command that starts the broker with this number."""
     command = [
         sys.executable,
         "-m",
@@ -137,7 +138,8 @@ def command_of(options: argparse.Namespace, number: int, port: int, tree: str) -
 
 
 def left_out(data: Path, brokers: int) -> str:
-    """Returns a sentence about brokers that have data there and are not started; empty if there are none."""
+    """Returns a sentence about brokers that have data in the directory and are not started. It is empty if there are
+    none."""
     numbers = [number for number in brokers_with_data(data) if number > brokers]
     if not numbers:
         return ""
@@ -151,8 +153,8 @@ def left_out(data: Path, brokers: int) -> str:
 
 
 def ports_for(options: argparse.Namespace, kept: ExitStack) -> list[int]:
-    """Returns the ports of the brokers; they are kept for them until `kept` is closed. JesenskaError with one sentence
-    if one is taken, unless any port is allowed."""
+    """Returns the ports of the brokers. They are reserved until `kept` is closed. Raises JesenskaError with one
+    sentence if a port is in use, unless the user allows any port."""
     host, first = listening_host(options), port_of(options)
     found = []
     for port in range(first, first + options.brokers) if first else [0] * options.brokers:
@@ -223,17 +225,17 @@ class _Brokers:
         self._supervisor = supervisor
         self._passed_on = passed_on
         self._count = count
-        #: Addresses for clients of the brokers that have been ready once.
+        #: The addresses for clients of brokers that have been ready at least once.
         self._found: dict[int, tuple[str, int]] = {}
-        #: Brokers that are ready now. Only these may get a signal: it would end the others.
+        #: The brokers that are ready now. Only these may get a signal, which would end the others.
         self._ready: set[int] = set()
-        #: The reason why a broker has ended, in its own words.
+        #: The reasons that brokers have given for their end.
         self._failures: dict[int, str] = {}
-        #: Done when all are ready; its error is the reason why they will not be.
+        #: Completed when all brokers are ready. It gets an error if they will not be.
         self._all_ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def add(self, number: int, command: Sequence[str]) -> None:
-        """Starts a broker, which the supervisor then supervises."""
+        """Starts a broker under the supervisor."""
         self._supervisor.add(
             Child(
                 _name(number),
@@ -245,8 +247,8 @@ class _Brokers:
         )
 
     async def ready_or(self, stopping: asyncio.Event) -> list[tuple[str, int]]:
-        """Returns the addresses of all brokers, in order, when clients can connect to all of them; empty if they are
-        to stop before that. JesenskaError with one sentence if one cannot start."""
+        """Waits until clients can connect to all brokers, and returns their addresses in order. Returns an empty list
+        if `stopping` is set before that. Raises JesenskaError with one sentence if a broker cannot start."""
         waiting = asyncio.get_running_loop().create_task(stopping.wait())
         either: set[asyncio.Future[Any]] = {self._all_ready, waiting}
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
@@ -280,7 +282,7 @@ class _Brokers:
         failure = self._failures.pop(number, None)
         if number in self._found or self._all_ready.done():
             return
-        # The cause that prevents its first start would prevent the second.
+        # The cause that prevented the first start would also prevent a second one.
         message = (
             f"Broker {number} did not start: {failure}"
             if failure

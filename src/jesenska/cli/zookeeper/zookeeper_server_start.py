@@ -1,13 +1,13 @@
-"""zookeeper-server-start: the tree alone, served to ZooKeeper's clients. Flags of Apache Kafka's script:
+"""zookeeper-server-start: serves a metadata tree to ZooKeeper's clients, without a broker. Flags are those of Apache
+Kafka's script:
 
     zookeeper-server-start [-name NAME] [-loggc] FILE [--override NAME=VALUE]...
 
 FILE is a zookeeper.properties. Settings with an effect: dataDir, clientPort (2181; 0: any), clientPortAddress (all),
 tickTime (3000), maxClientCnxns (60), minSessionTimeout, maxSessionTimeout. Other settings are named on stderr and
-ignored, except those of missing features: an ensemble (server.N) and TLS (secureClientPort) are refused. The data are
-one SQLite file in dataDir, not ZooKeeper's logs and snapshots. SIGTERM, Ctrl-C and zookeeper-server-stop stop it in
-order; sessions stay in the tree, and their clients can come back after a restart. There is no -daemon.
-"""
+ignored. Settings of missing features are refused: an ensemble (server.N) and TLS (secureClientPort). The data are one
+SQLite file in dataDir, not ZooKeeper's logs and snapshots. SIGTERM, Ctrl-C and zookeeper-server-stop stop it cleanly.
+Sessions remain in the tree, and their clients can come back after a restart. There is no -daemon."""
 
 from __future__ import annotations
 
@@ -91,7 +91,8 @@ async def _work(options: argparse.Namespace) -> int:
 
 
 def _checked(settings: Mapping[str, str]) -> tuple[Path, dict[str, int]]:
-    """Returns dataDir and the numbers; JesenskaError for settings that are missing, wrong, or of missing features."""
+    """Returns the dataDir and the settings that are numbers. Raises JesenskaError for settings that are missing,
+    wrong, or for missing features."""
     for name in settings:
         for begin, reason in _REFUSED.items():
             if name.startswith(begin):
@@ -108,8 +109,8 @@ def _checked(settings: Mapping[str, str]) -> tuple[Path, dict[str, int]]:
         numbers[name] = int(text)
     if not 0 <= numbers["clientPort"] < 65536 or numbers["tickTime"] < 1 or numbers["maxClientCnxns"] < 0:
         raise JesenskaError(
-            "clientPort is a port, tickTime a number of milliseconds from 1, maxClientCnxns not below 0: correct "
-            "what is not."
+            "clientPort must be a port, tickTime a number of milliseconds from 1, maxClientCnxns 0 or more: correct "
+            "the wrong one."
         )
     return Path(settings["dataDir"]), numbers
 

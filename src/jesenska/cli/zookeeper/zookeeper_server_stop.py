@@ -4,9 +4,8 @@ has stopped.
     zookeeper-server-stop zookeeper.properties    the server of that file's dataDir
     zookeeper-server-stop --data DIR              of that directory
 
-Kafka's script ends every process whose command line looks like ZooKeeper's; this one ends only the process that holds
-that directory (`stopping`).
-"""
+Kafka's script ends every process whose command line looks like ZooKeeper's. This one ends only the process that has
+locked that directory (`stopping`)."""
 
 from __future__ import annotations
 
@@ -36,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 async def _work(parser: Parser, options: argparse.Namespace) -> int:
     if (options.file is None) == (options.data is None):
-        parser.error("either FILE or --data says which server")
+        parser.error("give either FILE or --data, which name the server")
     named = options.data or read_properties(options.file).get("dataDir")
     if not named:
         raise JesenskaError(f"{options.file} has no dataDir: name the directory with --data.")

@@ -1,10 +1,10 @@
-"""zookeeper-shell: reads and changes a tree over ZooKeeper's protocol, that of jesenska or of a ZooKeeper. Arguments
-of Apache Kafka's script:
+"""zookeeper-shell: reads and changes the nodes of a ZooKeeper, or of jesenska's metadata tree, over ZooKeeper's
+protocol. Arguments are those of Apache Kafka's script:
 
     zookeeper-shell HOST:PORT[,HOST:PORT...][/CHROOT] [COMMAND [ARGUMENT]...]
 
-One command, or, without one, lines of commands on standard input (with a prompt on a terminal). Commands and their
-output are those of ZooKeeper's own shell:
+It runs one command or, without a command, the lines of standard input (with a prompt on a terminal). Commands and
+their output are those of ZooKeeper's own shell:
 
     ls [-s] [-w] [-R] PATH     get [-s] [-w] PATH     stat [-w] PATH
     set [-s] [-v VERSION] PATH DATA [VERSION]     sync PATH
@@ -13,11 +13,10 @@ output are those of ZooKeeper's own shell:
     getAcl [-s] PATH     setAcl [-s] [-v VERSION] PATH ACL     addauth SCHEME AUTH     whoami
     version     help     quit
 
-An ACL is SCHEME:ID:PERMISSIONS[,...] with permissions of cdrwa (create, delete, read, write, admin), as
-world:anyone:cdrwa. With -w the next change is printed when it happens. Differs from ZooKeeper's shell: a failed
-command is reported on standard error; an unknown permission letter is an error. Left out: containers and nodes that
-expire (create -c, -t), quotas, reconfig, addWatch, history.
-"""
+An ACL is SCHEME:ID:PERMISSIONS[,...] with permissions of cdrwa (create, delete, read, write, admin), such as
+world:anyone:cdrwa. With -w the next change of the node is printed when it happens. Differs from ZooKeeper's shell: a
+failed command is reported on standard error; an unknown permission letter is an error. Not supported: containers and
+nodes that expire (create -c, -t), quotas, reconfig, addWatch, history."""
 
 from __future__ import annotations
 
@@ -79,12 +78,12 @@ _SENTENCES: dict[type[TreeError], str] = {
 
 #: The letters of permissions, in the order in which they are printed.
 _PERMISSIONS = {"c": CREATE, "d": DELETE, "r": READ, "w": WRITE, "a": ADMIN}
-#: Time that a ZooKeeper has to answer before the address is checked for a Kafka broker.
+#: Seconds for which a ZooKeeper may take to answer. After that the shell checks if a Kafka broker is at the address.
 _ANSWER_SECONDS = 1.0
 
 
 class _UsageError(Exception):
-    """The command is not valid; the text is the reason."""
+    """The command is not valid. The message is the reason."""
 
 
 def _parser() -> Parser:
@@ -132,7 +131,7 @@ async def _work(options: argparse.Namespace) -> int:
 
 
 async def _connected(where: ConnectString, timeout_ms: int) -> ZooKeeperStore:
-    """Returns a session; JesenskaError if there is no answer, or a Kafka broker answers."""
+    """Returns a session with the server. Raises JesenskaError if there is no answer, or if a Kafka broker answers."""
     connecting = asyncio.get_running_loop().create_task(ZooKeeperStore.connect(where, session_timeout_ms=timeout_ms))
     try:
         await asyncio.wait({connecting}, timeout=_ANSWER_SECONDS)
@@ -140,8 +139,8 @@ async def _connected(where: ConnectString, timeout_ms: int) -> ZooKeeperStore:
             for host, port in where.servers:
                 if await _is_a_broker(host, port):
                     raise JesenskaError(
-                        f"A Kafka broker answers at {host}:{port}, and no ZooKeeper: name the port of the tree, as "
-                        f"2181 mostly is."
+                        f"A Kafka broker answers at {host}:{port}, and not a ZooKeeper: name the port of the "
+                        "ZooKeeper, which is usually 2181."
                     )
         return await connecting
     except NoSessionError as error:
@@ -166,7 +165,7 @@ async def _is_a_broker(host: str, port: int) -> bool:
 
 
 async def _lines() -> AsyncIterator[str]:
-    """Yields lines of standard input; a read that waits for the next line does not delay Ctrl-C."""
+    """Yields the lines of standard input. A read that waits for the next line does not delay Ctrl-C."""
     loop = asyncio.get_running_loop()
     arrived: asyncio.Queue[bytes] = asyncio.Queue()
     wanted = threading.Semaphore(0)
@@ -195,8 +194,8 @@ async def _lines() -> AsyncIterator[str]:
 
 
 class _Command(NamedTuple):
-    """A command's flags (with a colon after those that take a number) and the least and largest number of its
-    words."""
+    """The form of a command: its flags (with a colon after those that take a number) and the least and largest number
+    of its words."""
 
     flags: str
     least: int
@@ -223,7 +222,7 @@ _COMMANDS = {
 
 
 def _parsed(command: str, words: Sequence[str]) -> tuple[dict[str, int], list[str]]:
-    """Returns a command's flags, each with its number (0 for those without), and its words."""
+    """Returns a command's flags, each with its number (0 for flags without a number), and its words."""
     form = _COMMANDS.get(command)
     if form is None:
         raise _UsageError(f"{shlex.join([command, *words])} is no command of this shell.")
@@ -251,8 +250,8 @@ def _number(text: str) -> int:
 
 
 def parse_acl(text: str) -> tuple[Acl, ...]:
-    """Returns the rules of SCHEME:ID:PERMISSIONS[,...]; an id may have colons. `_UsageError` for text that is not in
-    this form."""
+    """Returns the rules in a text SCHEME:ID:PERMISSIONS[,...]; an id may contain colons. Raises `_UsageError` for text
+    that is not in this form."""
     rules = []
     for piece in text.split(","):
         scheme, first, rest = piece.partition(":")
@@ -275,13 +274,13 @@ def _acl_lines(acl: Sequence[Acl]) -> list[str]:
 
 
 def _tell(event: WatchEvent) -> None:
-    """Prints a watch's event, as ZooKeeper's shell does between other output."""
+    """Prints an event of a watch, in the format of ZooKeeper's shell."""
     kind = "".join(word.capitalize() for word in event.type.name.split("_"))
     print(f"\nWATCHER::\n\nWatchedEvent state:SyncConnected type:{kind} path:{event.path}", flush=True)
 
 
 class _Shell:
-    """Commands on one session."""
+    """Runs commands in one session with the server."""
 
     def __init__(self, session: ZooKeeperStore, chroot: str) -> None:
         self._session = session
@@ -292,7 +291,7 @@ class _Shell:
         await self._session.close()
 
     async def run(self, words: Sequence[str]) -> bool:
-        """Does a command and prints its result or its error; True if it succeeded."""
+        """Runs a command and prints its result or its error. Returns true if it succeeded."""
         try:
             flags, rest = _parsed(words[0], words[1:])
             for line in await self._done(words[0], flags, rest):
@@ -368,7 +367,7 @@ class _Shell:
 
 
 async def _tree(store: Store, path: str) -> list[str]:
-    """Returns the node and all nodes below it, each before its children; a node that is deleted meanwhile is left
+    """Returns the node and all nodes below it, each before its children. Nodes that are deleted meanwhile are left
     out."""
     found, waiting = [path], [path]
     await store.get(path)
@@ -382,7 +381,7 @@ async def _tree(store: Store, path: str) -> list[str]:
 
 
 def _described(stat: Stat) -> list[str]:
-    """Returns a stat in the format of ZooKeeper's shell."""
+    """Returns the lines of a stat in the format of ZooKeeper's shell."""
     return [
         f"cZxid = {stat.czxid:#x}",
         f"ctime = {_time(stat.ctime)}",

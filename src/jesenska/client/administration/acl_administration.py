@@ -1,4 +1,4 @@
-"""Administers ACLs (KIP-140): lists, adds and removes them. Any broker answers."""
+"""Administers ACLs (KIP-140): lists, adds and removes them. The requests may go to any broker."""
 
 from __future__ import annotations
 
@@ -25,10 +25,11 @@ Asked = TypeVar("Asked", DescribeAclsRequest, DeleteAclsRequestFilter)
 
 
 class AclAdministration(Administration):
-    """Administrative calls for ACLs."""
+    """Methods for ACLs, of the class `Admin`."""
 
     async def describe_acls(self, wanted: AclFilter) -> list[AclBinding]:
-        """Returns the ACLs that match a filter, grouped by resource. KafkaError if the broker refuses."""
+        """Returns the ACLs that match a filter, grouped by resource. Raises KafkaError if the broker refuses the
+        request."""
         answer = await self.cluster.ask_any(_asked(DescribeAclsRequest, wanted), DescribeAclsResponse)
         require(answer.error_code, answer.error_message)
         return [
@@ -41,7 +42,7 @@ class AclAdministration(Administration):
         ]
 
     async def create_acls(self, bindings: Sequence[AclBinding]) -> list[KafkaError | None]:
-        """Adds ACLs. Returns an error or None for each."""
+        """Adds ACLs. Returns for each one None, or the error if it was not added."""
         creations = [
             CreateAclsRequestCreation(
                 resource_type=pattern.resource_type,
@@ -58,8 +59,8 @@ class AclAdministration(Administration):
         return [error_of(item.error_code, item.error_message) for item in answer.results]
 
     async def delete_acls(self, filters: Sequence[AclFilter]) -> list[AclBinding]:
-        """Removes the ACLs that match the filters, and returns them; KafkaError for the first ACL that is not
-        removed."""
+        """Removes the ACLs that match the filters, and returns them. Raises KafkaError for the first ACL that could
+        not be removed."""
         wanted = [_asked(DeleteAclsRequestFilter, item) for item in filters]
         answer = await self.cluster.ask_any(DeleteAclsRequest(filters=wanted), DeleteAclsResponse)
         removed = []
@@ -77,7 +78,7 @@ class AclAdministration(Administration):
 
 
 def _asked(made: type[Asked], wanted: AclFilter) -> Asked:
-    """Returns a filter in the form that requests have."""
+    """Returns the filter as an object of the request class `made`."""
     return made(
         resource_type_filter=wanted.resource_type,
         resource_name_filter=wanted.name,

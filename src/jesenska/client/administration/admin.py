@@ -1,7 +1,7 @@
-"""All administrative calls in one class. The other modules of this package hold its base classes, one for each kind of
-call.
+"""The admin client: all administrative calls in one class. The other modules of this package have its base classes,
+one for each kind of call.
 
-Every call returns results by name, with an error for each item that failed. If the request as a whole failed, its
+Every call returns results by name, with an error for each item that failed. If the request failed as a whole, its
 error is raised."""
 
 from __future__ import annotations
@@ -28,5 +28,5 @@ class Admin(
     QuotaAdministration,
     TokenAdministration,
 ):
-    """Administration of one cluster: topics, settings, log directories, groups, transactions, features, access
-    rules, quotas, delegation tokens."""
+    """The admin client of one cluster: topics, settings, log directories, groups, transactions, features, access rules
+    (ACLs), quotas, delegation tokens."""

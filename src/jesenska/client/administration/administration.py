@@ -1,4 +1,4 @@
-"""The base class of the classes with administrative calls, and the errors of answers."""
+"""The base class of the classes with administrative calls, and the errors for error codes in responses."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from jesenska.client.cluster import Cluster
 
 
 class Administration:
-    """The connection of administrative calls to a cluster. `timeout_ms` is the time that a broker may take for a
-    change."""
+    """The base class: it has the cluster to which administrative calls are sent. `timeout_ms` is the time that a
+    broker may take for a change."""
 
     def __init__(self, cluster: Cluster, *, timeout_ms: int = 30_000) -> None:
         self.cluster = cluster
@@ -16,15 +16,15 @@ class Administration:
 
 
 def error_of(code: int, message: str | None = None) -> KafkaError | None:
-    """Returns the error for an error code of an answer, with the broker's message if there is one; None for the code
-    NONE."""
+    """Returns the error for an error code in a response, with the broker's message if there is one. Returns None for
+    the code NONE."""
     if code == ErrorCode.NONE:
         return None
     return KafkaError.of(code, message or f"The broker answers {error_name(code)}.")
 
 
 def require(code: int, message: str | None = None) -> None:
-    """Raises the error for an error code of an answer, unless the code is NONE."""
+    """Raises the error for an error code in a response. Does nothing for the code NONE."""
     error = error_of(code, message)
     if error is not None:
         raise error

@@ -1,9 +1,9 @@
-"""Commits the offsets of groups in a branch: each group that has committed offsets of the source gets the same offsets
-in the branch. An offset beyond the branch's end becomes that end.
+"""Commits the offsets of groups in a branch (a topic that begins as a copy of its source topic). Each group that has
+committed offsets in the source gets the same offsets in the branch. An offset above the branch's end becomes that end.
 
-A group with members is not disturbed. The broker accepts the offsets of a branch for such a group if the group has
-none in the branch yet and no member subscribes to the branch. (This is an OffsetCommit without a member, which brokers
-of Apache Kafka refuse.) While a group is rebalancing, the commit is repeated."""
+Groups with members are not disturbed. This is an OffsetCommit without a member, which brokers of Apache Kafka refuse
+for such groups. A broker of jesenska accepts it if the group has no offsets in the branch yet and no member subscribes
+to the branch. While a group is rebalancing, the commit is repeated."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from jesenska.client.retries import persistently
 
 _NO_EPOCH = -1
 
-#: By group: its offsets in a branch, or the error that prevented them.
+#: For each group its offsets in the branch, or the error for which they could not be committed.
 GroupsInBranch = dict[str, dict[TopicPartition, int] | KafkaError]
 
 
 async def branch_offsets(cluster: Cluster, source: str, target: str) -> GroupsInBranch:
-    """Commits offsets in the branch `target` for all groups that have offsets of its `source`; returns the results by
-    group."""
+    """Commits offsets in the branch `target` for all groups that have offsets in its source topic `source`. Returns
+    the results by group."""
     groups = Admin(cluster)
     topic = (await cluster.topics())[target]
     partitions = [TopicPartition(target, number) for number in range(len(topic.partitions))]
@@ -51,12 +51,12 @@ async def branch_offsets(cluster: Cluster, source: str, target: str) -> GroupsIn
 
 
 def within(committed: OffsetAndMetadata, end_offset: int) -> OffsetAndMetadata:
-    """Returns the committed offset, or the end of the branch if the offset is beyond it."""
+    """Returns the committed offset, or the end offset of the branch if that is lower."""
     return committed if committed.offset <= end_offset else OffsetAndMetadata(end_offset, _NO_EPOCH, committed.metadata)
 
 
 async def _commit(groups: Admin, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-    """Commits the offsets of one group; raises the first error."""
+    """Commits the offsets of one group. Raises the error of the first partition that failed."""
 
     async def attempt() -> None:
         results = await groups.alter_group_offsets(group_id, offsets)

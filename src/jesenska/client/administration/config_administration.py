@@ -19,7 +19,7 @@ from jesenska.wire.messages.k44_incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 
-#: Kinds of resources that have settings, and kinds of changes to a setting: numbers of the protocol.
+#: Kafka's numbers of resource types that have settings, and of the changes to a setting.
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 
@@ -33,8 +33,8 @@ class ConfigSynonym:
 
 @dataclass(frozen=True, slots=True)
 class ConfigEntry:
-    """One setting, with the source of its value (`source`, Kafka's numbers) and the values that would apply without it
-    (`synonyms`)."""
+    """One setting. `source` is Kafka's number for the source of its value. `synonyms` are the values that other
+    sources have for it."""
 
     name: str
     value: str | None
@@ -54,12 +54,13 @@ class ConfigChange:
 
 
 class ConfigAdministration(Administration):
-    """Administrative calls for settings."""
+    """Methods for settings, of the class `Admin`."""
 
     async def describe_configs(
         self, kind: int, name: str, keys: Sequence[str] | None = None, *, documentation: bool = False
     ) -> list[ConfigEntry]:
-        """Returns the settings of a topic (TOPIC) or a broker (BROKER; "" for the default of all brokers)."""
+        """Returns the settings of a topic (TOPIC) or a broker (BROKER; the name "" means the default of all
+        brokers)."""
         resource = DescribeConfigsRequestResource(
             resource_type=kind, resource_name=name, configuration_keys=None if keys is None else list(keys)
         )
@@ -94,7 +95,7 @@ class ConfigAdministration(Administration):
     async def alter_configs(
         self, kind: int, name: str, changes: Iterable[ConfigChange], *, validate_only: bool = False
     ) -> None:
-        """Changes single settings; raises the broker's error."""
+        """Changes single settings of a resource. Raises the broker's error if it refuses the changes."""
         request = IncrementalAlterConfigsRequest(
             resources=[
                 IncrementalAlterConfigsRequestResource(

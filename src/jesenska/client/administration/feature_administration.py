@@ -1,5 +1,5 @@
 """Administers the cluster's features (KIP-584): reads the levels that brokers support and the level in force, and
-changes the level."""
+changes the latter."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """A feature. `level` is the level in force, 0 if there is none."""
+    """A feature of the cluster, such as transaction.version. `level` is the level in force, 0 if there is none."""
 
     name: str
     lowest: int
@@ -31,25 +31,26 @@ class Feature:
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """The features of a cluster. `epoch` is -1 if the broker does not report it; a larger epoch is newer."""
+    """The features of a cluster. `epoch` is their version, which each change raises; it is -1 if the broker does not
+    report it."""
 
     features: tuple[Feature, ...]
     epoch: int
 
 
 class FeatureAdministration(Administration):
-    """Administrative calls for features."""
+    """Methods for features, of the class `Admin`."""
 
     async def describe_features(self, broker: int | None = None) -> Features:
-        """Returns the features that one broker (by default the one with the lowest id) reports, sorted by name.
-        KafkaError if the broker does not answer."""
+        """Returns the features that a broker reports, sorted by name. By default it is the broker with the lowest id.
+        Raises KafkaError if the broker does not answer."""
         await self.cluster.refresh([])
         asked = min(self.cluster.nodes) if broker is None else broker
         request = ApiVersionsRequest(client_software_name="jesenska", client_software_version=__version__)
         answer = await self.cluster.ask_broker(asked, request, ApiVersionsResponse)
         if answer.error_code != ErrorCode.NONE:
             raise KafkaError.of(
-                answer.error_code, f"Broker {asked} does not tell its features: {error_name(answer.error_code)}."
+                answer.error_code, f"Broker {asked} does not report its features: {error_name(answer.error_code)}."
             )
         levels = {item.name: item.max_version_level for item in answer.finalized_features}
         found = [
@@ -59,9 +60,9 @@ class FeatureAdministration(Administration):
         return Features(tuple(sorted(found, key=lambda item: item.name)), answer.finalized_features_epoch)
 
     async def update_features(self, levels: Mapping[str, int], way: int, *, validate_only: bool = False) -> None:
-        """Sets the levels of all given features, or of none; `way` is UPGRADE, SAFE_DOWNGRADE or UNSAFE_DOWNGRADE.
-        KafkaError with the reason if the change is refused, UnsupportedVersionError if the cluster does not support
-        such changes."""
+        """Sets the levels of all given features, or of none. `way` is UPGRADE, SAFE_DOWNGRADE or UNSAFE_DOWNGRADE.
+        Raises KafkaError with the reason if the change is refused, UnsupportedVersionError if the cluster does not
+        support such changes."""
         updates = [
             UpdateFeaturesRequestFeatureUpdate(feature=name, max_version_level=level, upgrade_type=way)
             for name, level in levels.items()

@@ -7,12 +7,11 @@ with an error for each group that failed.
     describe    DescribeGroups; a group that does not exist is GroupIdNotFoundError (before version 6: the state Dead,
                 which means the same)
     offsets     OffsetFetch of all partitions, or of those named
-    reset       OffsetCommit with generation -1 and no member, which a coordinator accepts for a group without members
-                only
+    reset       OffsetCommit with generation -1 and no member, which a coordinator accepts only for a group without
+                members
 
-Left out: groups of the new protocol (KIP-848) with their own description, groups of 0.8 with their offsets in the
-tree.
-"""
+Groups of the new protocol (KIP-848) have no description of their own here. Groups of Kafka 0.8 with offsets in
+ZooKeeper are not included."""
 
 from __future__ import annotations
 
@@ -59,7 +58,8 @@ _DEAD = "Dead"
 
 
 class GroupListing(NamedTuple):
-    """A group in a list. `state` and `group_type` are empty if the broker is too old to report them."""
+    """A group in the result of `list_groups`. `state` and `group_type` are empty if the broker is too old to report
+    them."""
 
     group_id: str
     protocol_type: str
@@ -69,8 +69,7 @@ class GroupListing(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GroupMember:
-    """A member of a group. `assignment` is empty while the group rebalances, and for protocols other than the
-    consumers'."""
+    """A member of a group. `assignment` is empty during a rebalance, and for groups that are not consumer groups."""
 
     member_id: str
     group_instance_id: str | None
@@ -90,7 +89,7 @@ class GroupDescription:
 
 
 class OffsetAndMetadata(NamedTuple):
-    """A committed offset. `leader_epoch` is -1 if no epoch was committed with the offset."""
+    """A committed offset. `leader_epoch` is -1 if no leader epoch was committed with the offset."""
 
     offset: int
     leader_epoch: int
@@ -98,10 +97,10 @@ class OffsetAndMetadata(NamedTuple):
 
 
 class GroupAdministration(Administration):
-    """Administrative calls for groups."""
+    """Methods for groups, of the class `Admin`."""
 
     async def list_groups(self) -> list[GroupListing]:
-        """Returns every group of the cluster, by name."""
+        """Returns all groups of the cluster, sorted by name."""
         await self.cluster.refresh([])
         found: dict[str, GroupListing] = {}
         for broker_id in sorted(self.cluster.nodes):
@@ -113,7 +112,7 @@ class GroupAdministration(Administration):
         return [found[name] for name in sorted(found)]
 
     async def describe_groups(self, group_ids: Iterable[str]) -> dict[str, GroupDescription | KafkaError]:
-        """Returns each group's state and members, or its error: GroupIdNotFoundError for a group that does not
+        """Returns the state and the members of each group, or the group's error: GroupIdNotFoundError if it does not
         exist."""
         found: dict[str, GroupDescription | KafkaError] = {}
         for group_id in dict.fromkeys(group_ids):
@@ -138,7 +137,8 @@ class GroupAdministration(Administration):
         )
 
     async def delete_groups(self, group_ids: Iterable[str]) -> dict[str, KafkaError | None]:
-        """Deletes groups without members, with their offsets."""
+        """Deletes groups without members, and their offsets. Returns for each group None, or the error if it was not
+        deleted."""
         found: dict[str, KafkaError | None] = {}
         for group_id in dict.fromkeys(group_ids):
             try:
@@ -156,8 +156,8 @@ class GroupAdministration(Administration):
     async def list_group_offsets(
         self, group_id: str, partitions: Collection[TopicPartition] | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Returns the committed offsets of the group, for all partitions or for the given ones; partitions without an
-        offset are left out."""
+        """Returns the committed offsets of the group, for all partitions or for the given ones. Partitions without a
+        committed offset are left out."""
         topics = None
         if partitions is not None:
             topics = [
@@ -183,9 +183,9 @@ class GroupAdministration(Administration):
     async def alter_group_offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, int | OffsetAndMetadata]
     ) -> dict[TopicPartition, KafkaError | None]:
-        """Commits offsets for a group without members; the group need not exist yet. UnknownMemberIdError by partition
-        for a group that has members. (A broker of jesenska accepts offsets of a branch even then, if the group has
-        none there and no member subscribes to the branch.)"""
+        """Commits offsets for a group without members, which need not exist yet. Returns for each partition None or an
+        error; the error is UnknownMemberIdError if the group has members. (A broker of jesenska accepts offsets in a
+        branch even then, if the group has none there and no member subscribes to the branch.)"""
         if not offsets:
             return {}
         topics = [
@@ -198,8 +198,8 @@ class GroupAdministration(Administration):
         request = OffsetCommitRequest(group_id=group_id, generation_id_or_member_epoch=-1, member_id="", topics=topics)
 
         def first_error(got: OffsetCommitResponse) -> int:
-            """Returns the code for which the coordinator is looked up again; other errors are reported by
-            partition."""
+            """Returns the first code for which the coordinator must be looked up again, or NONE. Other errors are
+            reported by partition."""
             codes = [item.error_code for topic in got.topics for item in topic.partitions]
             return next((code for code in codes if code in COORDINATOR_PASSES), ErrorCode.NONE)
 
@@ -215,8 +215,8 @@ class GroupAdministration(Administration):
     async def delete_group_offsets(
         self, group_id: str, partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, KafkaError | None]:
-        """Deletes committed offsets; GroupSubscribedToTopicError by partition for a topic that a member reads. An
-        error of the group as a whole is raised."""
+        """Deletes committed offsets of the group. Returns for each partition None or an error; the error is
+        GroupSubscribedToTopicError if a member reads the topic. An error of the whole group is raised."""
         topics = [
             OffsetDeleteRequestTopic(
                 name=topic, partitions=[OffsetDeleteRequestPartition(partition_index=number) for number in numbers]
@@ -232,7 +232,7 @@ class GroupAdministration(Administration):
         }
 
     async def remove_members_from_group(self, group_id: str) -> list[GroupMember]:
-        """Removes all members of a group, and returns the members that it had. A member that still runs joins
+        """Removes all members from a group, and returns the members that it had. A member that is still running joins
         again."""
         members = (await self._describe_group(group_id)).members
         for member in members:
@@ -270,8 +270,8 @@ class GroupAdministration(Administration):
         *,
         at_most: int | None = None,
     ) -> tuple[Answer, Node]:
-        """Returns the coordinator's answer and the coordinator. Raises the error of the answer. If a new look-up of
-        the coordinator may help, further attempts are made before the error is raised."""
+        """Returns the coordinator's response and the coordinator. Raises the error in the response. If the coordinator
+        may have moved, it is first looked up and asked again."""
 
         async def attempt() -> tuple[Answer, Node]:
             coordinator = await find_coordinator(self.cluster, group_id)

@@ -1,4 +1,4 @@
-"""Administers the log directories of brokers: shows their replicas, and moves replicas between directories."""
+"""Administers the log directories of brokers: lists the replicas in them, and moves replicas between directories."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from jesenska.wire.messages.k35_describe_log_dirs import DescribeLogDirsRequest,
 
 @dataclass(frozen=True, slots=True)
 class ReplicaOnDisk:
-    """A replica in a log directory. `offset_lag` is the number of offsets from the end of a follower's log to the high
-    watermark, or from the end of a future replica (on the move between directories) to the end of the current one; -1
-    if it is not known."""
+    """A replica in a log directory. For a follower, `offset_lag` is the distance from the end of its log to the high
+    watermark. For a future replica (one that is moving between directories), it is the distance to the end of the
+    current replica. -1 means not known."""
 
     size_bytes: int
     offset_lag: int
@@ -30,8 +30,8 @@ class ReplicaOnDisk:
 
 @dataclass(frozen=True, slots=True)
 class LogDirectory:
-    """A broker's log directory. If `error` is not None, the directory cannot be read. The sizes of its volume are -1
-    if the broker does not report them. A directory that `is_cordoned` gets no new replicas."""
+    """A broker's log directory. `error` is the reason why the directory cannot be read, or None. The sizes of its
+    volume are -1 if the broker does not report them. A directory that `is_cordoned` gets no new replicas."""
 
     path: str
     error: KafkaError | None
@@ -42,18 +42,17 @@ class LogDirectory:
 
 
 class LogDirectoryAdministration(Administration):
-    """Administrative calls for log directories."""
+    """Methods for log directories, of the class `Admin`."""
 
     async def describe_log_dirs(self, broker_id: int) -> list[LogDirectory]:
-        """Returns the log directories of one broker with the replicas in them; ClusterAuthorizationFailedError if the
-        broker does not allow it."""
+        """Returns the log directories of one broker with the replicas in them. Raises ClusterAuthorizationFailedError
+        if the user may not describe the cluster."""
         answer = await self.cluster.ask_broker(broker_id, DescribeLogDirsRequest(topics=None), DescribeLogDirsResponse)
         whole = error_of(answer.error_code, None)
         if whole is None and not answer.results:
-            # Releases before 3.2 have no error for the whole answer: a client without the right gets an empty list.
+            # Releases before 3.2 have no error for the whole response: a client without the right gets an empty list.
             whole = ClusterAuthorizationFailedError(
-                f"Broker {broker_id} tells nothing of its log directories: ask as somebody who may describe the "
-                f"cluster."
+                f"Broker {broker_id} reports no log directories: connect as a user who may describe the cluster."
             )
         if whole is not None:
             raise whole
@@ -78,11 +77,13 @@ class LogDirectoryAdministration(Administration):
     async def alter_replica_log_dirs(
         self, broker_id: int, wanted: Mapping[TopicPartition, str]
     ) -> dict[TopicPartition, KafkaError | None]:
-        """Has one broker move replicas to other log directories of its own, each named by its absolute path. The
-        result is None if a move has begun, or the replica is there already: `describe_log_dirs` shows a replica that
-        is still being moved (`is_future`). ReplicaNotAvailableError if the broker has no such replica; if the broker
-        gets the replica later, it is created in this directory. LogDirNotFoundError if the broker has no such
-        directory, KafkaStorageError if the directory is offline."""
+        """Asks one broker to move replicas to other log directories of that broker. A directory is named by its
+        absolute path. The result of a replica is None if its move has begun, or if it is in that directory already.
+        `describe_log_dirs` shows a replica that is still being moved (`is_future`).
+
+        The error is ReplicaNotAvailableError if the broker has no such replica; if it gets the replica later, it
+        creates it in that directory. It is LogDirNotFoundError if the broker has no such directory, KafkaStorageError
+        if the directory is offline."""
         by_path: dict[str, dict[str, AlterReplicaLogDirsRequestTopic]] = {}
         for key, path in wanted.items():
             topics = by_path.setdefault(path, {})

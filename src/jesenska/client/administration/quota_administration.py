@@ -19,27 +19,28 @@ from jesenska.wire.messages.k49_alter_client_quotas import (
     AlterClientQuotasResponse,
 )
 
-#: How a component of a filter matches: one exact name, the default, or any name.
+#: The ways in which a component of a filter can match an entity's name: one exact name, the default, or any name.
 EXACT, DEFAULT, ANY = 0, 1, 2
 
 
 @dataclass(frozen=True, slots=True)
 class EntityQuotas:
-    """The quotas of one entity, by quota name. `entity` has the entity's names by kind; None stands for the
-    default."""
+    """The quotas of one entity, by quota name. `entity` has the entity's names by kind (user, client-id, ip); None
+    stands for the default."""
 
     entity: Mapping[str, str | None]
     quotas: Mapping[str, float]
 
 
 class QuotaAdministration(Administration):
-    """Administrative calls for quotas."""
+    """Methods for quotas, of the class `Admin`."""
 
     async def describe_client_quotas(
         self, wanted: Mapping[str, tuple[int, str | None]], *, strict: bool = False
     ) -> list[EntityQuotas]:
-        """Returns the quotas of the entities that match a filter. `wanted` gives for each kind EXACT with a name, or
-        DEFAULT or ANY with None. With `strict` only entities that have exactly these kinds match."""
+        """Returns the quotas of the entities that match a filter. `wanted` has for each kind (user, client-id, ip)
+        EXACT with a name, or DEFAULT or ANY with None. With `strict` only entities that have exactly these kinds
+        match."""
         components = [
             DescribeClientQuotasRequestComponent(entity_type=kind, match_type=match_type, match=name)
             for kind, (match_type, name) in wanted.items()
@@ -62,8 +63,8 @@ class QuotaAdministration(Administration):
         *,
         validate_only: bool = False,
     ) -> None:
-        """Sets quotas of entities; the value None removes a quota. Raises the error of the first entity that is
-        refused."""
+        """Sets quotas of entities; the value None removes a quota. Raises the error of the first entity whose change
+        is refused."""
         entries = [
             AlterClientQuotasRequestEntry(
                 entity=[

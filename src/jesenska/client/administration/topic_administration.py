@@ -33,10 +33,10 @@ from jesenska.wire.messages.k37_create_partitions import (
 from jesenska.wire.messages.k43_elect_leaders import ElectLeadersRequest, ElectLeadersRequestTopic, ElectLeadersResponse
 from jesenska.wire.messages.k60_describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 
-#: Kinds of elections. PREFERRED: the first replica becomes leader. UNCLEAN: any live replica becomes leader, with the
-#: records that it has.
+#: Kinds of leader elections. PREFERRED: the first replica becomes leader. UNCLEAN: any live replica becomes leader,
+#: even if it lacks committed records.
 PREFERRED, UNCLEAN = 0, 1
-#: The setting that makes a new topic a branch of another one (jesenska's own).
+#: The setting of jesenska that makes a new topic a branch, which begins as a copy of another topic.
 BRANCH_OF = "jesenska.branch.of"
 _NO_PARTITIONS_BELOW = 6
 _NO_UNCLEAN_BELOW = 1
@@ -44,7 +44,7 @@ _NO_UNCLEAN_BELOW = 1
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """A topic to create. -1 leaves the number of partitions, or the replication factor, to the broker's defaults.
+    """A topic to be created. -1 means the broker's default for the number of partitions or the replication factor.
     `assignment` lists the broker ids of each partition."""
 
     name: str
@@ -55,7 +55,7 @@ class NewTopic:
 
 
 class TopicAdministration(Administration):
-    """Administrative calls for topics, partitions, records and leaders."""
+    """Methods for topics, partitions, records and leaders, of the class `Admin`."""
 
     async def topics(self) -> dict[str, TopicInfo]:
         return await self.cluster.topics()
@@ -66,7 +66,8 @@ class TopicAdministration(Administration):
     async def create_topics(
         self, topics: Iterable[NewTopic], *, validate_only: bool = False
     ) -> dict[str, KafkaError | None]:
-        """Creates topics. The result of a topic is None if it was created (or would be)."""
+        """Creates topics. Returns for each topic None, or the error if it was not created. With `validate_only` the
+        topics are only checked."""
         request = CreateTopicsRequest(
             topics=[
                 CreateTopicsRequestTopic(
@@ -92,10 +93,10 @@ class TopicAdministration(Administration):
     async def branch_topic(
         self, source: str, target: str, configs: Mapping[str, str] | None = None, *, validate_only: bool = False
     ) -> None:
-        """Creates a topic that begins with the partitions, settings and records of another one, and shares its closed
-        segments; `configs` override the source's settings. Returns when the whole branch exists. Raises the broker's
-        error if it refuses: UnknownTopicOrPartitionError if there is no source, TopicAlreadyExistsError,
-        LeaderNotAvailableError if a partition has no leader at the moment."""
+        """Creates a branch: a topic that begins with the partitions, settings and records of another one, and shares
+        its closed segments. `configs` override the source's settings. Returns when the branch is complete. Raises the
+        broker's error if it refuses: UnknownTopicOrPartitionError if the source does not exist,
+        TopicAlreadyExistsError, LeaderNotAvailableError if a partition has no leader at present."""
         settings = {**(configs or {}), BRANCH_OF: source}
         refused = (await self.create_topics([NewTopic(target, configs=settings)], validate_only=validate_only))[target]
         if refused is not None:
@@ -121,7 +122,7 @@ class TopicAdministration(Administration):
         *,
         validate_only: bool = False,
     ) -> dict[str, KafkaError | None]:
-        """Raises the number of partitions of topics to these counts."""
+        """Raises the number of partitions of topics to these counts. Returns for each topic None or an error."""
         request = CreatePartitionsRequest(
             topics=[
                 CreatePartitionsRequestTopic(
@@ -144,7 +145,7 @@ class TopicAdministration(Administration):
         return {item.name: error_of(item.error_code, item.error_message) for item in answer.results}
 
     async def delete_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | KafkaError]:
-        """Deletes the records before these offsets (-1: all committed records); returns the new log start offsets."""
+        """Deletes the records before these offsets (-1: all committed records). Returns the new log start offsets."""
         by_leader: dict[int, dict[str, DeleteRecordsRequestTopic]] = {}
         for key, offset in offsets.items():
             leader = (await self.cluster.leader_of(key)).leader
@@ -164,8 +165,8 @@ class TopicAdministration(Administration):
         self, election_type: int, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, KafkaError | None]:
         """Elects leaders. The result of a partition is None if a leader was elected, ElectionNotNeededError if the
-        right replica leads already. If `partitions` is None, the broker tries all partitions, and may report only
-        those in which something happened. UnsupportedVersionError for unclean elections from brokers before 2.4."""
+        right replica is the leader already. If `partitions` is None, the broker tries all partitions, and may report
+        only those with a result. Raises UnsupportedVersionError for unclean elections from brokers before 2.4."""
         by_topic: dict[str, ElectLeadersRequestTopic] | None = None
         if partitions is not None:
             by_topic = {}

@@ -1,5 +1,5 @@
-"""Administers transactions (KIP-664): lists them, describes their state and their producers, and ends those that no
-producer will end."""
+"""Administers transactions (KIP-664): lists them, describes their state and their producers, and ends transactions
+that their producers will not end."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from jesenska.wire.messages.k66_list_transactions import (
     ListTransactionsResponseTransaction,
 )
 
-#: First versions of ListTransactions that have these filters.
+#: The first versions of ListTransactions that have the filters for duration and for a pattern.
 _HAS_DURATIONS, _HAS_PATTERNS = 1, 2
 _LOOK_AGAIN = (*COORDINATOR_PASSES, ErrorCode.CONCURRENT_TRANSACTIONS)
 _ASK_AGAIN = (*_LOOK_AGAIN, ErrorCode.NETWORK_EXCEPTION)
@@ -50,7 +50,7 @@ _MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.LEADER_NOT_AVAILABLE)
 @dataclass(frozen=True, slots=True)
 class ListedTransaction:
     transactional_id: str
-    #: The broker that coordinates the transaction.
+    #: The id of the broker that coordinates the transaction.
     coordinator: int
     producer_id: int
     state: str
@@ -58,7 +58,7 @@ class ListedTransaction:
 
 @dataclass(frozen=True, slots=True)
 class TransactionDescription:
-    """A transactional id as its coordinator knows it. `started_ms` is -1 if no transaction is open."""
+    """The state of a transactional id, as its coordinator reports it. `started_ms` is -1 if no transaction is open."""
 
     transactional_id: str
     coordinator: int
@@ -72,27 +72,28 @@ class TransactionDescription:
 
 @dataclass(frozen=True, slots=True)
 class ActiveProducer:
-    """A producer as a replica knows it; a field is -1 if the replica does not know it."""
+    """A producer of a partition, as a replica of the partition reports it. Fields that the replica does not know are
+    -1."""
 
     producer_id: int
     producer_epoch: int
     coordinator_epoch: int
     last_sequence: int
     last_timestamp_ms: int
-    #: First offset of its open transaction in the partition; -1 without an open transaction.
+    #: The first offset of the producer's open transaction in the partition; -1 if no transaction is open.
     transaction_start_offset: int
 
 
 class TransactionAdministration(Administration):
-    """Administrative calls for transactions. Every method raises KafkaError if the cluster refuses or does not
+    """Methods for transactions, of the class `Admin`. Each method raises KafkaError if the cluster refuses or does not
     answer."""
 
     async def list_transactions(
         self, *, longer_than_ms: int = -1, pattern: str | None = None, producer_ids: Collection[int] = ()
     ) -> list[ListedTransaction]:
-        """Returns the transactions that the coordinators know and that pass all filters: open for longer than
-        `longer_than_ms` (-1: all), a transactional id that `pattern` matches as a whole (None: all), one of
-        `producer_ids` (empty: all). If a broker does not support patterns (before 4.1), the pattern is matched here.
+        """Returns the transactions of all coordinators that pass all filters: open for longer than `longer_than_ms`
+        (-1: all), a transactional id that matches `pattern` as a whole (None: all), one of `producer_ids` (empty:
+        all). If a broker does not support patterns (before 4.1), the client applies the pattern. Raises
         UnsupportedVersionError if a broker does not support durations (before 3.8)."""
         await self.cluster.refresh([])
         brokers = sorted(self.cluster.nodes)
@@ -142,8 +143,8 @@ class TransactionAdministration(Administration):
         )
 
     async def describe_transaction(self, transactional_id: str) -> TransactionDescription:
-        """Returns the state of a transactional id; TransactionalIdNotFoundError if the coordinator does not know
-        it."""
+        """Returns the state of a transactional id. Raises TransactionalIdNotFoundError if the coordinator does not
+        know the id."""
 
         async def attempt() -> TransactionDescription:
             coordinator = await find_coordinator(self.cluster, transactional_id, TRANSACTION)
@@ -181,8 +182,8 @@ class TransactionAdministration(Administration):
     async def describe_producers(
         self, partitions: Collection[TopicPartition], broker: int | None = None
     ) -> Mapping[TopicPartition, Sequence[ActiveProducer] | KafkaError]:
-        """Returns the producers that the leaders of these partitions know, or those that the replicas on one broker
-        know."""
+        """Returns the active producers of these partitions, or an error, for each partition. The leaders are asked, or
+        the replicas on the broker `broker`."""
         found: dict[TopicPartition, Sequence[ActiveProducer] | KafkaError] = {}
         by_broker: dict[int, list[TopicPartition]] = {}
         for key in sorted(set(partitions)):
@@ -230,7 +231,7 @@ class TransactionAdministration(Administration):
         self, key: TopicPartition, producer_id: int, producer_epoch: int, coordinator_epoch: int
     ) -> None:
         """Writes a marker that aborts a producer's open transaction in one partition. The request goes to the
-        partition's leader, without the coordinator: for a transaction that no coordinator knows."""
+        partition's leader, not to the coordinator: it is for a transaction that no coordinator knows."""
         marker = WriteTxnMarkersRequestMarker(
             producer_id=producer_id,
             producer_epoch=producer_epoch,
@@ -256,8 +257,8 @@ class TransactionAdministration(Administration):
         await persistently(self.cluster, _MOVED, attempt)
 
     async def force_terminate_transaction(self, transactional_id: str) -> None:
-        """Aborts the open transaction of the transactional id and fences its producer, as a new producer with this id
-        would. The coordinator ends the transaction soon after."""
+        """Aborts the open transaction of a transactional id and fences its producer. This is done by InitProducerId,
+        as by a new producer with that id. The coordinator completes the abort soon after the call."""
         request = InitProducerIdRequest(
             transactional_id=transactional_id, transaction_timeout_ms=int(self.cluster.request_timeout_seconds * 1000)
         )

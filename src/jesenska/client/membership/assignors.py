@@ -1,15 +1,14 @@
-"""Shares the partitions of a group among its members, on the member that leads the group. The functions are pure: the
-same members and partitions always give the same shares.
+"""Assigns the partitions of a group to its members, in the member that is the group's leader. The functions are pure:
+the same members and partitions always give the same assignment.
 
     range                each topic by itself: consecutive partitions; the first members get one more if they do not
                          divide evenly
     roundrobin           all partitions of all topics in order, dealt out to the members in order
-    sticky               as even as possible, and as many as possible stay with their owner
-    cooperative-sticky   the same shares; a partition that moves is taken from its old owner first, and given to the
-                         new owner in the next rebalance (KIP-429)
+    sticky               as even as possible, and as many partitions as possible stay with their owner
+    cooperative-sticky   the same assignment; a partition that moves is taken from its old owner first, and given to
+                         the new owner in the next rebalance (KIP-429)
 
-Names are Kafka's, so a group may have members of jesenska and of other clients.
-"""
+The names of the assignors are Kafka's, so a group may have members of jesenska and of other clients."""
 
 from __future__ import annotations
 
@@ -23,8 +22,8 @@ Shares = dict[str, list[TopicPartition]]
 
 @dataclass(frozen=True, slots=True)
 class MemberView:
-    """A member as the leader sees it: the topics that it wants, and the partitions that it reports as its own, with
-    the generation in which it got them."""
+    """A member as the group's leader knows it: its subscribed topics, the partitions that it owns, and the generation
+    in which it got them."""
 
     member_id: str
     topics: frozenset[str]
@@ -34,7 +33,8 @@ class MemberView:
 
 
 def _order(member: MemberView) -> tuple[int, str]:
-    """Sort key: static members first, by their instance ids, so that their order survives restarts."""
+    """Returns the sort key of a member: static members come first, by their instance ids, so that their order survives
+    restarts."""
     return (0, member.group_instance_id) if member.group_instance_id is not None else (1, member.member_id)
 
 
@@ -69,9 +69,9 @@ def assign_roundrobin(members: Sequence[MemberView], partitions: Mapping[str, in
 
 
 def assign_sticky(members: Sequence[MemberView], partitions: Mapping[str, int]) -> Shares:
-    """Shares partitions in three steps. Every member keeps the partitions that it owns and wants. Free partitions go
-    to the members with the fewest. Then partitions move from the member with the most to the member with the fewest
-    while that makes the shares more even."""
+    """Assigns partitions in three steps. Every member keeps the partitions that it owns and subscribes to. Free
+    partitions go to the members with the fewest partitions. Then partitions move from the member with the most to the
+    member with the fewest, while that makes the assignment more even."""
     by_id = {member.member_id: member for member in sorted(members, key=_order)}
     everything = [TopicPartition(topic, number) for topic in sorted(partitions) for number in range(partitions[topic])]
     owner = _previous_owners(by_id, set(everything))
@@ -92,8 +92,8 @@ def assign_sticky(members: Sequence[MemberView], partitions: Mapping[str, int]) 
 
 
 def _previous_owners(members: Mapping[str, MemberView], existing: set[TopicPartition]) -> dict[TopicPartition, str]:
-    """Returns the members that may keep a partition, by partition. If two members claim a partition, the one with the
-    later generation keeps it; if their generations are equal, neither does."""
+    """Returns the member that may keep each partition. If two members claim a partition, the one with the later
+    generation keeps it. If their generations are equal, neither keeps it."""
     claims: dict[TopicPartition, list[MemberView]] = {}
     for member in members.values():
         for key in member.owned:
@@ -117,7 +117,7 @@ def _even_out(shares: Shares, members: Mapping[str, MemberView]) -> None:
             for taker in takers:
                 if len(shares[giver]) - len(shares[taker]) < 2:
                     break
-                # Partitions that the giver did not own before are given away first, so that owned partitions stay.
+                # Partitions that the giving member did not own before are moved first, so that owned partitions stay.
                 gift = next(
                     (
                         key
@@ -138,8 +138,8 @@ def _even_out(shares: Shares, members: Mapping[str, MemberView]) -> None:
 
 
 def assign_cooperatively(members: Sequence[MemberView], partitions: Mapping[str, int]) -> Shares:
-    """Returns the sticky shares without the partitions that another member still owns: the owner gives them up now,
-    and the next rebalance gives them to the new owner."""
+    """Returns the sticky assignment without the partitions that another member still owns. The owner gives these up
+    now, and the next rebalance assigns them to the new owner."""
     shares = assign_sticky(members, partitions)
     owner = {key: member.member_id for member in members for key in member.owned}
     return {
@@ -153,5 +153,5 @@ ASSIGNORS = {
     "sticky": assign_sticky,
     "cooperative-sticky": assign_cooperatively,
 }
-#: Assignors whose members keep their partitions during a rebalance.
+#: Assignors with which members keep their partitions during a rebalance.
 COOPERATIVE = frozenset({"cooperative-sticky"})

@@ -1,5 +1,5 @@
-"""A connection to the coordinator of a group. Each group has its own connection, since a JoinGroup waits for other
-members."""
+"""A connection to the coordinator of a group. Each group has its own connection, since a JoinGroup request waits for
+other members."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ Answer = TypeVar("Answer", bound=Message)
 
 
 class GroupCoordinator:
-    """Asks the coordinator of one group. The coordinator is looked up when it is first needed, and again after
-    `forget` or a lost connection."""
+    """Sends requests to the coordinator of one group. The coordinator is looked up when it is first needed, and again
+    after `forget` or a lost connection."""
 
     def __init__(self, cluster: Cluster, group_id: str) -> None:
         self._cluster = cluster
@@ -39,8 +39,8 @@ class GroupCoordinator:
         at_most: int | None = None,
         timeout_seconds: float | None = None,
     ) -> Answer:
-        """Returns the coordinator's answer, using a request version of at most `at_most`. Raises NetworkException or
-        RequestTimedOutError."""
+        """Sends a request to the coordinator and returns the response. The request has at most version `at_most`.
+        Raises NetworkException or RequestTimedOutError if there is no response."""
         channel = await self.channel()
         try:
             return await channel.request(

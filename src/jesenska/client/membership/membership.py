@@ -1,17 +1,16 @@
-"""The membership in a consumer group, with the classic protocol: joining, sharing out the partitions, heartbeats,
+"""The membership in a consumer group, with the classic protocol: joining, assigning the partitions, heartbeats,
 leaving.
 
-    find the coordinator -> JoinGroup -> (leader: share out) -> SyncGroup; then heartbeats
+    find the coordinator -> JoinGroup -> (leader: assign) -> SyncGroup; then heartbeats
          ^                                                                     |
          +------------- REBALANCE_IN_PROGRESS, lost coordinator, expiry -------+
 
-`join` makes one attempt. From then on heartbeats run as a task, until the member has to join again (`is_join_due`).
-The owner reports each poll: a member that is not polled for `max_poll_interval_seconds` leaves. The leader of the
-group checks the topics each time the metadata expires. If the number of partitions of a topic has changed, it has all
-members join again.
+`join` makes one attempt. After it heartbeats run as a task, until the member must join again (`is_join_due`). The
+owner of this object reports each poll: a member that is not polled for `max_poll_interval_seconds` leaves. The leader
+of the group checks the topics each time the metadata expires. If a topic's number of partitions has changed, it has
+all members join again.
 
-Not here: the partitions that the owner reads, and their offsets (client.group). Not implemented: the new protocol
-(KIP-848)."""
+The partitions that are read, and their offsets, are in client.group. The new protocol (KIP-848) is not implemented."""
 
 from __future__ import annotations
 
@@ -43,7 +42,7 @@ from jesenska.wire.messages.k14_sync_group import SyncGroupRequest, SyncGroupReq
 
 logger = logging.getLogger(__name__)
 
-#: Errors after which the member joins again.
+#: Errors after which the member must join again.
 JOIN_AGAIN = (
     ErrorCode.REBALANCE_IN_PROGRESS,
     ErrorCode.ILLEGAL_GENERATION,
@@ -54,16 +53,16 @@ _FORGET_ID = (ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID)
 
 
 class Assignment(NamedTuple):
-    """The partitions of this member in a generation. With a cooperative protocol the partitions that a member gives up
-    reach others in the next rebalance."""
+    """The partitions that this member has in a generation of the group. `is_cooperative` is true if partitions that
+    members give up are assigned to others only in the next rebalance."""
 
     partitions: frozenset[TopicPartition]
     is_cooperative: bool
 
 
 class Membership:
-    """One member of one group. `generation` is -1 while this member is not in the group. `is_join_due` is True if the
-    member has to join (again). `fatal` is an error after which the member cannot go on, or None. `metadata` is
+    """One member of one group. `generation` is -1 while the member is not in the group. `is_join_due` is true if the
+    member must join (again). `fatal` is an error after which the member cannot continue, or None. `metadata` is
     described in `GroupConsumer.group_metadata`."""
 
     def __init__(self, cluster: Cluster, group_id: str, topics: Collection[str], options: MembershipOptions) -> None:
@@ -78,13 +77,13 @@ class Membership:
         self.options = options
         self.metadata = GroupMetadata(group_id, group_instance_id=options.group_instance_id)
         self._session_ms = int(options.session_timeout_seconds * 1000)
-        # Kafka's consumers also use max.poll.interval.ms as the timeout of a rebalance.
+        # As in Kafka's consumers, max.poll.interval.ms is also the rebalance timeout.
         self._rebalance_ms = int(options.max_poll_interval_seconds * 1000)
         self._heart: asyncio.Task[None] | None = None
-        #: Time when the last poll ended; None while one is running.
+        #: The time when the last poll ended; None while a poll is running.
         self._polled_at: float | None = cluster.clock.monotonic()
-        #: Number of partitions of each topic (0: no such topic) when this member, as leader, last shared them out, and
-        #: the time when it last checked these numbers.
+        #: If this member is the leader: the number of partitions of each topic (0: no such topic) at its last
+        #: assignment, and the time when it last checked these numbers.
         self._shared: dict[str, int] = {}
         self._looked_at = 0.0
 
@@ -94,7 +93,7 @@ class Membership:
         return all(name in COOPERATIVE for name in self.options.assignors)
 
     def subscribe(self, topics: Collection[str]) -> None:
-        """Replaces the topics; the member has to join again if they are different."""
+        """Replaces the subscribed topics. If they are different, the member must join again."""
         if frozenset(topics) != self.topics:
             self.topics = frozenset(topics)
             self.is_join_due = True
@@ -106,8 +105,8 @@ class Membership:
         self._polled_at = self.cluster.clock.monotonic()
 
     def note(self, code: int) -> KafkaError | None:
-        """Applies the error code of a coordinator's answer to the member and returns the error; None if there is no
-        error."""
+        """Updates the member after an error code in a coordinator's response, and returns the error; None for the code
+        NONE."""
         if code == ErrorCode.NONE:
             return None
         if code in COORDINATOR_PASSES:
@@ -124,7 +123,7 @@ class Membership:
         return error
 
     def require(self, code: int) -> None:
-        """Does the same as `note`, and raises the error."""
+        """Updates the member as `note` does, and raises the error if there is one."""
         error = self.note(code)
         if error is not None:
             raise error
@@ -132,9 +131,9 @@ class Membership:
     # --- joining -----------------------------------------------------------------------------------------------------
 
     async def join(self, owned: Collection[TopicPartition]) -> Assignment | None:
-        """Makes one attempt to join the group's current generation, as the owner of the partitions `owned`. Returns
-        the new assignment. None if the coordinator has only given the member an id, with which it has to ask again.
-        Raises the error of an attempt that failed."""
+        """Makes one attempt to join the group, as the owner of the partitions `owned`. Returns the new assignment.
+        Returns None if the coordinator has only assigned a member id, with which the member must join again. Raises
+        the error if the attempt failed."""
         joined = await self._join(owned)
         return None if joined is None else await self._sync(joined)
 
@@ -166,8 +165,8 @@ class Membership:
                 sorted({topic for member in members for topic in member.topics}), {}
             )
             self._looked_at = self.cluster.clock.monotonic()
-            # A static leader that comes back finds the assignment unchanged (KIP-814): it shares nothing out, and
-            # watches the topics as before.
+            # A static leader that comes back finds the assignment unchanged (KIP-814). It makes no new assignment, but
+            # still checks the topics.
             if not joined.skip_assignment:
                 shares = self._share_out(joined.protocol_name or "", members)
         request = SyncGroupRequest(
@@ -196,7 +195,7 @@ class Membership:
 
     async def _partition_counts(self, topics: Iterable[str], before: Mapping[str, int]) -> dict[str, int]:
         """Returns the number of partitions of each topic as the brokers report it now: 0 for a topic that does not
-        exist, the number in `before` if the brokers do not report one."""
+        exist, and the number in `before` for a topic that they do not report."""
         errors = await self.cluster.refresh(topics)
         counts = {}
         for topic in topics:
@@ -206,7 +205,8 @@ class Membership:
         return counts
 
     async def _look_at_topics(self) -> None:
-        """Makes the group's leader join again if the numbers of partitions differ from those that it shared out."""
+        """Checks the topics if this member is the group's leader. If the number of partitions of a topic has changed
+        since its last assignment, the member must join again."""
         now = self.cluster.clock.monotonic()
         if not self._shared or now - self._looked_at < self.cluster.metadata_max_age_seconds:
             return
@@ -240,8 +240,8 @@ class Membership:
                 self.note(answer.error_code)
                 await self._look_at_topics()
             except KafkaError:
-                # A broker that restarts still knows its members: only the coordinator decides that a member has to
-                # join again.
+                # A broker that restarts still knows its members. Only the coordinator decides that a member must join
+                # again.
                 wait = self.cluster.retry_backoff_seconds
 
     async def stop_heartbeats(self) -> None:
@@ -253,8 +253,8 @@ class Membership:
     # --- leaving -----------------------------------------------------------------------------------------------------
 
     async def _leave_unpolled(self) -> None:
-        """Leaves without a commit: it is not known whether the records that were read have been processed. A static
-        member's session ends by itself."""
+        """Leaves the group without a commit, because it is unknown if the records that were read have been processed.
+        A static member does not leave; its session expires."""
         logger.warning(
             "Member %s of group %s was not polled for %.1f s and leaves: poll more often, take fewer records at a "
             "time, or raise max.poll.interval.ms.",
@@ -266,12 +266,13 @@ class Membership:
             await self._ask_to_leave(member_id)
 
     async def leave(self) -> None:
-        """Leaves the group; a static member stays in it, to come back."""
+        """Leaves the group. A static member stays in the group, so that it can come back."""
         if self.member_id and self.options.group_instance_id is None:
             await self._ask_to_leave(self.member_id)
 
     async def _ask_to_leave(self, member_id: str) -> None:
-        """Asks the coordinator to remove the member and ignores errors: the session would end by itself."""
+        """Asks the coordinator to remove the member. Errors are ignored, because the member's session expires
+        anyway."""
         if not self.coordinator.is_known:
             return
         request = LeaveGroupRequest(
@@ -286,7 +287,7 @@ class Membership:
 
 
 def _members(joined: JoinGroupResponse) -> list[MemberView]:
-    """Returns the members as their leader sees them."""
+    """Returns the members of a JoinGroup response, for the assignor."""
     found = []
     for item in joined.members:
         said = decode_subscription(bytes(item.metadata))

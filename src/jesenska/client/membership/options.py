@@ -1,4 +1,4 @@
-"""The options of a member of a group."""
+"""The options of a group's member."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from jesenska.client.membership.assignors import ASSIGNORS
 
 @dataclass(frozen=True, slots=True)
 class MembershipOptions:
-    """The options of a member; the defaults are Kafka's. A member with a `group_instance_id` is a static member.
-    InvalidRequestError if an assignor does not exist, or no assignor is named."""
+    """The options of a group's member; the defaults are Kafka's. A member with a `group_instance_id` is a static
+    member. Raises InvalidRequestError if an assignor does not exist, or if no assignor is named."""
 
     assignors: tuple[str, ...] = ("range", "cooperative-sticky")
     group_instance_id: str | None = None

@@ -1,8 +1,8 @@
-"""All settings of the broker in one table, the names that are synonyms, and the settings that a listener may have for
-itself.
+"""The table of all settings of the broker, the names that are synonyms, and the settings that each listener may have
+for itself.
 
-A listener's own value of a setting is written `listener.name.<name in lower case>.<setting>` and replaces the plain
-one for that listener."""
+A listener's own value of a setting is written `listener.name.<name in lower case>.<setting>`. It replaces the general
+value for that listener."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ BROKER_SETTINGS = Table(
 
 LISTENER_PREFIX = "listener.name."
 
-#: Names of one setting in different units: the first that is set counts. `UNIT_MS` has the milliseconds per unit of a
-#: name.
+#: The names of one setting in different units of time. The first name that is set counts. `UNIT_MS` gives the
+#: milliseconds in a name's unit.
 TIME_SYNONYMS: dict[str, tuple[str, ...]] = {
     "log.retention.ms": ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
     "log.retention.minutes": ("log.retention.minutes", "log.retention.hours"),
@@ -35,15 +35,15 @@ UNIT_MS: dict[str, int] = {
     "log.roll.jitter.hours": 3_600_000,
 }
 
-#: Dynamic settings that a listener may have for itself, besides all that begin with `ssl.` or `sasl.`.
+#: Dynamic settings that a listener may have for itself, in addition to all that begin with `ssl.` or `sasl.`.
 PER_LISTENER = frozenset(
     {"max.connections", "max.connection.creation.rate", "principal.builder.class", "connections.max.reauth.ms"}
 )
 
 
 def split_listener_prefix(name: str) -> tuple[str | None, str]:
-    """Returns (`plaintext`, `max.connections`) for `listener.name.plaintext.max.connections`; (None, name) if there is
-    no such prefix."""
+    """Splits a setting's name into listener and plain name: `listener.name.plaintext.max.connections` gives
+    (`plaintext`, `max.connections`). A name without that prefix gives (None, name)."""
     if not name.startswith(LISTENER_PREFIX):
         return None, name
     listener, dot, rest = name.removeprefix(LISTENER_PREFIX).partition(".")
@@ -54,5 +54,6 @@ def split_listener_prefix(name: str) -> tuple[str | None, str]:
 
 
 def broker_setting(name: str) -> Setting | None:
-    """Returns the row of a setting, also for a name with a listener's prefix; None if it is not known."""
+    """Returns the setting of this name, also if the name begins with a listener's prefix; None if the setting is not
+    known."""
     return BROKER_SETTINGS.get(split_listener_prefix(name)[1])

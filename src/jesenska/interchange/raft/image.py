@@ -1,4 +1,5 @@
-"""The state that the records of a metadata log describe, and the equivalent nodes of ZooKeeper mode: pure.
+"""The state that the records of a KRaft metadata log describe, and the equivalent nodes of ZooKeeper mode. These are
+pure computations.
 
     TopicRecord, PartitionRecord, ...     /brokers/topics/T, its partitions' states, /config/topics/T
     ConfigRecord                          /config/topics, /config/brokers
@@ -6,9 +7,9 @@
     AccessControlEntryRecord              /kafka-acl, /kafka-acl-extended
     ProducerIdsRecord                     /latest_producer_id_block
 
-The following have no counterpart and are reported in `notes` if there are any: settings of groups and of client
-metrics, delegation tokens, ACLs of names that no path can have. Registrations of brokers and features of KRaft itself
-are ignored."""
+Some state has no equivalent node and is reported in `notes`: settings of groups and of client metrics, delegation
+tokens, and ACLs of names that are not allowed in a path. Registrations of brokers and KRaft's own features are
+ignored."""
 
 from __future__ import annotations
 
@@ -54,7 +55,7 @@ _NO_LEADER_CHANGE = -2
 _TOPIC, _BROKER = 2, 4
 _PRODUCER_IDS_OF_A_BLOCK = 1000
 _SCRAM = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
-#: Quotas that have a fraction; the others are integers.
+#: Quotas whose value may have a fraction; the others are integers.
 _FRACTIONS = ("request_percentage", "controller_mutation_rate")
 _RESOURCES = {2: "Topic", 3: "Group", 4: "Cluster", 5: "TransactionalId", 6: "DelegationToken", 7: "User"}
 _PERMISSIONS = {2: "Deny", 3: "Allow"}
@@ -87,13 +88,14 @@ class _Partition:
     leader_epoch: int
     adding: tuple[int, ...]
     removing: tuple[int, ...]
-    #: Replicas that have all committed records but are not in the ISR: the last members of the ISR.
+    #: The eligible leader replicas: replicas outside of the ISR that have all committed records, because they were its
+    #: last members.
     eligible: tuple[int, ...]
 
     @property
     def in_sync(self) -> tuple[int, ...]:
-        """Returns the replicas that may lead. A broker that stops leaves the ISR even if it is the last member: it
-        stays eligible."""
+        """The replicas that may become leader. If the ISR is empty, these are the eligible leader replicas: a broker
+        that stops leaves the ISR even as its last member."""
         return self.isr or self.eligible
 
 
@@ -104,7 +106,7 @@ class _Topic:
 
 
 class RaftImage:
-    """The state after some records. Call `take` for each record, then `nodes`."""
+    """The cluster's state after some records of the metadata log. Call `take` for each record, then `nodes`."""
 
     def __init__(self) -> None:
         self._topics: dict[uuid.UUID, _Topic] = {}
@@ -187,7 +189,8 @@ class RaftImage:
     # --- the nodes ---------------------------------------------------------------------------------------------------
 
     def nodes(self, cluster_id: str, epoch: int) -> dict[str, Node]:
-        """Returns the equivalent tree; afterwards `notes` names everything without a place in it."""
+        """Returns the equivalent tree of ZooKeeper mode. Afterwards `notes` names everything that has no equivalent
+        node."""
         found: dict[str, Node] = {path: Node(None) for path in paths.PERSISTENT_PATHS}
         found[paths.CLUSTER_ID] = Node(encode_cluster_id(cluster_id))
         found[paths.CONTROLLER_EPOCH] = Node(encode_controller_epoch(epoch))
@@ -207,7 +210,7 @@ class RaftImage:
         )
         if others:
             self.notes.append(
-                f"Left out, since there is no place for them: settings of the groups or metrics {_some(others)}."
+                f"Left out, since ZooKeeper mode does not have them: settings of the groups or metrics {_some(others)}."
             )
         self._put_entities(found)
         self._put_acls(found)
@@ -216,7 +219,7 @@ class RaftImage:
         return {path: found[path] for path in sorted(found)}
 
     def _put_entities(self, found: dict[str, Node]) -> None:
-        """Writes quotas and credentials of users, which share nodes."""
+        """Adds nodes with the quotas and the SCRAM credentials of users; both are settings of the same node."""
         settings: dict[str, dict[str, str]] = {}
         for entity, limits in self._quotas.items():
             path = _entity_path(entity)
@@ -281,7 +284,8 @@ def _partition_of(record: PartitionRecord) -> _Partition:
 
 
 def _changed(before: _Partition, record: PartitionChangeRecord) -> _Partition:
-    """Returns the partition after a change. A record that names a leader, even the same one, begins a new epoch."""
+    """Returns the partition after a PartitionChangeRecord. A record that names a leader, even the same one, begins a
+    new leader epoch."""
     eligible = before.eligible
     if record.eligible_leader_replicas is not None or record.last_known_elr is not None:
         eligible = tuple(record.eligible_leader_replicas or ()) or tuple(record.last_known_elr or ())
@@ -330,7 +334,7 @@ def _credential(record: UserScramCredentialRecord) -> str:
 
 
 def _entity_path(entity: tuple[tuple[str, str | None], ...]) -> str | None:
-    """Returns the path of an entity's quotas; None if there is no path for it."""
+    """Returns the path of the node for an entity's quotas; None if no node can represent the entity."""
     names = dict(entity)
     if not names or any(kind not in TREE_KINDS for kind in names) or (IP in names and len(names) > 1):
         return None

@@ -1,12 +1,12 @@
-"""The metadata log of a node of Apache Kafka in KRaft mode, read from its directory: the newest snapshot that is
-whole, and the records of the log after it.
+"""Reads the metadata log of an Apache Kafka node in KRaft mode from its directory: the newest complete snapshot, and
+the records of the log after it.
 
     __cluster_metadata-0/00000000000000000125-0000000001.checkpoint    the state before offset 125, of epoch 1
     __cluster_metadata-0/00000000000000000000.log                      records, as in any log
 
-Both are batches. Records between the begin and the end of a transaction count if the end is there. Data after the last
-whole batch of the log was never acknowledged. A node does not store up to which offset the quorum has committed: all
-whole batches are read, as this node would do if it became the leader."""
+Both files consist of batches. Records of a metadata transaction are used only if the transaction's end is in the log.
+Data after the last complete batch of the log was never acknowledged. A node does not store the offset up to which the
+quorum has committed. So all complete batches are read, as this node would do if it became the leader."""
 
 from __future__ import annotations
 
@@ -41,19 +41,21 @@ Progress = Callable[[str], None]
 
 
 class RaftLog:
-    """A metadata log that is read: iterate `records` once, then use the other attributes."""
+    """A KRaft metadata log. Iterate over `records` first; after that, `end_offset`, `epoch` and `voters` have their
+    values."""
 
     def __init__(self, directory: Path, progress: Progress = lambda text: None) -> None:
         self._directory = directory
         self._progress = progress
-        #: The offset after the last record, and the epoch of the last batch.
+        #: The offset after the last record, and the leader epoch of the last batch.
         self.end_offset = 0
         self.epoch = 0
-        #: Number of voters; if it is more than one, the end of the log may not be committed.
+        #: The number of voters of the quorum. If there are several, the last records of the log may not be committed.
         self.voters = 0
 
     def records(self) -> Iterator[MetadataRecord]:
-        """Yields every record that counts, in order; JesenskaError with one sentence if one cannot be read."""
+        """Yields the records of the snapshot and of the log after it, in order. Records of aborted or unfinished
+        transactions are left out. Raises JesenskaError with one sentence if a record cannot be read."""
         begin = 0
         if (found := self._snapshot()) is not None:
             path, begin = found
@@ -76,7 +78,8 @@ class RaftLog:
                         yield record
 
     def _snapshot(self) -> tuple[Path, int] | None:
-        """Returns the newest snapshot that is whole, and the offset at which the log continues."""
+        """Returns the newest complete snapshot and the offset at which the log continues after it; None if there is
+        none."""
         found = sorted(
             (match[1], match[2], path)
             for path in self._directory.iterdir()
@@ -89,20 +92,20 @@ class RaftLog:
         return None
 
     def _segments(self, begin: int) -> list[Path]:
-        """Returns the segments with records from this offset on; JesenskaError if the log begins after it."""
+        """Returns the segments of the log from the offset `begin` on. Raises JesenskaError if the log begins after
+        that offset."""
         every = sorted(path for path in self._directory.iterdir() if _SEGMENT.fullmatch(path.name))
         if every and int(every[0].stem) > begin:
             raise JesenskaError(
-                f"The metadata log in {self._directory} begins with offset {int(every[0].stem)}, and no snapshot "
-                f"tells what was before: "
-                "start Kafka on it once more, stop it, then import."
+                f"The metadata log in {self._directory} begins with offset {int(every[0].stem)}, and no snapshot has "
+                "the records before it: start Kafka with it once more, stop Kafka, then import."
             )
         return [
             path for number, path in enumerate(every) if number + 1 == len(every) or int(every[number + 1].stem) > begin
         ]
 
     def _file(self, path: Path, begin: int) -> Iterator[MetadataRecord]:
-        """Yields the records of one file, from an offset on, up to the first batch that is not whole."""
+        """Yields the records of one file from the offset `begin` on, up to the first incomplete batch."""
         self._progress(f"reading {path.name}")
         for header, records in _batches(path):
             if header.last_offset < begin:
@@ -134,7 +137,7 @@ class RaftLog:
 
 
 def _batches(path: Path) -> Iterator[tuple[BatchHeader, list[Record]]]:
-    """Yields the batches of a file up to the first that is not whole."""
+    """Yields the headers and records of a file's batches, up to the first incomplete batch."""
     data = content_of(path)
     try:
         for position, header in iter_headers(data):

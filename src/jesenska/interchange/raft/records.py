@@ -1,10 +1,10 @@
-"""The records of `__cluster_metadata`, in which Apache Kafka in KRaft mode keeps the metadata that it otherwise keeps
-in ZooKeeper; as of 4.3.1.
+"""The records of `__cluster_metadata`, as of Apache Kafka 4.3.1. In KRaft mode Kafka keeps in them the metadata that
+ZooKeeper mode keeps in ZooKeeper.
 
     value    frame version uvarint = 1 | kind uvarint | version uvarint | the record, in the flexible form
 
 The kind is called `key` in the declarations below. Control records (a leader was elected, a snapshot begins or ends,
-the voters) have a type in their key, like the markers of transactions."""
+the voters) have their type in the record's key, like transaction markers."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ class RemoveAccessControlEntryRecord(Message, key=19, versions=(0, 0), flexible=
 
 
 class NoOpRecord(Message, key=20, versions=(0, 0), flexible=0):
-    """A record without content: it advances the log."""
+    """A record without content, which only advances the log's offset."""
 
 
 class ZkMigrationStateRecord(Message, key=21, versions=(0, 0), flexible=0):
@@ -207,7 +207,7 @@ class BeginTransactionRecord(Message, key=23, versions=(0, 0), flexible=0):
 
 
 class EndTransactionRecord(Message, key=24, versions=(0, 0), flexible=0):
-    """Ends a transaction: the records since its begin count."""
+    """Ends a metadata transaction: the records since its begin take effect."""
 
 
 class AbortTransactionRecord(Message, key=25, versions=(0, 0), flexible=0):
@@ -328,7 +328,7 @@ class VotersRecord(Message, key=6, flexible=0):
     voters: list[Voter] = field(Array(Voter))
 
 
-#: By the type in a control record's key; 0 and 1 are the markers of transactions.
+#: The control records of this log by the type in their keys. Types 0 and 1 are transaction markers.
 CONTROL_RECORDS: dict[int, type[Message]] = {
     kind.api_key: kind
     for kind in (LeaderChangeMessage, SnapshotHeaderRecord, SnapshotFooterRecord, KRaftVersionRecord, VotersRecord)
@@ -338,19 +338,19 @@ _VERSION = Layout(">h")
 
 
 class MetadataRecord(NamedTuple):
-    """A record of the metadata log with its version."""
+    """A record of the metadata log, with the version in which it was written."""
 
     version: int
     message: Message
 
 
 class UnknownRecordError(CorruptMessageError):
-    """A record of a kind or a version that is not known, from a newer release."""
+    """A metadata record of an unknown kind or version, written by a newer release of Kafka."""
 
 
 def read_record(value: bytes | None) -> MetadataRecord:
-    """Reads a record of the metadata log; UnknownRecordError for an unknown one, CorruptMessageError for bytes that
-    are not a record."""
+    """Returns the metadata record in `value`. Raises UnknownRecordError for an unknown kind or version,
+    CorruptMessageError for bytes that are not a record."""
     view = memoryview(value or b"")
     try:
         frame, position = read_uvarint(view, 0, len(view))
@@ -370,7 +370,7 @@ def read_record(value: bytes | None) -> MetadataRecord:
 
 
 def write_record(message: Message, version: int) -> bytes:
-    """Returns the value of a record, in the form that `read_record` reads."""
+    """Returns the bytes of a metadata record, in the form that `read_record` reads."""
     out = bytearray()
     for number in (FRAME_VERSION, message.api_key, version):
         write_uvarint(out, number)
@@ -378,8 +378,8 @@ def write_record(message: Message, version: int) -> bytes:
 
 
 def read_control(record: Record) -> MetadataRecord | None:
-    """Reads a control record of this log; None for one of another kind. UnknownRecordError for an unknown version,
-    CorruptMessageError for bytes that are not a record."""
+    """Returns the control record of the metadata log; None if it is of another type. Raises UnknownRecordError for an
+    unknown version, CorruptMessageError for bytes that are not a record."""
     key, value = record.key, record.value
     if key is None or len(key) < _CONTROL_KEY.size or value is None or len(value) < _VERSION.size:
         return None

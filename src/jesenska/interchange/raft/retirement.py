@@ -1,13 +1,14 @@
-"""Turns a log directory of a KRaft node into one of a broker in ZooKeeper mode, with an archive to undo it.
+"""Turns the log directory of a KRaft node into the log directory of a broker in ZooKeeper mode, and makes an archive
+from which the old state can be restored.
 
     kraft-metadata.tar     meta.properties and __cluster_metadata-0 as they were, to be unpacked in the directory
     meta.properties        version 0, with the node's number as the broker's
     __cluster_metadata-0   removed
 
 The steps are done in this order, and each is atomic. Before meta.properties is replaced, Kafka in KRaft mode finds
-everything unchanged. Afterwards neither Kafka nor a broker of jesenska starts until the old metadata log is removed; a
-repetition of the import removes it. At no time are there partitions beside an empty metadata log: Kafka would treat
-them as partitions of deleted topics."""
+everything unchanged. After that neither Kafka nor jesenska starts until the old metadata log is removed; if the import
+was interrupted there, running it again removes the log. At no time are there partitions beside an empty metadata log:
+Kafka would treat them as partitions of deleted topics."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ _PARTITION = TopicPartition("__cluster_metadata", 0)
 
 
 def retire(directory: Path, cluster_id: str, broker_id: int, files: FileLayer) -> None:
-    """Does all steps; JesenskaError if the system refuses one."""
+    """Does all three steps in order. Raises JesenskaError if the operating system refuses one."""
     try:
         archive(directory, files)
         write_meta_properties(directory, cluster_id, broker_id, files)
@@ -54,7 +55,8 @@ def archive(directory: Path, files: FileLayer) -> None:
 
 
 def remove_log(directory: Path, files: FileLayer) -> None:
-    """Removes the metadata log atomically: it is renamed to a name that any broker deletes, then deleted."""
+    """Removes the metadata log atomically: renames its directory to the name of a deleted partition, which any broker
+    would remove, and then deletes the directory."""
     if not (directory / KRAFT_LOG).exists():
         return
     doomed = doomed_directory(directory / KRAFT_LOG, _PARTITION)

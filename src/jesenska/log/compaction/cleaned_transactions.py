@@ -1,16 +1,16 @@
-"""Decides which batches of transactions a compaction keeps, batch by batch in the log's order; without I/O.
+"""Decides which batches of transactions a compaction keeps, batch by batch in the log's order. It does no input or
+output.
 
     records of an aborted transaction    are removed, and never count as the newest of their keys
     records of a committed one           are like any others
-    an abort or commit marker            stays if a batch of its transaction was found in this pass. Otherwise it is
+    an abort or commit marker            is kept if a batch of its transaction was found in this pass. Otherwise it is
                                          removed after `delete.retention.ms`: readers in the middle of the
                                          transaction must find it
     an aborted transaction's entry in    is removed with the last batch of the transaction
       the transaction index
 
-The compacted part ends below the last stable offset, so each transaction in it has ended, perhaps by a marker after
-that part.
-"""
+The compacted part ends below the last stable offset. So each transaction in it has ended, though its marker may be
+after that part."""
 
 from __future__ import annotations
 
@@ -22,19 +22,22 @@ from jesenska.records.header import BatchHeader
 
 
 class CleanedTransactions:
-    """The transactions of one pass over a log; `aborted` are those that may have records in it."""
+    """The transactions that one pass over a log meets. `aborted` has the aborted transactions that may have records in
+    the log."""
 
     def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
-        #: Aborted transactions that begin later, in descending order, so that the last one is the next.
+        #: Aborted transactions that the pass has not reached yet, in descending order, so that the last element is the
+        #: next one.
         self._later = sorted(aborted, key=lambda transaction: transaction.first_offset, reverse=True)
-        #: By producer: the aborted transactions that have begun; `_met` has the producers with a batch in this pass.
+        #: `_begun` has the aborted transactions that the pass has reached, by producer id. `_met` has the producers of
+        #: which this pass has seen a batch of such a transaction.
         self._begun: dict[int, AbortedTransaction] = {}
         self._met: set[int] = set()
-        #: Producers with a batch of a transaction that is not aborted.
+        #: Producers of which this pass has seen a batch of a transaction that was not aborted.
         self._committed: set[int] = set()
 
     def is_aborted(self, header: BatchHeader) -> bool:
-        """True for a batch of data whose transaction was aborted."""
+        """Returns true for a data batch whose transaction was aborted."""
         if not header.is_transactional:
             return False
         self._begin_up_to(header.last_offset)
@@ -45,8 +48,9 @@ class CleanedTransactions:
         return False
 
     def end(self, header: BatchHeader, marker: ControlMarker | None) -> tuple[bool, AbortedTransaction | None]:
-        """Handles a control batch and its marker (None if the batch has no record left). Returns True if the batch may
-        be removed, and the entry that the transaction index keeps for the batch, or None."""
+        """Handles a control batch and its marker. `marker` is None if compaction has removed the batch's record.
+        Returns true if the batch may be removed, and the entry that the transaction index keeps for its transaction,
+        or None."""
         self._begin_up_to(header.last_offset)
         producer_id = header.producer_id
         if marker is None:

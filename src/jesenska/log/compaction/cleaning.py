@@ -1,23 +1,23 @@
 """Runs one compaction of one log: copies the remaining records of its segments to new files, which replace the old
 files.
 
-    index       reads the dirty part and notes the newest offset of each key (records.codec.KeyOffsets decides which
-                records stay)
+    index       reads the dirty part and stores the newest offset of each key (records.codec.KeyOffsets decides which
+                records remain)
     copy        for each group of segments: copies the remaining records to files named `.cleaned`, which are synced
                 and then named `.swap`
     replace     the log's owner replaces the group's segments by the new one (`PartitionLog.replace_segments`); then
                 the names are synced
 
-Everything except the replacement runs in another thread, a piece at a time: `steps` yields, after each piece, the
-number of bytes read and written, and a `Replacement` for each copied group. It reads the files by their names and does
-not touch the log.
+Everything except the replacement runs in another thread, a piece at a time. After each piece, `steps` yields the
+number of bytes read and written, and for each copied group a `Replacement`. The thread reads the files by their names
+and does not touch the log object.
 
-After a crash: the next start removes `.cleaned` files. A `.swap` file, which is whole, replaces the segments that it
-covers. So does a result that already has its final name, if the disk has lost the renaming of the covered segments.
+After a crash the next start removes `.cleaned` files. A `.swap` file is complete, so the start replaces the segments
+that it covers by it. It does the same with a result that already has its final name, if the disk has lost the renaming
+of the covered segments.
 
-`cleaned_transactions` describes the handling of transactions. A batch stays without records if it is the last of a
-producer, or the last of the compacted part, so that the log keeps its sequence numbers and its end.
-"""
+`cleaned_transactions` describes the handling of transactions. The last batch of each producer, and the last batch of
+the compacted part, are kept even without records: so the log keeps its sequence numbers and its end."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ from jesenska.records.header import (
 )
 
 _INT32_MAX = 2**31 - 1
-#: Bytes of an entry in the table of keys.
+#: Bytes of one entry in the table of keys and offsets.
 _SLOT_BYTES = 24
 _BUFFER_BYTES_MIN = 64 * 1024
 
 
 class CleaningSettings(NamedTuple):
-    """The resources of one compaction. The names are those of the broker's settings, without `log.cleaner.`."""
+    """The memory for one compaction. The names are those of the broker's settings, without `log.cleaner.`."""
 
     dedupe_buffer_bytes: int = 128 * 1024 * 1024
     io_buffer_bytes: int = 512 * 1024
@@ -68,23 +68,23 @@ class CleaningSettings(NamedTuple):
 
 
 class CancelledError(Exception):
-    """The log's owner has cancelled the compaction."""
+    """The owner of the log has cancelled the compaction."""
 
 
 class NotCompactedError(Exception):
-    """The log cannot be compacted; the message has the reason."""
+    """The log cannot be compacted. The message is the reason."""
 
 
 class Replacement(NamedTuple):
-    """A group of segments, by their base offsets, and the segment with their remaining records; its files are named
-    `.swap`."""
+    """The result of copying a group of segments: the base offsets of the group, and the new segment with their
+    remaining records. The new segment's files are named `.swap`."""
 
     base_offsets: tuple[int, ...]
     cleaned: LogSegment
 
 
 class _CleanedFile:
-    """A segment that is being made: batches are gathered and written in pieces."""
+    """A new segment under construction. Batches are collected in a buffer and written in pieces."""
 
     def __init__(self, segment: LogSegment, files: FileLayer, buffer_bytes: int) -> None:
         self.segment = segment
@@ -96,7 +96,8 @@ class _CleanedFile:
         self._scan = BatchScan(segment.base_offset, segment.index_interval_bytes, _INT32_MAX)
 
     def put(self, batch: Buffer) -> int:
-        """Appends a batch; returns the number of bytes written to the file meanwhile."""
+        """Appends a batch to the buffer. If the buffer is full, it is written first; returns the number of bytes
+        written."""
         written = 0
         if len(batch) > len(self.buffer) - self.filled:
             written = self.write()
@@ -106,14 +107,14 @@ class _CleanedFile:
         return written
 
     def make_room(self, size_bytes: int) -> None:
-        """Makes the empty buffer at least this large."""
+        """Enlarges the buffer to at least this many bytes. The buffer must be empty."""
         assert not self.filled, "the buffer is in use"
         if size_bytes > len(self.buffer):
             self.buffer = bytearray(size_bytes)
 
     def write(self) -> int:
-        """Writes the gathered batches; returns the number of bytes. Batches are checked again before the write, and
-        recorded for the indexes."""
+        """Writes the collected batches and returns the number of bytes. Before that each batch is checked again, and
+        noted for the indexes."""
         segment, at = self.segment, 0
         while at < self.filled:
             good = self._scan.feed(self.buffer, at, self.filled, self._position + at)
@@ -132,7 +133,7 @@ class _CleanedFile:
         return at
 
     def seal(self) -> None:
-        """Writes the indexes after all batches are written."""
+        """Writes the segment's indexes. It is called after all batches are written."""
         segment, scan = self.segment, self._scan
         segment.size_bytes = self._position
         segment.note_scanned(
@@ -142,7 +143,8 @@ class _CleanedFile:
         segment.trim()
 
     def sync(self, modified_ms: float) -> None:
-        """Syncs the files and closes them. Retention uses `modified_ms` if no record has a timestamp."""
+        """Syncs and closes the segment's files. `modified_ms` becomes the file's modification time, which retention
+        uses if no record has a timestamp."""
         segment, files = self.segment, self._files
         files.set_modified_ms(segment.file.path, modified_ms)
         files.fsync(segment.file.handle().fileno())
@@ -156,10 +158,12 @@ class _CleanedFile:
 
 
 class Cleaning:
-    """One compaction. `groups` are the segments to be compacted, oldest first, up to the end of the dirty part, which
-    begins at `first_dirty`. `producer_ends` are last offsets of batches that must not be removed as a whole: the last
-    batch of each producer; `producer_epochs` are the epochs of producers without a batch in the log's state, which
-    have only markers. `transaction_indexes` are copies of the log's. `secret` is 16 random bytes."""
+    """One compaction of one log. `groups` has the segments to be compacted, oldest first, up to the end of the dirty
+    part, which begins at `first_dirty`. `transaction_indexes` are copies of the log's transaction indexes. `secret` is
+    16 random bytes for the table of keys.
+
+    `producer_ends` has the last offset of each producer's last batch; these batches are never removed completely.
+    `producer_epochs` has the epochs of producers that have only markers in the log."""
 
     def __init__(
         self,
@@ -184,7 +188,7 @@ class Cleaning:
         self._now_ms = now_ms
         self._producer_ends = frozenset(producer_ends)
         self._producer_epochs = producer_epochs
-        #: Last offsets of the batches that must not be removed as a whole, for the pass that copies.
+        #: The last offsets of batches that are never removed completely, for the pass that copies.
         self._ends = array("q")
         self._transaction_indexes = transaction_indexes
         self._transactions = CleanedTransactions(())
@@ -194,32 +198,33 @@ class Cleaning:
         )
         slots = min(max(2, settings.dedupe_buffer_bytes // _SLOT_BYTES), 2 * most)
         self._keys = KeyOffsets(max(slots, most + 1), most, secret)
-        #: An empty table of keys, for batches of which no record is removed.
+        #: An empty table of keys, used for batches of which no record is to be removed.
         self._no_keys = KeyOffsets(2, 1, secret)
         self._buffer_bytes = max(_BUFFER_BYTES_MIN, settings.io_buffer_bytes // 2)
         self._buffer = bytearray(self._buffer_bytes)
         self._lock = Lock()
         self._is_cancelled = False
-        #: The segment whose files are named `.cleaned`.
+        #: The new segment while its files are named `.cleaned`.
         self._making: LogSegment | None = None
-        #: The segment whose files are named `.swap`, until the owner has taken it.
+        #: The new segment while its files are named `.swap`, until the log's owner has accepted it.
         self._swap: LogSegment | None = None
 
     @property
     def cleaned_up_to(self) -> int:
-        """Returns the first offset that is still dirty after all groups are replaced. Known when the first group is
-        copied."""
+        """The first offset that is still dirty after all groups are replaced. It is known when the first group has
+        been copied."""
         return self._keys.latest_offset + 1
 
     # -- on the owner's thread ----------------------------------------------------------------------------------------
 
     def hand_over(self) -> None:
-        """Marks the files of the newest group as the log's: this compaction does not change them any more."""
+        """Records that the log has accepted the newest group's files. From now on this compaction does not change
+        these files."""
         self._swap = None
 
     def cancel(self) -> None:
-        """Ends the compaction. Once this has returned, no file of the log is made or renamed, and the files that
-        should have replaced segments are removed. Calling it again is harmless."""
+        """Cancels the compaction. After this call it makes or renames no file of the log, and the files that were to
+        replace segments are removed. It may be called several times."""
         with self._lock:
             self._is_cancelled = True
             self._remove_made()
@@ -229,9 +234,9 @@ class Cleaning:
     # -- in another thread --------------------------------------------------------------------------------------------
 
     def steps(self) -> Generator[int | Replacement, None, None]:
-        """Does the work, a piece at each step: yields the number of bytes moved, or a group that can be replaced.
-        OSError from the disk, CancelledError, NotCompactedError, or a KafkaError if the log is damaged. The generator
-        must be closed if it is not run to its end."""
+        """Runs the compaction, a piece at each step. Yields the number of bytes read and written, or a group that can
+        be replaced. Raises OSError for a disk error, CancelledError, NotCompactedError, or a KafkaError if the log is
+        damaged. The caller must close the generator if it does not run it to the end."""
         aborted = [transaction for index in self._transaction_indexes for transaction in index.entries()]
         self._transactions = CleanedTransactions(
             [transaction for transaction in aborted if transaction.last_offset >= self._first_dirty]
@@ -270,7 +275,7 @@ class Cleaning:
                         )
                     return
         if keys.latest_offset < self._groups[-1][-1].end_offset - 1:
-            # The last segment may have no batch at its end.
+            # The last segment may have no batch at its end, so its end offset is noted.
             keys.note_batch(self._groups[-1][-1].end_offset - 1)
 
     def _add_special(self, header: BatchHeader) -> None:
@@ -283,12 +288,12 @@ class Cleaning:
         self._keys.note_batch(header.last_offset)
 
     def _body(self, header: BatchHeader) -> bytearray | memoryview:
-        """Returns the records of the batch that begins at `_at`, decompressed."""
+        """Returns the decompressed records of the batch that begins at `_at` in the buffer."""
         verify_crc(self._buffer, self._at, header)
         return records_of(self._buffer, self._at, header)
 
     def _marker(self, header: BatchHeader) -> ControlMarker | None:
-        """Returns the marker of the control batch that begins at `_at`."""
+        """Returns the transaction marker of the control batch that begins at `_at` in the buffer."""
         verify_crc(self._buffer, self._at, header)
         return read_marker(self._buffer[self._at : self._at + header.size_bytes])
 
@@ -324,7 +329,8 @@ class Cleaning:
                 self._making, self._swap = None, segment
             self._files.fsync_directory(self._directory)
             yield Replacement(tuple(facts.base_offset for facts in group), segment)
-            # Before the next group, and before the cleaner checkpoint is written.
+            # The new names must be on the disk before the next group is copied and before the cleaner checkpoint is
+            # written.
             self._files.fsync_directory(self._directory)
         finally:
             segment.file.close()
@@ -332,7 +338,7 @@ class Cleaning:
                 self._remove_made()
 
     def _remove_made(self) -> None:
-        """Removes the files of a group that is not used; the lock is held."""
+        """Removes the files of a new segment that is not used. The caller holds the lock."""
         made, self._making = self._making, None
         if made is not None:
             for path in made.own_paths():
@@ -340,7 +346,8 @@ class Cleaning:
                     self._files.unlink(path)
 
     def _keep(self, cleaned: _CleanedFile) -> int:
-        """Copies the remaining records of the batches in the buffer; returns the number of bytes written."""
+        """Copies the remaining records of the batches in the buffer to the new segment. Returns the number of bytes
+        written."""
         written = 0
         while True:
             taken, cleaned.filled = self._keys.keep_batches(
@@ -368,8 +375,8 @@ class Cleaning:
                 written += cleaned.write()
 
     def _keep_control(self, header: BatchHeader, segment: LogSegment) -> Buffer | None:
-        """Returns the remaining part of a control batch; None if it is removed. An entry of the transaction index is
-        added to `segment`."""
+        """Returns the control batch, or its empty header if only that remains; None if the batch is removed. Adds the
+        transaction's entry to the transaction index of `segment`."""
         whole = self._buffer[self._at : self._at + header.size_bytes]
         may_go, entry = self._transactions.end(header, self._marker(header))
         if entry is not None:
@@ -391,7 +398,7 @@ class Cleaning:
         return self._without_records(header) if is_last or self._must_stay(header) else None
 
     def _must_stay(self, header: BatchHeader) -> bool:
-        """True for a batch that must not be removed as a whole."""
+        """Returns true for a batch whose header must remain even if all its records are removed."""
         return header.last_offset in self._producer_ends or header.last_offset == self._keys.latest_offset
 
     def _without_records(self, header: BatchHeader) -> Buffer:
@@ -399,8 +406,8 @@ class Cleaning:
         return reseal_batch(bytearray(HEADER_SIZE), header, attributes, 0, header.base_timestamp, header.max_timestamp)
 
     def _keep_special(self, header: BatchHeader) -> Buffer | None:
-        """Returns the remaining part of a batch that is compressed or belongs to a transaction; None if it is
-        removed."""
+        """Returns the remaining part of a batch that is compressed or belongs to a transaction; None if the whole
+        batch is removed."""
         start, keys = self._at, self._keys
         if self._transactions.is_aborted(header):
             return self._without_records(header) if self._must_stay(header) else None
@@ -429,8 +436,8 @@ class Cleaning:
     # -- reading ------------------------------------------------------------------------------------------------------
 
     def _pieces(self, facts: CleanerSegment) -> Iterator[int]:
-        """Reads a segment's file: at each step the buffer holds, from `_at` to `_held`, batches to be handled. Yields
-        the number of bytes read. Whole batches must be handled before the next step."""
+        """Reads a segment's file piece by piece. After each step the buffer has batches from `_at` to `_held`, and the
+        caller must handle all complete ones before the next step. Yields the number of bytes read."""
         path = self._path(facts)
         descriptor = self._files.open(path, os.O_RDONLY)
         try:
@@ -460,8 +467,8 @@ class Cleaning:
         return self._directory / file_name(facts.base_offset, LOG_SUFFIX)
 
     def _wanted_bytes(self, available: int) -> int:
-        """Returns the buffer size needed for the batch at `_at`; CorruptMessageError if the batch does not end within
-        the bytes that are available."""
+        """Returns the buffer size needed for the batch at `_at`. Raises CorruptMessageError if the batch is longer
+        than `available`, the bytes that are left of the segment."""
         if self._held - self._at < HEADER_SIZE:
             return self._buffer_bytes
         with memoryview(self._buffer) as view:
@@ -471,7 +478,7 @@ class Cleaning:
         return max(self._buffer_bytes, size_bytes)
 
     def _whole_batch(self) -> BatchHeader | None:
-        """Returns the header of the batch at `_at`; None if the batch is not in the buffer as a whole."""
+        """Returns the header of the batch at `_at`; None if the buffer does not have the complete batch."""
         if self._held - self._at < HEADER_SIZE:
             return None
         with memoryview(self._buffer) as view:

@@ -1,16 +1,16 @@
-"""Decides which log is compacted next, which part of it, and which segments are merged. Plain functions over values:
-no I/O, no clock.
+"""Decides which log is compacted next, which part of it, and which segments are merged. These are plain functions over
+values, without input, output or clock.
 
     0            clean              first dirty offset        dirty        end        must stay unchanged
     |------------------------------------|--------------------------------|------------------------|
 
-The part before the first dirty offset was compacted before: each key is there once. The dirty part is compacted next.
-It ends with the last whole segment below the last stable offset. It never includes the active segment, nor a segment
-that has a record younger than min.compaction.lag.ms. It may include unsynced records: the result is synced.
+The clean part, before the first dirty offset, was compacted before: it has each key once. The dirty part is compacted
+next. It ends with the last complete segment below the last stable offset. It never includes the active segment, nor a
+segment with a record younger than min.compaction.lag.ms. It may include unsynced records, because the result is
+synced.
 
 A log is compacted if the dirty part is more than min.cleanable.dirty.ratio of both parts together, or if the oldest
-record in it is older than max.compaction.lag.ms; the log with the largest share comes first.
-"""
+record in it is older than max.compaction.lag.ms. The log with the largest dirty share comes first."""
 
 from __future__ import annotations
 
@@ -27,15 +27,16 @@ T = TypeVar("T")
 
 
 class CleanerSegment(NamedTuple):
-    """The facts about a segment by which the cleaner chooses what to compact."""
+    """The facts about a segment from which the cleaner decides what to compact."""
 
     base_offset: int
-    #: Base offset of the next segment.
+    #: The base offset of the next segment.
     end_offset: int
     size_bytes: int
-    #: Largest timestamp, or the file's modification time if the records have none; 0 if no lag is set.
+    #: The largest timestamp, or the file's modification time if no record has a timestamp; 0 if no compaction lag is
+    #: set.
     timestamp_ms: int = 0
-    #: Largest timestamp of the first batch; -1 if it has none.
+    #: The largest timestamp of the first batch; -1 if that batch has none.
     first_timestamp_ms: int = -1
 
 
@@ -43,7 +44,7 @@ class CleanablePart(NamedTuple):
     """The part of a log that a compaction would include."""
 
     first_dirty_offset: int
-    #: The base offset of the first segment that stays unchanged.
+    #: The base offset of the first segment that must stay unchanged.
     end_offset: int
     clean_bytes: int
     dirty_bytes: int
@@ -52,14 +53,14 @@ class CleanablePart(NamedTuple):
 
     @property
     def dirty_ratio(self) -> float:
-        """Returns the dirty part's share of both parts; 0 if both are empty."""
+        """The dirty part's share of the clean and the dirty part together; 0 if both are empty."""
         total = self.clean_bytes + self.dirty_bytes
         return self.dirty_bytes / total if total else 0.0
 
 
 def first_dirty_offset(checkpoint: int | None, log_start_offset: int, log_end_offset: int) -> int:
-    """Returns the start of the dirty part: the checkpoint, or the log's start if the checkpoint is outside of the log,
-    or missing."""
+    """Returns the first dirty offset: the offset in the cleaner checkpoint, or the log start offset if the checkpoint
+    is missing or outside of the log."""
     if checkpoint is None or checkpoint < log_start_offset or checkpoint > log_end_offset:
         return log_start_offset
     return checkpoint
@@ -68,8 +69,8 @@ def first_dirty_offset(checkpoint: int | None, log_start_offset: int, log_end_of
 def cleanable_part(
     segments: Sequence[CleanerSegment], config: LogConfig, *, first_dirty: int, stable_end: int, now_ms: int
 ) -> CleanablePart:
-    """Returns the part of sealed segments (all but the active one) that a compaction would include. Everything from
-    offset `stable_end` on must stay unchanged."""
+    """Returns the part of the log that a compaction would include. `segments` are the sealed segments (all but the
+    active one). Everything from offset `stable_end` on must stay unchanged."""
     end = segments[-1].end_offset if segments else first_dirty
     for facts in segments:
         is_young = (
@@ -98,19 +99,19 @@ def cleanable_part(
 
 
 def is_due(part: CleanablePart, config: LogConfig) -> bool:
-    """True if a log with this dirty part is to be compacted."""
+    """Returns true if a log with this dirty part should be compacted now."""
     return part.dirty_bytes > 0 and (part.is_overdue or part.dirty_ratio > config.min_cleanable_dirty_ratio)
 
 
 def dirtiest(candidates: Iterable[tuple[T, CleanablePart]]) -> tuple[T, CleanablePart] | None:
-    """Returns the log with the largest dirty share (the first, if several have the same share); None if there are no
-    candidates."""
+    """Returns the log with the largest dirty share, and the first one if several are equal. Returns None if there are
+    no candidates."""
     return max(candidates, key=lambda candidate: candidate[1].dirty_ratio, default=None)
 
 
 def groups(segments: Sequence[CleanerSegment], config: LogConfig) -> list[list[CleanerSegment]]:
-    """Groups segments, oldest first; each group is merged into one segment. A group consists of as many consecutive
-    segments as fit into one segment by their bytes, index entries and offsets."""
+    """Groups the segments, oldest first; each group is merged into one segment. A group has as many consecutive
+    segments as fit into one segment by bytes, index entries and offsets."""
     result: list[list[CleanerSegment]] = []
     size_bytes = entries = 0
     most_entries = max(1, config.segment_index_bytes // _TIME_INDEX_ENTRY_BYTES)

@@ -1,5 +1,5 @@
-"""Compaction of all logs of a broker, on the owner's thread: chooses the next log, takes over the results of its
-compaction, and limits the speed.
+"""The log cleaner: schedules the compaction of all logs of a broker, on the thread that owns the logs. It chooses the
+next log, applies the results of its compaction, and limits the speed.
 
     look            every second: if fewer compactions run than are allowed, the dirtiest log is compacted
     a step ends     the next one is started, delayed if `log.cleaner.io.max.bytes.per.second` requires it; a copied
@@ -7,12 +7,11 @@ compaction, and limits the speed.
     the last ends   the first dirty offset is written (`cleaner-offset-checkpoint`)
     abort           segments of a log are about to be removed: its compaction is cancelled
 
-`cleaning_plan` makes the decisions; `cleaning` reads and copies. For topics with a compaction lag, the times of
-segments that have not been read since the start are first read in another thread.
+`cleaning_plan` makes the decisions; `cleaning` reads and copies. For topics with a compaction lag, another thread
+first reads the timestamps of segments that have not been read since the start.
 
-A log that is damaged, or of a kind that is not compacted, is skipped until the settings change or the next start, and
-logged once. A log whose disk fails is tried again after `log.cleaner.backoff.ms`.
-"""
+A log that is damaged, or that cannot be compacted for another reason, is logged once and skipped until the settings
+change or the broker restarts. A log whose disk fails is tried again after `log.cleaner.backoff.ms`."""
 
 from __future__ import annotations
 
@@ -45,7 +44,8 @@ from jesenska.log.segments.segment import LogSegment
 
 logger = logging.getLogger(__name__)
 
-#: Bytes that are moved in one call in the thread: going to the thread and back takes longer than a small step.
+#: Bytes that one call in the other thread reads and writes. The number is large, because switching threads takes
+#: longer than a small step.
 _BYTES_AT_ONCE = 4 * 1024 * 1024
 
 Moved = int | Replacement | None
@@ -66,7 +66,7 @@ class CleanerSettings:
 
     @property
     def of_each(self) -> CleaningSettings:
-        """Returns the resources of each of the compactions that run at a time."""
+        """The memory for each compaction, if as many compactions run as there are threads."""
         threads = max(1, self.threads)
         return CleaningSettings(
             self.dedupe_buffer_size // threads, self.io_buffer_size // threads, self.io_buffer_load_factor
@@ -75,21 +75,21 @@ class CleanerSettings:
 
 @dataclass(slots=True)
 class CleanerSurroundings:
-    """The cleaner's dependencies: threads, time, random numbers."""
+    """The cleaner's dependencies: threads, time and random numbers."""
 
-    #: Runs the steps, as many at a time as there are compactions.
+    #: Runs the steps of the compactions. It has one thread for each compaction.
     background: Background
     #: Calls a function on the owner's thread after a number of seconds.
     later: Callable[[float, Callable[[], None]], object]
     monotonic_ms: Callable[[], int]
-    #: Milliseconds since the epoch, as in the records' timestamps.
+    #: Returns the milliseconds since the epoch, like the records' timestamps.
     now_ms: Callable[[], int]
-    #: 16 random bytes.
+    #: Returns 16 random bytes.
     new_secret: Callable[[], bytes]
 
 
 class _Run:
-    """A running compaction."""
+    """One compaction that is in progress."""
 
     __slots__ = ("begun_ms", "cleaning", "directory", "is_over", "log", "part", "sources", "steps")
 
@@ -109,12 +109,12 @@ class _Run:
         self.sources = sources
         self.steps = cleaning.steps()
         self.begun_ms = begun_ms
-        #: True if further results of the steps are ignored.
+        #: True if the compaction has ended or was cancelled: results of its steps are then ignored.
         self.is_over = False
 
 
 class LogCleaner:
-    """Compacts the logs in `directories`."""
+    """Compacts the logs in `directories`, the log directories of the broker."""
 
     def __init__(
         self,
@@ -125,18 +125,18 @@ class LogCleaner:
         settings: CleanerSettings,
     ) -> None:
         self.settings = settings
-        #: Logs that are not compacted, with the reason.
+        #: Logs that cannot be compacted, with the reason.
         self.uncleanable: dict[TopicPartition, str] = {}
         self._directories = directories
         self._files = files
         self._doomed = doomed
         self._around = surroundings
         self._running: dict[TopicPartition, _Run] = {}
-        #: Logs whose compaction is paused.
+        #: Partitions whose logs must not be compacted for now.
         self._paused: set[TopicPartition] = set()
-        #: Time of the next look for a log.
+        #: The time of the next search for a log to compact.
         self._look_at_ms = 0
-        #: Time at which the bytes moved so far conform to the limit of the speed.
+        #: The time from which further bytes may be read and written without exceeding the speed limit.
         self._paced_until_ms = 0.0
         self._reads_times = False
         self._closed = False
@@ -155,13 +155,14 @@ class LogCleaner:
     # -- which log ----------------------------------------------------------------------------------------------------
 
     def look(self) -> None:
-        """Begins due compactions, as many as may run. Call this about once a second."""
+        """Starts as many due compactions as may run at once. It must be called about once a second."""
         while not self._closed and self.settings.enable and len(self._running) < self.settings.threads:
             if self._around.monotonic_ms() < self._look_at_ms or self._reads_times or not self._begin_next():
                 return
 
     def _begin_next(self) -> bool:
-        """Begins the compaction of the dirtiest log. False if no log is dirty enough, or if that is not known yet."""
+        """Starts the compaction of the dirtiest log. Returns false if no log is dirty enough, or if segments'
+        timestamps must be read first."""
         self._look_at_ms = self._around.monotonic_ms() + self.settings.backoff_ms
         candidates: list[tuple[tuple[LogDirectory, PartitionLog], CleanablePart]] = []
         unknown: list[LogSegment] = []
@@ -201,7 +202,7 @@ class LogCleaner:
         )
 
     def _read_times(self, segments: Sequence[LogSegment]) -> None:
-        """Reads the times of segments in another thread, then looks again."""
+        """Reads the timestamps of segments in another thread, then searches again for a log to compact."""
         self._reads_times = True
         copies = [segment.copy() for segment in segments]
 
@@ -250,7 +251,7 @@ class LogCleaner:
 
     def _go_on(self, run: _Run) -> None:
         if run.is_over and self._closed:
-            # The threads take no more work.
+            # The background threads are shut down and accept no more work.
             run.steps.close()
         elif run.is_over:
             self._around.background.submit(run.steps.close, log_failure)
@@ -275,7 +276,7 @@ class LogCleaner:
         self._around.later(self._pause_seconds(moved_bytes), partial(self._go_on, run))
 
     def _pause_seconds(self, moved_bytes: int) -> float:
-        """Returns the delay of the next step, so that the bytes moved per second stay within the limit."""
+        """Returns the delay before the next step, in seconds, by which the bytes per second stay within the limit."""
         now_ms = self._around.monotonic_ms()
         self._paced_until_ms = (
             max(self._paced_until_ms, now_ms) + moved_bytes * 1000 / self.settings.io_max_bytes_per_second
@@ -283,8 +284,8 @@ class LogCleaner:
         return max(0.0, self._paced_until_ms - now_ms) / 1000
 
     def _replace(self, run: _Run, replacement: Replacement) -> bool:
-        """Replaces a copied group in the log by the new segment. False if the log does not have these segments any
-        more, or the disk fails."""
+        """Replaces a copied group of segments in the log by the new segment. Returns false if the log no longer has
+        these segments, or if the disk fails."""
         log = run.log
         sources = [run.sources[base_offset] for base_offset in replacement.base_offsets]
         if not log.has_segments(sources):
@@ -299,7 +300,8 @@ class LogCleaner:
         return True
 
     def _done(self, run: _Run) -> None:
-        """Ends a compaction whose groups are all copied and replaced."""
+        """Finishes a compaction after all its groups have been copied and replaced: stores the new first dirty
+        offset."""
         run.is_over = True
         log = run.log
         self._running.pop(log.topic_partition, None)
@@ -340,7 +342,7 @@ class LogCleaner:
             log_failure(error)
 
     def _give_up(self, run: _Run) -> None:
-        """Cancels a compaction: all results that are not handed over are removed."""
+        """Cancels a compaction. New segments that the log has not accepted yet are removed."""
         run.is_over = True
         run.cleaning.cancel()
         if self._running.get(run.log.topic_partition) is run:
@@ -349,13 +351,15 @@ class LogCleaner:
     # -- calls of others ----------------------------------------------------------------------------------------------
 
     def abort(self, topic_partition: TopicPartition) -> None:
-        """Cancels the compaction of a log whose segments are about to be removed (`truncation.Cleaner`)."""
+        """Cancels the compaction of a log whose segments are about to be removed. (It implements
+        `truncation.Cleaner`.)"""
         run = self._running.get(topic_partition)
         if run is not None:
             self._give_up(run)
 
     def pause(self, topic_partition: TopicPartition) -> None:
-        """Stops compactions of the log until `go_on`: its files are being copied."""
+        """Prevents compactions of the log until `go_on` is called, because its files are being copied. A compaction in
+        progress is cancelled."""
         self._paused.add(topic_partition)
         self.abort(topic_partition)
 
@@ -363,7 +367,7 @@ class LogCleaner:
         self._paused.discard(topic_partition)
 
     def forget(self, topic_partition: TopicPartition) -> None:
-        """Forgets a deleted partition."""
+        """Removes everything that the cleaner stores about a deleted partition."""
         self.abort(topic_partition)
         self.uncleanable.pop(topic_partition, None)
         for directory in self._directories:
@@ -371,7 +375,7 @@ class LogCleaner:
                 directory.write_cleaner_offsets()
 
     def truncated(self, directory: LogDirectory, logs: Sequence[PartitionLog]) -> None:
-        """Lowers the first dirty offsets of logs that were truncated: nothing past their ends is clean."""
+        """Lowers the first dirty offsets of truncated logs to their log end offsets: new records will follow there."""
         offsets, lowered = directory.cleaner_offsets, False
         for log in logs:
             known = offsets.get(log.topic_partition)
@@ -382,15 +386,15 @@ class LogCleaner:
             directory.write_cleaner_offsets()
 
     def close(self) -> None:
-        """Cancels all compactions; no new one begins."""
+        """Cancels all compactions. Afterwards no compaction begins."""
         self._closed = True
         for run in list(self._running.values()):
             self._give_up(run)
 
 
 def _step(steps: Iterator[int | Replacement]) -> tuple[int, Moved]:
-    """Runs steps in a row, in another thread. Returns the number of bytes that they moved, and the result of the last
-    one; None if the steps have ended."""
+    """Runs steps of a compaction in the other thread, up to `_BYTES_AT_ONCE` bytes or to a finished group. Returns the
+    number of bytes read and written, and the result of the last step; None means that all steps are done."""
     moved_bytes = 0
     for moved in steps:
         if isinstance(moved, Replacement):
@@ -402,7 +406,7 @@ def _step(steps: Iterator[int | Replacement]) -> tuple[int, Moved]:
 
 
 def _facts_of(log: PartitionLog) -> list[CleanerSegment]:
-    """Returns the facts about the sealed segments that `cleaning_plan` needs."""
+    """Returns the facts about the sealed segments of the log, for `cleaning_plan`."""
     has_lag = _has_lag(log)
     return [
         CleanerSegment(
@@ -417,8 +421,8 @@ def _facts_of(log: PartitionLog) -> list[CleanerSegment]:
 
 
 def _sealed(log: PartitionLog) -> Iterator[tuple[LogSegment, LogSegment]]:
-    """Yields each sealed segment with the next one. A segment whose roll still waits for the disk is not sealed: its
-    queued appends are not written yet."""
+    """Yields each sealed segment with the segment after it. A segment whose roll still waits for the disk is not
+    sealed, because its queued appends are not written yet."""
     return takewhile(lambda pair: pair[0].is_sealed, pairwise(log.segments))
 
 
@@ -427,5 +431,5 @@ def _has_lag(log: PartitionLog) -> bool:
 
 
 def _lacks_times(segment: LogSegment, log: PartitionLog) -> bool:
-    """True if a compaction lag is set and the segment's times are not in memory."""
+    """Returns true if the topic has a compaction lag and the segment's timestamps are not in memory."""
     return _has_lag(log) and not segment.knows_all_times

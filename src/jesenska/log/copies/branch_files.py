@@ -1,6 +1,6 @@
-"""The files of a branch: a partition's log that begins as the copy of another log, in the same log directory.
+"""Makes the files of a branch: a partition's log that begins as the copy of another log, in the same log directory.
 
-    segments that are whole     hard links (.log, .index, .timeindex, .txnindex, .snapshot)
+    sealed segments             hard links (.log, .index, .timeindex, .txnindex, .snapshot)
     the end of the log          a copy of the batches that belong to the branch, checked, with its own indexes
     active segment              new and empty; it begins at the end of the records from the source
     leader-epoch-checkpoint     the source's, up to there
@@ -9,16 +9,15 @@
                                 too
     partition.metadata          the branch's own topic id
 
-All files are made in a directory whose name ends in `-delete`: a start, jesenska's or Apache Kafka's, removes
-directories with such a name. The files with records are synced, then the names in the directory; then the directory is
-renamed, and its new name is synced. After a crash at any moment there is the whole branch or no branch. Recovery
+All files are made in a staging directory whose name ends in `-delete`: jesenska and Apache Kafka remove directories
+with such a name at their start. The files with records are synced, then the names in the directory. Then the directory
+is renamed, and its new name is synced. After a crash there is either the complete branch or no branch. Recovery
 rebuilds the unsynced files (indexes of the copy, the epochs, the snapshot) from the records.
 
-The work runs in the directory's writer thread, so no truncation changes the same files at the same time. Segments that
-are compacted or deleted meanwhile are noticed: each is linked under the lock of its indexes, and a segment that has
-left its log ends the attempt (`SourceChangedError`). If the file system has no links, segments are copied, and checked
-again afterwards.
-"""
+The work runs in the directory's writer thread, so no truncation changes the same files at the same time. But segments
+may be compacted or deleted at the same time. So each segment is linked under the lock of its indexes. If a segment is
+no longer in its log, the attempt ends (`SourceChangedError`). If the file system has no hard links, segments are
+copied, and checked again afterwards."""
 
 from __future__ import annotations
 
@@ -55,53 +54,54 @@ from jesenska.log.segments.segment_file import OpenFiles
 
 
 class SourceChangedError(Exception):
-    """Segments have left the source while they were linked: the branch must be planned again."""
+    """Segments were removed from the source log while they were linked. The branch must be planned again."""
 
 
 class StaleCheckpointError(Exception):
-    """A checkpoint on the disk has the log start offset of an earlier topic of the same name: the checkpoint must be
-    written first."""
+    """The checkpoint of log start offsets on the disk still names an earlier topic with the branch's name. That
+    checkpoint must be written first."""
 
 
 class BranchPlan(NamedTuple):
-    """The parts of a branch, as planned by the owner of its source."""
+    """The plan of a branch, made by the thread that owns the source log."""
 
     source: TopicPartition
     target: TopicPartition
     topic_id: UUID | None
     config: LogConfig
     log_directory: Path
-    #: The directory in which the branch is made, and its final path.
+    #: The staging directory in which the branch is made, and the branch's final path.
     staging: Path
     path: Path
-    #: Sealed and synced, in order.
+    #: The sealed and synced segments that are linked, in order.
     linked: Sequence[LogSegment]
-    #: A copy of the next segment, whose part before `end_offset` is copied; None if nothing is copied.
+    #: A copy of the segment after the linked ones, of which the part before `end_offset` is copied; None if nothing is
+    #: copied.
     copied: LogSegment | None
-    #: The offset at which the branch's own records begin.
+    #: The offset at which the branch's own records begin, after those of the source.
     end_offset: int
     log_start_offset: int
     epochs: Sequence[tuple[int, int]]
     producer_expiration_ms: int
     now_ms: int
-    #: The first offset of the source that compaction had not seen; None if it has seen nothing.
+    #: The first offset of the source that was not compacted yet; None if the source has never been compacted.
     first_dirty: int | None
 
 
 class BranchedLog(NamedTuple):
-    """A branch that is on the disk."""
+    """A branch whose files are complete and on the disk."""
 
     loaded: LoadedLog
     end_offset: int
     shared_bytes: int
     copied_bytes: int
-    #: The first offset that compaction has not seen; None if it has seen nothing.
+    #: The first offset that was not compacted yet; None if the source has never been compacted.
     first_dirty: int | None
 
 
 def make_branch(plan: BranchPlan, files: FileLayer) -> BranchedLog:
-    """Makes a branch; blocks while the end of the log is copied. OSError or KafkaStorageError if it cannot be made;
-    then at most a directory is left that the next start removes."""
+    """Makes the files of a branch. It blocks while the end of the log is copied. Raises OSError or KafkaStorageError
+    if the branch cannot be made; then at most a directory is left that the next start removes."""
     try:
         if _names_partition(plan.log_directory / LOG_START_OFFSETS, plan.target, files):
             raise StaleCheckpointError
@@ -113,7 +113,7 @@ def make_branch(plan: BranchPlan, files: FileLayer) -> BranchedLog:
             copied_bytes += copied
             shared_bytes += size_bytes if not copied else 0
         if plan.linked and plan.copied is None:
-            # If the source has a snapshot as of the end, no batch need be read for the producers.
+            # If the source has a snapshot of its producers at the branch's end, no batch must be read for it.
             snapshot = plan.linked[-1].file.path.with_name(file_name(plan.end_offset, SNAPSHOT_SUFFIX))
             with suppress(FileNotFoundError):
                 share(files, snapshot, plan.staging / snapshot.name)
@@ -140,13 +140,13 @@ def make_branch(plan: BranchPlan, files: FileLayer) -> BranchedLog:
     try:
         files.fsync_directory(plan.log_directory)
     except OSError:
-        # It is unknown if the name is on the disk, so the name is removed.
+        # After a failed sync it is unknown if the name is on the disk, so the directory is renamed back.
         files.rename(plan.path, plan.staging)
         _remove(plan.staging, files)
         raise
     for segment in loaded.segments:
         segment.moved(plan.path)
-    # The files beside the records of the copy are not synced: the first flush syncs them.
+    # Only the records of the copy are synced. The first flush of the log syncs the other files.
     moved = replace(loaded, directory=plan.path, recovery_point=recovery_point, is_synced=False)
     first_dirty = None if plan.first_dirty is None else min(plan.first_dirty, end_offset)
     return BranchedLog(moved, end_offset, shared_bytes, copied_bytes, first_dirty)
@@ -160,7 +160,8 @@ def _names_partition(checkpoint: Path, topic_partition: TopicPartition, files: F
 
 
 def _link_segment(segment: LogSegment, plan: BranchPlan, files: FileLayer) -> int:
-    """Links a segment, or copies it if there are no links. Returns the number of bytes copied."""
+    """Links a segment's files, or copies them if the file system has no hard links. Returns the number of bytes
+    copied."""
     log, *beside = segment.paths()
     with segment.offset_index.lock, segment.time_index.lock:
         if segment.is_gone:
@@ -170,7 +171,7 @@ def _link_segment(segment: LogSegment, plan: BranchPlan, files: FileLayer) -> in
             _share_beside(beside, plan, files)
     if is_linked:
         return 0
-    # The copy takes long, and the owner may need the lock.
+    # The lock is released before this copy, because it takes long and the log's owner may need the lock.
     copied = copy_file(files, log, plan.staging / log.name)
     _share_beside(beside, plan, files)
     if segment.is_gone:
@@ -179,16 +180,16 @@ def _link_segment(segment: LogSegment, plan: BranchPlan, files: FileLayer) -> in
 
 
 def _share_beside(paths: Sequence[Path], plan: BranchPlan, files: FileLayer) -> None:
-    """Shares the files beside a segment. A missing index is rebuilt later; most segments have no aborted
-    transactions."""
+    """Links or copies the index and snapshot files of a segment. A missing file is no error: an index is rebuilt
+    later, and most segments have no transaction index."""
     for path in (*paths, paths[0].with_suffix(SNAPSHOT_SUFFIX)):
         with suppress(FileNotFoundError):
             share(files, path, plan.staging / path.name)
 
 
 def _copy_end(source: LogSegment, plan: BranchPlan, files: FileLayer) -> tuple[int, int]:
-    """Copies the batches before the branch's end. Returns the number of bytes and the end offset: only whole batches
-    are copied."""
+    """Copies the batches before the branch's end. Returns the number of bytes and the offset after the last copied
+    batch, since only complete batches are copied."""
     end_offset = shorten_copy(source, plan.end_offset)
     path = plan.staging / file_name(source.base_offset, LOG_SUFFIX)
     copy_file(files, source.file.path, path, source.size_bytes)
@@ -221,7 +222,7 @@ def _copy_end(source: LogSegment, plan: BranchPlan, files: FileLayer) -> tuple[i
 
 
 def _load(plan: BranchPlan, end_offset: int, files: FileLayer) -> LoadedLog:
-    """Loads the log in the staging directory, with a new segment at its end."""
+    """Loads the branch's log from the staging directory, after adding an empty active segment."""
     for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX):
         files.close(files.open(plan.staging / file_name(end_offset, suffix), os.O_RDWR | os.O_CREAT))
     epochs = LeaderEpochs(plan.epochs)
@@ -245,7 +246,7 @@ def _forget_sequences(producers: ProducerState) -> None:
 
 
 def _remove(directory: Path, files: FileLayer) -> None:
-    """Removes a directory as far as the disk allows; the next start removes the rest."""
+    """Removes a directory. If the disk prevents that, the next start removes what is left."""
     with suppress(OSError):
         for name in files.names(directory):
             files.unlink(directory / name)

@@ -1,4 +1,4 @@
-"""Branches a partition: makes a new log from the present state of its source (`branch_files` makes the files).
+"""Branches a partition: makes a new log that begins as a copy of its source log (`branch_files` makes the files).
 
     owner's thread                                    writer thread of the directory
     -----------------------------------------------   -----------------------------------------------
@@ -9,13 +9,12 @@
                                                       make the files, load them
     add the log to the directory
 
-The branch ends at the high watermark, and before the first record of a leader epoch that is not below that of the
-branch: all records from the source have older epochs than the first record that is written to the branch. So replicas
-that branch at slightly different ends find the offset at which they differ in the usual way (OffsetsForLeaderEpoch).
+The branch ends at the high watermark, or earlier at the first record whose leader epoch is not below the branch's
+first epoch. So all records from the source have older epochs than the branch's own records. Replicas may branch at
+slightly different ends; they then find the offset at which they differ in the usual way (OffsetsForLeaderEpoch).
 
-An active segment of up to `BRANCH_COPIED_BYTES` is copied, and so is a larger one that has records above the high
-watermark. The source keeps every record; the only effect on it is that a segment may end sooner.
-"""
+An active segment of up to `BRANCH_COPIED_BYTES` is copied. A larger one is copied if it has records above the high
+watermark. The source keeps every record; the only effect on it is that a segment may end sooner."""
 
 from __future__ import annotations
 
@@ -45,15 +44,16 @@ from jesenska.log.partition.partition_log import PartitionLog
 
 logger = logging.getLogger(__name__)
 
-#: Largest number of times a branch is planned again because its source has changed meanwhile.
+#: Largest number of times a branch is planned again because its source has changed.
 _ATTEMPTS_MAX: Final = 20
 
-#: Called with the outcome of a branching.
+#: A function that is called with the new log, or with the error.
 Branched = Callable[[BranchedLog | KafkaError], None]
 
 
 class BranchWanted(NamedTuple):
-    """A partition that is to begin as a copy of another one. The epoch of its first leader is `first_epoch`."""
+    """A request for a branch: a partition that is to begin as a copy of another one. `first_epoch` is the leader epoch
+    of its first leader."""
 
     target: TopicPartition
     topic_id: UUID | None
@@ -62,9 +62,9 @@ class BranchWanted(NamedTuple):
 
 
 class Branching:
-    """The branching of one partition while it runs. `write_log_starts` writes the checkpoint of the log start offsets;
-    `first_dirty` returns the first offset of the source that compaction has not seen; `done` is called on the owner's
-    thread."""
+    """The branching of one partition, while it is in progress. `write_log_starts` writes the checkpoint of the log
+    start offsets. `first_dirty` returns the source's first offset that was not compacted yet. `done` is called with
+    the result on the owner's thread."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class Branching:
         self._has_rolled = False
 
     def go_on(self) -> None:
-        """Makes an attempt."""
+        """Makes the next attempt to branch the partition, or fails after too many attempts."""
         log = self._source
         self._attempts += 1
         if log.is_closed or log.is_failed:
@@ -113,7 +113,7 @@ class Branching:
                 self._writer.submit(partial(make_branch, plan, self._files), self._made)
 
     def _rolls(self) -> bool:
-        """True if the active segment is to be sealed, so that it need not be copied."""
+        """Decides if the active segment should be rolled first, so that it can be linked and need not be copied."""
         log, active = self._source, self._source.active_segment
         if self._has_rolled or active.size_bytes <= BRANCH_COPIED_BYTES or self._end_offset() < log.log_end_offset:
             return False
@@ -155,7 +155,8 @@ class Branching:
             log.leader_epochs.entries(),
             log.producers.expiration_ms,
             self._now_ms,
-            # As of now: a compaction that ends meanwhile has seen segments that the branch does not have.
+            # The offset is read now: a compaction that ends later has compacted segments that the branch does not
+            # have.
             self._first_dirty(),
         )
 
@@ -207,5 +208,5 @@ class Branching:
 
 
 def _end_of(log: PartitionLog, plan: BranchPlan) -> int:
-    """Returns the end offset of the segments that are to be linked."""
+    """Returns the end offset of the last segment that is to be linked."""
     return log.ends()[log.segments.index(plan.linked[-1])]

@@ -1,11 +1,12 @@
-"""The files of a replica that is moved from one log directory to another: a copy of the log's files, byte by byte, in
+"""The files of a replica that is being moved from one log directory to another. While the move runs there is a copy of
+the log's files, byte by byte, in
 
     <target directory>/orders-0.<32 hex digits>-future/
 
-The copy is filled while the log is in use (`replica_move` and `move_steps` decide the order); all functions here run
-in a thread other than the log owner's. Segments and the files beside them are copied unchanged: nothing is decoded and
-no index is built. Files that a start finds under such a name are used as a part of the copy: their bytes are compared
-with the log's, and written if they differ.
+The copy is filled while the log is in use (`replica_move` and `move_steps` decide the order). All functions here run
+in another thread than the log's owner. Segments, indexes and snapshots are copied unchanged: nothing is decoded and no
+index is built. If a start finds files under such a name, they become a part of the copy: their bytes are compared with
+the log's, and written if they differ.
 
 The end of a move, while the log takes no appends:
 
@@ -22,14 +23,14 @@ After a crash:
     before 3    the log is in its old directory, and the next start begins the move again: bytes that are copied
                 already are compared, not written
     before 4    two directories have the partition's name, and the same content. The directory with `jesenska-moved-to`
-                is removed, and the directory that it names is used, whatever a crash of the machine has left of 4
+                is removed, and the directory that it names is used, even if a crash of the machine has undone a part
+                of 4
     after 4     the log is in the new directory
 
 So at each moment one known directory is the log, and it has everything that was acknowledged. If 3 fails, the file of
-2 is removed before the log takes appends again, and a directory with the file of 1 that is left there is removed.
-`partition_loading` reads the two files; while a directory that one of them names cannot be read the partition stays
-offline.
-"""
+2 is removed before the log takes appends again. A directory with the file of 1 that is left in the target is removed.
+`partition_loading` reads the two files. While a directory that one of them names cannot be read, the partition stays
+offline."""
 
 from __future__ import annotations
 
@@ -56,11 +57,11 @@ from jesenska.log.segments.segment import (
 )
 
 FUTURE_DIRECTORY_SUFFIX: Final = "-future"
-#: A file in a partition's directory. It names the directory that holds the partition from here on, if that directory
-#: has the partition's name.
+#: A file in a partition's directory. It names the directory to which the partition has moved. It counts only if that
+#: directory has the partition's name.
 MOVED_TO_FILE: Final = "jesenska-moved-to"
-#: A file in a partition's directory. A directory with this file is the partition's only if the directory that the file
-#: names does not have the partition any more, or has a `jesenska-moved-to` that names this one.
+#: A file in a partition's directory, which names the directory it was copied from. The copy is valid only if that
+#: directory no longer has the partition, or has a `jesenska-moved-to` that names the copy.
 MOVED_FROM_FILE: Final = "jesenska-moved-from"
 _BUFFER_BYTES = 1024 * 1024
 _SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, SNAPSHOT_SUFFIX)
@@ -68,15 +69,16 @@ _DIGITS = 20
 
 
 class SegmentIsGoneError(Exception):
-    """The log does not have the segment any more that was being copied."""
+    """The segment that was being copied is no longer in the log."""
 
 
 class MoveIsOverError(Exception):
-    """The move was ended by its owner."""
+    """The owner of the move has ended it."""
 
 
 class SourceFailedError(Exception):
-    """The log's own files could not be read or, with `is_in_doubt`, not be restored to the required state."""
+    """A file of the log itself could not be read. With `is_in_doubt`, it could not be restored to the required
+    state."""
 
     def __init__(self, error: OSError, *, is_in_doubt: bool = False) -> None:
         super().__init__(str(error))
@@ -85,7 +87,7 @@ class SourceFailedError(Exception):
 
 
 class TargetFailedError(Exception):
-    """The copy could not be written or, with `is_in_doubt`, not be synced."""
+    """The copy could not be written. With `is_in_doubt`, it could not be synced."""
 
     def __init__(self, error: OSError, *, is_in_doubt: bool) -> None:
         super().__init__(str(error))
@@ -94,33 +96,35 @@ class TargetFailedError(Exception):
 
 
 class LogEnd(NamedTuple):
-    """The data for the end of a copy."""
+    """The facts about the log that are needed to complete its copy."""
 
-    #: The active segment: base offset, descriptor of its file, bytes that are copied already, and size.
+    #: The active segment: its base offset, the descriptor of its file, the number of bytes that are already copied,
+    #: and its size.
     base_offset: int
     source: int
     copied_bytes: int
     size_bytes: int
-    #: Bytes that are allocated for the new file at once; 0 for no allocation.
+    #: Bytes that are preallocated for the new file; 0 for no preallocation.
     allocated_bytes: int
     epochs: Sequence[tuple[int, int]]
     topic_id: UUID | None
 
 
 def future_directory_name(topic_partition: TopicPartition, unique: UUID) -> str:
-    """Returns Kafka's name for the directory of a copy; `unique` makes it differ from that of an earlier move."""
+    """Returns Kafka's name for the directory of a copy that is being made. `unique` makes the name differ from that of
+    an earlier move."""
     return f"{topic_partition}.{unique.hex}{FUTURE_DIRECTORY_SUFFIX}"
 
 
 def moved_to(directory: Path, files: FileLayer) -> Path | None:
-    """Returns the directory to which a partition has moved, as named in the file in its directory; None if there is no
-    file, or it is incomplete."""
+    """Returns the directory to which a partition has moved, from the file `jesenska-moved-to` in its directory.
+    Returns None if the file is missing or incomplete."""
     return _named_in(directory / MOVED_TO_FILE, files)
 
 
 def moved_from(directory: Path, files: FileLayer) -> Path | None:
-    """Returns the directory from which a partition's directory was copied, as named in the file in it; None if there
-    is no file, or it is incomplete."""
+    """Returns the directory from which a partition's directory was copied, from the file `jesenska-moved-from` in it.
+    Returns None if the file is missing or incomplete."""
     return _named_in(directory / MOVED_FROM_FILE, files)
 
 
@@ -133,25 +137,26 @@ def _named_in(path: Path, files: FileLayer) -> Path | None:
 
 
 class FutureFiles:
-    """The files of one move; one thread at a time may use them."""
+    """The files of one move. Only one thread at a time may use this object."""
 
     def __init__(self, current: Path, future: Path, path: Path, files: FileLayer) -> None:
-        """`current` is the directory of the log, `future` the directory of the copy, `path` the final name of the
-        copy."""
+        """`current` is the log's directory, `future` the directory of the copy while it is made, `path` the final name
+        of the copy."""
         self.future = future
         self._current = current
         self._path = path
         self._files = files
-        #: Set by the owner: the running copy ends soon.
+        #: The owner sets this to true to end a running copy soon.
         self.is_over = False
-        # Empty except while a copy is made, since thousands of moves may wait.
+        # The buffers are empty except while a copy runs, since thousands of moves may wait.
         self._buffer = self._compared = memoryview(b"")
-        #: The segment that is being copied: base offset, descriptor, and the size of the file before.
+        #: The segment that is being copied: its base offset, the descriptor of its copy, and the size that the copy
+        #: had before.
         self._target: tuple[int, int, int] | None = None
 
     def begin(self, topic_id: UUID | None) -> list[int]:
-        """Makes the directory survive a crash, and removes the files in it that are not segments. Returns the base
-        offsets of the segments that are there already."""
+        """Prepares the directory of the copy, so that it survives a crash, and removes all files in it that are not
+        segments. Returns the base offsets of the segments that the directory already has."""
         files = self._files
         self._buffer = memoryview(bytearray(_BUFFER_BYTES))
         try:
@@ -169,7 +174,7 @@ class FutureFiles:
         return found
 
     def remove(self, base_offsets: Collection[int]) -> None:
-        """Removes segments that the log does not have any more."""
+        """Removes the segments with these base offsets from the copy, because the log no longer has them."""
         if self._target is not None and self._target[0] in base_offsets:
             self._close_target()
         try:
@@ -180,7 +185,8 @@ class FutureFiles:
             raise TargetFailedError(error, is_in_doubt=False) from error
 
     def copy_piece(self, base_offset: int, source: int, position: int, size_bytes: int) -> None:
-        """Copies bytes of a segment's file."""
+        """Copies `size_bytes` bytes at `position` from the segment's file `source`. Bytes that the copy already has
+        are compared and written only if they differ."""
         target, held_bytes = self._open_target(base_offset)
         end = position + size_bytes
         while position < end:
@@ -215,8 +221,8 @@ class FutureFiles:
             return False
 
     def seal(self, copy: LogSegment, original: LogSegment) -> None:
-        """Completes a sealed segment whose bytes are all copied: copies the files beside it, and syncs everything.
-        `copy` is a copy of `original` (`LogSegment.copy`)."""
+        """Completes the copy of a sealed segment whose bytes are all copied: copies its indexes and snapshots, and
+        syncs everything. `copy` is an in-memory copy of the segment `original` (`LogSegment.copy`)."""
         base_offset = copy.base_offset
         beside: list[tuple[str, bytes]] = []
         with original.offset_index.lock, original.time_index.lock:
@@ -242,11 +248,11 @@ class FutureFiles:
         self._cut_and_sync(target, copy.size_bytes)
         self._close_target()
         with suppress(OSError):
-            # Retention uses it if records have no timestamps.
+            # Retention uses the modification time if records have no timestamps.
             self._files.set_modified_ms(self.future / file_name(base_offset, LOG_SUFFIX), modified_ms)
 
     def _snapshot(self, base_offset: int) -> list[tuple[str, bytes]]:
-        """Returns the producers' snapshot as of a segment's beginning, if there is such a file."""
+        """Returns the producer snapshot at the segment's base offset; an empty list if there is no such file."""
         try:
             return [(SNAPSHOT_SUFFIX, self._files.read_file(self._current / file_name(base_offset, SNAPSHOT_SUFFIX)))]
         except FileNotFoundError:
@@ -255,7 +261,8 @@ class FutureFiles:
             raise SourceFailedError(error) from error
 
     def _put(self, base_offset: int, beside: Sequence[tuple[str, bytes]]) -> None:
-        """Writes and syncs the files beside a segment. Files of an earlier segment of the same name are removed."""
+        """Writes and syncs the indexes and snapshots of a segment. Such files of an earlier segment with the same name
+        are removed."""
         files, kept = self._files, {suffix for suffix, _ in beside}
         for suffix, content in beside:
             descriptor = -1
@@ -281,12 +288,13 @@ class FutureFiles:
             raise TargetFailedError(error, is_in_doubt=False) from error
 
     def sync(self, base_offset: int) -> None:
-        """Syncs the copied part of the active segment, so that little is left to be synced at the end."""
+        """Syncs the copied part of the active segment, so that little is left to sync while appends wait."""
         target, _ = self._open_target(base_offset)
         self._sync(target)
 
     def finish(self, end: LogEnd) -> int:
-        """Does steps 1 to 3 of the end; returns the open copy of the active segment's file."""
+        """Does steps 1 to 3 of a move's end (see the top of this module). Returns the descriptor of the copied active
+        segment."""
         self.copy_piece(end.base_offset, end.source, end.copied_bytes, end.size_bytes - end.copied_bytes)
         target, _ = self._open_target(end.base_offset)
         self._put(end.base_offset, [(INDEX_SUFFIX, b""), (TIME_INDEX_SUFFIX, b""), *self._snapshot(end.base_offset)])
@@ -328,7 +336,8 @@ class FutureFiles:
         return target
 
     def stay(self) -> None:
-        """Keeps the log in its old directory: no file may name another directory after it takes appends again."""
+        """Keeps the log in its old directory: removes the file `jesenska-moved-to`, because no file may name another
+        directory once the log takes appends again."""
         try:
             self._files.unlink(self._current / MOVED_TO_FILE)
             self._files.fsync_directory(self._current)
@@ -338,8 +347,9 @@ class FutureFiles:
             raise SourceFailedError(error, is_in_doubt=True) from error
 
     def settle(self) -> None:
-        """Does step 5 after the log is in the new directory. The new name of the old directory is synced before
-        anything in it is removed: an old name without the file of 2 would be taken for the log."""
+        """Does step 5 of a move's end, after the log has switched to the new directory. The new name of the old
+        directory is synced before anything in it is removed: under its old name, and without `jesenska-moved-to`, it
+        would be taken for the log."""
         try:
             self._files.fsync_directory(self._current.parent)
         except OSError as error:
@@ -348,7 +358,7 @@ class FutureFiles:
             self._files.unlink(self._path / MOVED_FROM_FILE)
 
     def close(self) -> None:
-        """Ends the copying."""
+        """Closes the file of the copy and frees the buffers."""
         self._close_target()
         self._buffer = self._compared = memoryview(b"")
 

@@ -1,15 +1,15 @@
-"""Decides the next step for a copy to become equal to a log that is in use. Plain functions over values: no disk, no
-clock.
+"""Decides the next step by which the copy of a log becomes equal to the log, while the log is in use. These are plain
+functions over values, without disk or clock.
 
-    the log has no such segment any more    `Remove`: retention, or a truncation, has removed it
-    bytes of a segment are missing          `CopyPiece`, the oldest segment first
-    a sealed segment has all its bytes      `Seal`: the files beside it are copied, and all its files are synced
-    nothing is missing                      None
+    a copied segment is no longer in the log    `Remove`: retention, or a truncation, has removed it
+    bytes of a segment are missing              `CopyPiece`, the oldest segment first
+    a sealed segment has all its bytes          `Seal`: its indexes and snapshots are copied, and all its files are
+                                                synced
+    nothing is missing                          None
 
-The copied part of a segment is valid as long as the log has that same segment: its file only grows. If another segment
-gets its name (a truncation ends in a new segment of the same base offset, a compaction replaces segments by one) it is
-copied from its beginning again; bytes that are there already are compared, and written if they differ.
-"""
+The copied part of a segment is valid as long as the log has that same segment, because its file only grows. Another
+segment may get the same base offset, by a truncation or a compaction. Then the segment is copied again from its
+beginning: bytes that the copy already has are compared, and written if they differ."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from typing import NamedTuple
 
 
 class SegmentNow(NamedTuple):
-    """A segment of the log."""
+    """The present state of a segment of the log."""
 
     base_offset: int
-    #: Identifies the segment among all that have had this base offset.
+    #: An object that distinguishes this segment from others that have had the same base offset.
     identity: object
-    #: Bytes that readers may see.
+    #: Bytes of the segment that readers may see.
     size_bytes: int
     is_sealed: bool
-    #: The offset after the last record.
+    #: The offset after the segment's last record.
     end_offset: int
 
 
 class CopiedSegment(NamedTuple):
-    """The part of a segment that the copy has."""
+    """The part of a segment that has been copied."""
 
-    #: The identity of the copied segment; None for files that were found at a start, whose segment is not known.
+    #: The identity of the copied segment; None for files that were found at a start, because their segment is unknown.
     identity: object
     copied_bytes: int
-    #: True if all of it is there, with the files beside it, and synced.
+    #: True if the copy has all of the segment, its indexes and its snapshots, and is synced.
     is_sealed: bool = False
 
 
@@ -58,7 +58,7 @@ Step = Remove | CopyPiece | Seal
 
 
 def next_step(segments: Sequence[SegmentNow], copied: Mapping[int, CopiedSegment], piece_bytes: int) -> Step | None:
-    """Returns the next step; no piece is larger than `piece_bytes`. None if the copy has everything."""
+    """Returns the next step of the copy; None if the copy has everything. No piece is larger than `piece_bytes`."""
     present = {segment.base_offset for segment in segments}
     gone = tuple(sorted(base_offset for base_offset in copied if base_offset not in present))
     if gone:
@@ -74,7 +74,8 @@ def next_step(segments: Sequence[SegmentNow], copied: Mapping[int, CopiedSegment
 
 
 def copied_of(segment: SegmentNow, copied: Mapping[int, CopiedSegment]) -> CopiedSegment:
-    """Returns the copied part of this segment; 0 bytes if the copy is of another one with this base offset."""
+    """Returns the copied part of this segment. It has 0 bytes if the copy is of another segment with the same base
+    offset."""
     have = copied.get(segment.base_offset)
     if have is None or have.identity is not segment.identity:
         return CopiedSegment(segment.identity, 0)
@@ -82,7 +83,7 @@ def copied_of(segment: SegmentNow, copied: Mapping[int, CopiedSegment]) -> Copie
 
 
 def only_end_is_missing(segments: Sequence[SegmentNow], copied: Mapping[int, CopiedSegment], limit_bytes: int) -> bool:
-    """True if the copy has everything except at most `limit_bytes` bytes of the last segment."""
+    """Returns true if the copy has everything except at most `limit_bytes` bytes of the last segment."""
     *sealed, active = segments
     if active.size_bytes - copied_of(active, copied).copied_bytes > limit_bytes or set(copied) - {
         segment.base_offset for segment in segments
@@ -92,8 +93,8 @@ def only_end_is_missing(segments: Sequence[SegmentNow], copied: Mapping[int, Cop
 
 
 def copied_end_offset(segments: Sequence[SegmentNow], copied: Mapping[int, CopiedSegment]) -> int:
-    """Returns the approximate offset up to which the copy has the log's records: within a segment all offsets count as
-    equally large."""
+    """Returns the approximate offset up to which the copy has the log's records. Within a segment all records are
+    assumed to be equally large."""
     for segment in segments:
         have = copied_of(segment, copied)
         if have.copied_bytes < segment.size_bytes:

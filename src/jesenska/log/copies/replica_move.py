@@ -1,5 +1,5 @@
-"""A move of a replica to another log directory of its broker, on the thread of the log's owner. `future_files` changes
-the files, in another thread; `move_steps` decides the next step.
+"""The move of one replica to another log directory of its broker, on the thread of the log's owner. `future_files`
+changes the files, in another thread; `move_steps` decides the next step.
 
     state      meaning                                            next state
     WAITING    waits for a free thread                            COPYING
@@ -8,17 +8,16 @@ the files, in another thread; `move_steps` decides the next step.
                while the rest is copied and synced                OVER, when the log continues in the new directory
     OVER       it has moved, or the move was given up
 
-Segments are copied as files, and appends wait only while the missing part of the active segment is copied. Reading and
+Segments are copied as files, and appends wait only while the last part of the active segment is copied. Reading and
 appending each record, as a follower does, would be much slower, and a second log would need its own indexes, epochs
 and producers. The disadvantage: a segment that a truncation has changed is compared from its beginning again.
-Compaction of the log pauses meanwhile, as with Apache Kafka.
+Compaction of the log pauses during the move, as with Apache Kafka.
 
-The log stays the same object, with its high watermark, producers, epochs and waiting callers. Only the place of its
-files changes (`PartitionLog.go_on_in`), which cannot change an offset.
+The log remains the same object, with its high watermark, producers, epochs and waiting callers. Only the place of its
+files changes (`PartitionLog.go_on_in`), so no offset can change.
 
-A copy for which there is no room, or no file descriptor, is tried again after a while. If a directory fails, its moves
-end; they begin again when the broker is started with the directory repaired.
-"""
+If the disk has no room for a copy, or the process no file descriptor, the copy is tried again later. If a directory
+fails, its moves end; they begin again when the broker is started with the directory repaired."""
 
 from __future__ import annotations
 
@@ -64,11 +63,11 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: Bytes that are copied between two syncs of a segment.
+#: Bytes of a segment that are copied between two syncs.
 _SYNC_BYTES: Final = 64 * 1024 * 1024
 #: Largest number of bytes that are copied and synced while appends wait.
 _END_MAX_BYTES: Final = 4 * 1024 * 1024
-#: Delay after a disk had no room, and for a log that is busy or whose move is ending.
+#: Delay in seconds after a disk had no room; delay for a log that is busy or whose move is ending.
 _BACKOFF_SECONDS: Final = 5.0
 BUSY_SECONDS: Final = 0.05
 _WAIT_MAX_SECONDS: Final = 1.0
@@ -83,9 +82,9 @@ class MoveState(Enum):
 
 @dataclass(slots=True)
 class MoveSurroundings:
-    """The dependencies of moves: threads, time, names."""
+    """The dependencies of moves: threads, time and random ids."""
 
-    #: Runs the copying, as many at a time as there are moves.
+    #: Runs the copying. It has one thread for each move in progress.
     background: Background
     #: Calls a function on the owner's thread after a number of seconds.
     later: Callable[[float, Callable[[], None]], object]
@@ -94,31 +93,31 @@ class MoveSurroundings:
 
 
 class MoveOwner(Protocol):
-    """The owner of several moves; each move calls it."""
+    """The interface of the object that manages all moves; each move calls it."""
 
     def piece_bytes(self) -> int:
-        """Returns the number of bytes that are copied at once."""
+        """Returns the number of bytes that are copied in one step."""
         ...
 
     def moved(self, size_bytes: int) -> None:
-        """Counts copied bytes."""
+        """Counts copied bytes towards the speed limit."""
         ...
 
     def wait_seconds(self) -> float:
-        """Returns the delay of the next piece in seconds."""
+        """Returns the delay in seconds before the next step, which keeps the speed within the limit."""
         ...
 
     def is_busy(self, topic_partition: TopicPartition) -> bool:
-        """True while the log's directory must not change."""
+        """Returns true while the log must stay in its directory."""
         ...
 
     def relocated(self, move: ReplicaMove, old_directory: Path) -> None:
-        """Called after the log is in its new directory; the old one now has the name `old_directory`, and is to be
-        removed."""
+        """Handles a completed move: the log is in its new directory. The old directory was renamed to `old_directory`
+        and must be removed."""
         ...
 
     def ended(self, move: ReplicaMove) -> None:
-        """Called when the move is over, even if it failed."""
+        """Handles the end of the move, also if it failed."""
         ...
 
 
@@ -133,27 +132,29 @@ class ReplicaMove:
         around: MoveSurroundings,
         owner: MoveOwner,
     ) -> None:
-        """`future` is the directory that is there already, in `target`."""
+        """`future` is the existing directory in `target` in which the copy is made."""
         self.log = log
         self.source = source
         self.target = target
         self.future = future
         self.state = MoveState.WAITING
-        #: The next directory for the replica; set if it was requested too late to give up this move.
+        #: The next directory for the replica. It is set if another move was requested when this one could no longer be
+        #: given up.
         self.next_target: LogDirectory | None = None
         self._files = files
         self._around = around
         self._owner = owner
         self._copied: dict[int, CopiedSegment] = {}
-        #: True if the move is given up for good: the copy is to be removed.
+        #: True if the move is given up permanently, so that the copy must be removed.
         self.removes_copy = False
         self._has_begun = False
         self._is_stopping = False
-        #: Number of truncations of the log when the checkpoints of the new directory were written; None before that.
+        #: The number of truncations that the log had when the checkpoints of the new directory were written; None
+        #: before that.
         self._prepared: int | None = None
         self._rounds = 0
         self._in_thread = False
-        #: The segment of the last step.
+        #: The segment that the last step copied.
         self._at: LogSegment | None = None
         self._unsynced_bytes = 0
         self._begun_ms = 0
@@ -166,18 +167,18 @@ class ReplicaMove:
 
     @property
     def copied_bytes(self) -> int:
-        """Returns the number of bytes of the log that the copy has."""
+        """The number of bytes of the log that have been copied."""
         copied = self._copied
         return sum(copied_of(segment, copied).copied_bytes for segment in self._segments())
 
     @property
     def end_offset(self) -> int:
-        """Approximate offset up to which the copy has the log's records."""
+        """The approximate offset up to which the copy has the log's records."""
         return copied_end_offset(self._segments(), self._copied)
 
     @property
     def may_be_given_up(self) -> bool:
-        """False while the next event decides in which directory the log is."""
+        """False during the last part of the move, while its outcome decides which directory the log is in."""
         return not (self.state is MoveState.CLOSING and self._in_thread)
 
     def _segments(self) -> Sequence[SegmentNow]:
@@ -190,7 +191,7 @@ class ReplicaMove:
     # -- copying ------------------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Begins the copying: a thread is free for it."""
+        """Starts the copying. The caller has a free thread for it."""
         self.state = MoveState.COPYING
         self._begun_ms = self._around.monotonic_ms()
         self._go_on()
@@ -206,7 +207,7 @@ class ReplicaMove:
         elif self._unsynced_bytes >= _SYNC_BYTES:
             self._sync(self._go_on)
         elif (wait_seconds := self._owner.wait_seconds()) > 0:
-            # The limit may be raised meanwhile.
+            # The wait is short, because the speed limit may be raised during it.
             self._around.later(min(wait_seconds, _WAIT_MAX_SECONDS), self._go_on)
         else:
             step = next_step(self._segments(), self._copied, self._owner.piece_bytes())
@@ -222,7 +223,7 @@ class ReplicaMove:
 
     @property
     def _end_max_bytes(self) -> int:
-        """Largest number of bytes that are copied and synced while appends wait; it grows with the number of failed
+        """Largest number of bytes that are copied and synced while appends wait. It grows with the number of failed
         attempts."""
         return _END_MAX_BYTES << min(self._rounds // 4, 6)
 
@@ -277,7 +278,7 @@ class ReplicaMove:
         self._go_on()
 
     def _sync(self, then: Callable[[], None]) -> None:
-        """Syncs the copied part of the segment that is being copied; the others are synced."""
+        """Syncs the copied part of the last segment, then calls `then`. Earlier segments are already synced."""
 
         def synced(outcome: None) -> None:
             self._unsynced_bytes = 0
@@ -290,7 +291,8 @@ class ReplicaMove:
             self._submit(partial(self._future_files.sync, last), synced)
 
     def _submit(self, work: Callable[[], T], then: Callable[[T], None], opened: OpenFile | None = None) -> None:
-        """Runs work in the other thread; `opened` is released after it."""
+        """Runs `work` in the other thread, then `then` with the result on the owner's thread. The file `opened` is
+        released after the work."""
         self._in_thread = True
 
         def done(outcome: T | BaseException) -> None:
@@ -309,7 +311,8 @@ class ReplicaMove:
     # -- the end ------------------------------------------------------------------------------------------------------
 
     def _prepare_end(self) -> None:
-        """Writes the log to the checkpoints of the new directory before it is there."""
+        """Adds the log to the checkpoints of the new directory before the log is there. So a start after a crash finds
+        its offsets."""
         target, topic_partition = self.target, self.topic_partition
         target.expect(self.log, self._synced_end())
         cleaned_up_to = self.source.cleaner_offsets.get(topic_partition)
@@ -320,7 +323,7 @@ class ReplicaMove:
         target.write_incoming(partial(self._checkpoints_written, self.log.flushes.truncations))
 
     def _synced_end(self) -> int:
-        """Returns the offset below which everything is in the copy, and synced."""
+        """Returns the offset below which the copy has all records, and is synced."""
         sealed = [segment for segment in self._segments() if copied_of(segment, self._copied).is_sealed]
         return sealed[-1].end_offset if sealed else 0
 
@@ -334,7 +337,7 @@ class ReplicaMove:
             self._go_on()
 
     def _close(self) -> None:
-        """Makes appends wait from here on."""
+        """Makes appends to the log wait in its queue, if the log is not busy; otherwise tries again later."""
         if self.log.is_hindered or self._owner.is_busy(self.topic_partition):
             self._around.later(BUSY_SECONDS, self._go_on)
         else:
@@ -342,7 +345,7 @@ class ReplicaMove:
             self.log.queue.hold(self._held)
 
     def _held(self) -> None:
-        """Starts the last part: all writes before it have ended."""
+        """Copies and syncs the last part of the log. It is called when all writes before it have ended."""
         log = self.log
         if self.state is MoveState.OVER or not log.queue.is_held:
             self._let_go()
@@ -389,15 +392,16 @@ class ReplicaMove:
         self._around.background.submit(partial(self._future_files.finish, end), finished)
 
     def _finished(self, outcome: int | BaseException) -> None:
-        """Switches to the new directory if the copy has the partition's name; handles a failure otherwise."""
+        """Handles the end of the last copy. If it succeeded, the log switches to the new directory; otherwise the
+        copying continues or the move fails."""
         log = self.log
         if isinstance(outcome, BaseException):
             self.state = MoveState.COPYING
             self._failed(outcome)
             self._let_go()
         elif log.is_closed or log.is_failed:
-            # Its directory has failed, and the next start finds the log in the new one; or the partition is deleted,
-            # and so is the copy.
+            # The log's directory has failed, and the next start finds the log in the new one; or the partition was
+            # deleted together with the copy.
             self._files.close(outcome)
             self._let_go()
             self.state = MoveState.COPYING
@@ -426,7 +430,7 @@ class ReplicaMove:
         try:
             self._files.rename(old_directory, doomed)
         except OSError as error:
-            # The directory names the new one, so the next start removes it.
+            # The old directory has `jesenska-moved-to`, so the next start removes it.
             logger.warning("%s cannot be renamed for deletion: %s; the next start removes it", old_directory, error)
             source.writer.disk_failed(error, False)
             doomed = old_directory
@@ -460,7 +464,7 @@ class ReplicaMove:
             self._owner.relocated(self, old_directory)
 
     def _let_go(self) -> None:
-        """Lets the log take appends again; if it is closed, the waiting appends fail."""
+        """Lets the log take appends again. If the log is closed or has failed, the waiting appends fail."""
         queue = self.log.queue
         if not queue.is_held:
             return
@@ -490,7 +494,7 @@ class ReplicaMove:
         self._again(f"{self.log.directory} cannot be read: {error.strerror or error}")
 
     def _again(self, why: str) -> None:
-        """Continues the copy after a while, unless a directory has failed."""
+        """Continues the copy after a delay. Gives up the move if a directory is offline."""
         for directory in (self.target, self.source):
             if directory.is_offline:
                 self.give_up(f"the log directory {directory.path} is offline")
@@ -506,8 +510,8 @@ class ReplicaMove:
         self._around.later(_BACKOFF_SECONDS, self._go_on)
 
     def give_up(self, why: str | None) -> None:
-        """Gives up the move: the log stays in its directory. The copied files stay on the disk: the owner removes
-        them, or the next start continues with them. `why` is logged for the operator; None logs nothing."""
+        """Gives up the move: the log stays in its directory. The copied files stay on the disk; the owner removes
+        them, or the next start continues with them. `why` is logged; with None nothing is logged."""
         assert self.may_be_given_up, "it is decided just now where the log is"
         if self.state is MoveState.OVER:
             return
@@ -522,8 +526,8 @@ class ReplicaMove:
         self._over()
 
     def stop(self) -> None:
-        """Stops the move; the next start continues it. A move in the middle of its end completes that end, or fails,
-        by itself."""
+        """Stops the move, so that the next start continues it. If its last part is running, the move completes or
+        fails by itself."""
         self._is_stopping = True
         if self.may_be_given_up:
             self._over()

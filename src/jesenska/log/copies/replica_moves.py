@@ -1,4 +1,5 @@
-"""All moves of replicas between the log directories of a broker: the requests, the running moves, and their speed.
+"""Manages all moves of replicas between the log directories of a broker: the requests, the running moves, and their
+speed.
 
     move_to     requests the move of a replica to a directory. A running move to another directory is given up, as
                 with Apache Kafka; if the replica is there already nothing else is done
@@ -8,8 +9,7 @@
     forget      the partition is deleted, and so is the copy
     lost        a directory has failed: its moves end, and the next start uses the copied files
 
-`replica.alter.log.dirs.io.max.bytes.per.second` is the limit for all of them together.
-"""
+`replica.alter.log.dirs.io.max.bytes.per.second` limits the speed of all moves together."""
 
 from __future__ import annotations
 
@@ -36,22 +36,22 @@ logger = logging.getLogger(__name__)
 
 _PIECE_BYTES: Final = 8 * 1024 * 1024
 _PIECE_MIN_BYTES: Final = 64 * 1024
-#: Number of pieces per second, if the bytes per second are limited.
+#: The number of steps per second, if the bytes per second are limited.
 _PIECES_PER_SECOND: Final = 8
 _NAME_MAX: Final = 255
 
 
 @dataclass(frozen=True, slots=True)
 class MoveSettings:
-    """The broker's settings about moves. Defaults are Kafka's."""
+    """The broker's settings about moves of replicas. The defaults are Kafka's."""
 
-    #: Number of replicas that are copied at a time; None for one for each log directory.
+    #: The number of replicas that are copied at once; None means one for each log directory.
     threads: int | None = None
     max_bytes_per_second: int = 2**63 - 1
 
 
 class MoveFigures(NamedTuple):
-    """The figures of a move, for reports."""
+    """Progress of one move, for DescribeLogDirs and for reports."""
 
     topic_partition: TopicPartition
     source: Path
@@ -59,12 +59,12 @@ class MoveFigures(NamedTuple):
     state: str
     copied_bytes: int
     size_bytes: int
-    #: Approximate number of records that the copy lacks.
+    #: The approximate number of records that the copy lacks.
     offset_lag: int
 
 
 def require_short_name(topic_partition: TopicPartition) -> None:
-    """InvalidTopicException if the name of a copy's directory would be too long for a file system."""
+    """Raises InvalidTopicException if the name of a copy's directory would be too long for a file system."""
     if len(future_directory_name(topic_partition, NO_UUID)) > _NAME_MAX:
         raise InvalidTopicException(
             f"A directory for the copy of {topic_partition} would have a name of more than {_NAME_MAX} characters."
@@ -72,7 +72,7 @@ def require_short_name(topic_partition: TopicPartition) -> None:
 
 
 class ReplicaMoves:
-    """The moves of the logs in `directories`."""
+    """Manages the moves of the logs in `directories`."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class ReplicaMoves:
         cleaner: LogCleaner | None,
         is_busy: Callable[[TopicPartition], bool],
     ) -> None:
-        """`is_busy` is True for a partition whose log must stay in its directory for now."""
+        """`is_busy` returns true for a partition whose log must stay in its directory for now."""
         self.settings = settings
         self._directories = directories
         self._files = files
@@ -92,18 +92,18 @@ class ReplicaMoves:
         self._around = surroundings
         self._cleaner = cleaner
         self._is_busy = is_busy
-        #: In the order of the requests.
+        #: All moves, in the order of their requests.
         self._moves: dict[TopicPartition, ReplicaMove] = {}
-        #: The moves that have not begun.
+        #: The moves that have not started yet.
         self._waiting: dict[TopicPartition, ReplicaMove] = {}
-        #: Number of moves that have begun and are not over.
+        #: The number of moves that have started and not ended.
         self._running = 0
         self._found: list[FoundCopy] = []
         self._paced_until_ms = 0.0
         self._closed = False
 
     def reconfigure(self, settings: MoveSettings) -> None:
-        """Applies new settings at once: moves that have waited under other limits do not wait longer."""
+        """Applies new settings at once. Moves that wait because of the old speed limit continue."""
         if settings != self.settings:
             self.settings = settings
             self._paced_until_ms = 0.0
@@ -111,8 +111,8 @@ class ReplicaMoves:
     # -- requests -----------------------------------------------------------------------------------------------------
 
     def move_to(self, topic_partition: TopicPartition, target: LogDirectory) -> None:
-        """Requests a move. Returns when the directory of the copy is made; InvalidTopicException if its name would be
-        too long, KafkaStorageError if it cannot be made."""
+        """Requests a move, and makes the directory of its copy. Raises InvalidTopicException if the directory's name
+        would be too long, KafkaStorageError if it cannot be made."""
         under_way = self._moves.get(topic_partition)
         if under_way is not None and under_way.target is target:
             under_way.next_target = None
@@ -156,7 +156,7 @@ class ReplicaMoves:
         self.look()
 
     def found(self, copies: Iterable[FoundCopy]) -> None:
-        """Adds copies that a start has found; their moves continue with the next `look`."""
+        """Adds copies that a start has found; the next call of `look` continues their moves."""
         self._found.extend(copies)
 
     def _resume(self) -> None:
@@ -166,7 +166,7 @@ class ReplicaMoves:
             if directory.is_offline:
                 continue
             if source is None:
-                logger.warning("%s is the copy of a replica that this broker does not have and was left alone", path)
+                logger.warning("%s is the copy of a replica that this broker does not have, and was not changed", path)
             elif source is directory or topic_partition in self._moves:
                 self._doom(path, topic_partition)
             else:
@@ -175,7 +175,7 @@ class ReplicaMoves:
     # -- running and speed --------------------------------------------------------------------------------------------
 
     def look(self) -> None:
-        """Begins moves as threads are free. To be called about once a second."""
+        """Starts waiting moves if threads are free. It must be called about once a second."""
         if self._closed:
             return
         if self._found:
@@ -229,12 +229,14 @@ class ReplicaMoves:
         self.look()
 
     def _doom(self, copy: Path, topic_partition: TopicPartition) -> None:
-        """Renames a copy so that it is removed."""
+        """Renames the directory of a copy, and schedules its removal."""
         doomed = doomed_directory(copy.with_name(str(topic_partition)), topic_partition)
         try:
             self._files.rename(copy, doomed)
         except OSError as error:
-            logger.warning("%s, a copy that nobody needs, cannot be renamed: %s; remove it", copy, error)
+            logger.warning(
+                "%s is a copy that is not needed any more, and cannot be renamed: %s; remove it", copy, error
+            )
             return
         self._doomed.add(self._around.monotonic_ms(), [doomed])
 
@@ -243,7 +245,8 @@ class ReplicaMoves:
         move.give_up(why)
 
     def forget(self, topic_partition: TopicPartition) -> None:
-        """Removes the move of a deleted partition. A move in the middle of its end finds the log closed."""
+        """Removes the move of a deleted partition. If the last part of the move is running, it finds the log closed
+        and ends by itself."""
         move = self._moves.get(topic_partition)
         if move is not None:
             move.removes_copy = True
@@ -251,13 +254,13 @@ class ReplicaMoves:
                 move.give_up(None)
 
     def lost(self, directory: LogDirectory) -> None:
-        """Ends the moves of a log directory that has failed."""
+        """Ends all moves from or to a log directory that has failed."""
         for move in list(self._moves.values()):
             if directory in (move.source, move.target) and move.may_be_given_up:
                 move.give_up(f"the log directory {directory.path} is offline")
 
     def close(self) -> None:
-        """Stops all moves; no new one begins. The next start uses the copied files."""
+        """Stops all moves; no further move starts. The next start of the broker uses the copied files."""
         self._closed = True
         for move in list(self._moves.values()):
             move.stop()
@@ -267,8 +270,8 @@ class ReplicaMoves:
         return bool(self._moves)
 
     def when_not_ending(self, topic_partition: TopicPartition, then: Callable[[], None]) -> None:
-        """Calls `then` at once, or, during the end of a move, shortly after it is decided in which directory the log
-        is."""
+        """Calls `then` at once. If the last part of the partition's move is running, calls it shortly after that part
+        has ended, when the log's directory is certain."""
         move = self._moves.get(topic_partition)
         if move is not None and move.state is MoveState.CLOSING:
             self._around.later(BUSY_SECONDS, lambda: self.when_not_ending(topic_partition, then))
@@ -276,7 +279,7 @@ class ReplicaMoves:
             then()
 
     def figures(self) -> list[MoveFigures]:
-        """Returns the figures of the moves that are running or waiting."""
+        """Returns the progress of all moves that run or wait."""
         return [
             MoveFigures(
                 topic_partition,

@@ -1,10 +1,10 @@
-"""`.lock`, which allows one broker per log directory. The lock is `fcntl.lockf` on the whole file, exclusive: the kind
-that Apache Kafka takes (Java's FileLock), so each excludes the other; `flock` would not. The file holds the broker's
-process id as text, for kafka-server-stop; Kafka leaves it empty.
+"""The file `.lock`, which allows only one broker at a time to use a log directory. The lock is an exclusive
+`fcntl.lockf` on the whole file. Apache Kafka takes the same kind of lock (Java's FileLock), so jesenska and Kafka
+exclude each other; `flock` would not do that. The file contains the broker's process id as text, for
+kafka-server-stop; Kafka leaves it empty.
 
-Such a lock belongs to the process and is released when *any* descriptor of the file is closed. So the locked files of
-this process are remembered, and checked before a file is opened again. A crash releases the lock.
-"""
+Such a lock belongs to the process, and is released when *any* descriptor of the file is closed. So this module
+remembers the files that its process has locked, and never opens them again. A crash releases the lock."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _REMEDIES = {
 
 
 class LogDirectoryError(JesenskaError):
-    """Says, in one sentence with cause and remedy, why the broker cannot use a log directory."""
+    """The broker cannot use a log directory. The message is one sentence with cause and remedy."""
 
 
 class UnusableDirectoryError(LogDirectoryError):
-    """Says that the disk does not allow a log directory to be used (`what`: created, read, written). A broker with
-    other directories continues without it. `reason` is the cause alone, `remedy` the advice for the operator."""
+    """The disk does not allow a log directory to be used (`what`: created, read, written). A broker with other
+    directories continues without it. `reason` has only the cause, `remedy` the advice for the operator."""
 
     def __init__(self, directory: Path, what: str, error: OSError) -> None:
         self.reason = f"it cannot be {what} ({cause_of(error)})"
@@ -42,7 +42,7 @@ class UnusableDirectoryError(LogDirectoryError):
 
 def _remedy(what: str, error: OSError) -> str:
     if isinstance(error, PermissionError):
-        # The directory may exist, while this process has no permission to reach it.
+        # The directory may exist, but this process may have no permission to reach it.
         return (
             "give this user the right to it and to all that is in it (chown -R), or name another (--data, or log.dirs)"
         )
@@ -52,8 +52,9 @@ def _remedy(what: str, error: OSError) -> str:
 
 
 def make_directory(path: Path, files: FileLayer) -> None:
-    """Makes a directory and its missing parents; their names survive a crash of the machine. The name of an existing
-    directory is synced, too: the process that made it may have been killed before that."""
+    """Makes a directory and its missing parents, and syncs their names, so that they survive a crash of the machine.
+    The name of an existing directory is synced, too: the process that made it may have been killed before it synced
+    the name."""
     named = [path]
     while not named[-1].parent.is_dir():
         named.append(named[-1].parent)
@@ -67,7 +68,8 @@ class DirectoryLock:
     __slots__ = ("_descriptor", "_key", "path")
 
     def __init__(self, directory: Path) -> None:
-        """Takes the lock or raises LogDirectoryError."""
+        """Takes the lock of the directory. Raises LogDirectoryError if another process holds it, or if the file cannot
+        be used."""
         self.path = directory / FILE_NAME
         try:
             status = self.path.stat()
@@ -104,7 +106,7 @@ class DirectoryLock:
         )
 
     def release(self) -> None:
-        """Releases the lock; the file stays, empty."""
+        """Releases the lock. The file remains, empty."""
         if self._descriptor >= 0:
             os.ftruncate(self._descriptor, 0)
             os.close(self._descriptor)
@@ -113,8 +115,8 @@ class DirectoryLock:
 
 
 def owner_pid(directory: Path) -> int | None:
-    """Returns the process that holds a directory's lock, if it is a jesenska broker. Call this only in other
-    processes: in the process that holds the lock, opening and closing the file would release the lock."""
+    """Returns the process id of the jesenska broker that holds the directory's lock; None if there is none. It must
+    not be called in the process that holds the lock: closing the file there would release the lock."""
     try:
         descriptor = os.open(directory / FILE_NAME, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""The broker's settings for its log directories; `log_config` has the settings of a topic."""
+"""The broker's settings for its log directories. The settings of single topics are in `log_config`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class DirectorySettings:
-    """The names are Kafka's without their common prefixes (`log.`, `num.`); the defaults are Kafka's, too."""
+    """The broker's settings for its log directories. The names are Kafka's without their common prefixes (`log.`,
+    `num.`); the defaults are Kafka's, too."""
 
     recovery_threads_per_data_dir: int = 1
     flush_offset_checkpoint_interval_ms: int = 60_000

@@ -1,10 +1,11 @@
-"""`jesenska-starts`, the id of a log directory, and the ids of the last starts of the broker on it, the newest first.
+"""The file `jesenska-starts` of a log directory: the id of the directory, and the ids of the broker's last starts with
+it, the newest first.
 
     {"version":0,"directory":"9tbXHgBvRzO0K-63RUy5HQ","starts":["LdCsVtfpSTuHs4aBJ2QvhA","kZ0nG4cYQ9qz8yPT5JvYbw"]}
 
-The metadata tree of a cluster also records the last start on each directory (`metadata.nodes.BrokerStarts`). If the
-file of a directory lacks that start, the directory is a disk that the broker had earlier, or an old copy
-(`replication.older_directories`). The file is replaced as a whole."""
+The metadata tree of a cluster also records the last start with each directory (`metadata.nodes.BrokerStarts`). If a
+directory's file does not have that start, the directory is an older disk of the broker, or an old copy
+(`replication.older_directories`). The file is always replaced as a whole."""
 
 from __future__ import annotations
 
@@ -16,23 +17,23 @@ from jesenska.base.identifiers import uuid_from_text, uuid_to_text
 
 FILE_NAME: Final = "jesenska-starts"
 _VERSION: Final = 0
-#: Number of starts that are kept. So many starts can fail one after another before the tree records one of them.
+#: Number of start ids in the file. This many starts in a row may fail before the tree records one of them.
 _STARTS_MAX: Final = 20
 
 
 class DirectoryStarts(NamedTuple):
-    """The id of a directory, and the ids of the last starts on it, the newest first."""
+    """The id of a log directory, and the ids of the broker's last starts with it, the newest first."""
 
     directory_id: UUID
     starts: tuple[UUID, ...] = ()
 
     def then(self, start: UUID) -> DirectoryStarts:
-        """Returns a copy of this value with one more start."""
+        """Returns a copy of this value with `start` as the newest start."""
         return DirectoryStarts(self.directory_id, (start, *self.starts)[:_STARTS_MAX])
 
 
 def encode_directory_starts(found: DirectoryStarts) -> bytes:
-    """Returns the content of the file."""
+    """Returns the content of the file `jesenska-starts`."""
     starts = [uuid_to_text(start) for start in found.starts]
     return json.dumps(
         {"version": _VERSION, "directory": uuid_to_text(found.directory_id), "starts": starts}, separators=(",", ":")
@@ -40,7 +41,8 @@ def encode_directory_starts(found: DirectoryStarts) -> bytes:
 
 
 def decode_directory_starts(data: bytes) -> DirectoryStarts:
-    """Returns the decoded content of the file; ValueError if the content is not understood."""
+    """Returns the decoded content of the file `jesenska-starts`. Raises ValueError if the content cannot be
+    decoded."""
     try:
         value = json.loads(data)
         if value["version"] != _VERSION or not isinstance(value["starts"], list):

@@ -1,16 +1,15 @@
 """A log directory of a broker: its lock, its logs, and its checkpoints (`checkpoints` describes their format).
 
-The background thread writes a checkpoint as a whole, if it has changed, and never twice at a time. If a caller needs
-the present offsets on the disk while the file is being written, the file is written again afterwards.
+The background thread writes a checkpoint as a whole, only if it has changed, and never twice at the same time. A
+caller may need the present offsets on the disk while the file is being written. Then the file is written again
+afterwards.
 
-A directory whose disk fails is offline from then on, until the broker is started again: its logs are given up, and
-nothing more is written there (`LogDirectories.take_offline`). `_disk_failed` defines the errors that count as a
-failure.
+A directory whose disk fails is offline until the broker is started again: its logs are closed, and nothing more is
+written there (`LogDirectories.take_offline`). `_disk_failed` defines the errors that count as a failure.
 
-Truncated logs are held (they accept no appends) until their recovery points are written: otherwise a crash would leave
-unsynced batches below a recovery point. If a truncation has lowered a log start offset, that checkpoint is written
-first: a log start offset beyond the log's end would make the next start drop the log.
-"""
+Truncated logs accept no appends until their recovery points are written. Otherwise a crash could leave unsynced
+batches below a recovery point. If a truncation has lowered a log start offset, the checkpoint of log start offsets is
+written first: a log start offset beyond the log's end would make the next start delete the log's records."""
 
 from __future__ import annotations
 
@@ -36,30 +35,30 @@ from jesenska.log.partition.partition_log import PartitionLog
 
 logger = logging.getLogger(__name__)
 
-#: Errors of a disk that is broken, gone or read-only.
+#: Errors of a disk that is broken, missing or read-only.
 _BROKEN = frozenset({errno.EIO, errno.EROFS, errno.ENODEV, errno.ENXIO, errno.ESTALE, errno.EUCLEAN})
-#: Errors for a missing file: perhaps the whole directory is missing.
+#: Errors for a missing file. Perhaps the whole directory is missing.
 _MISSING = frozenset({errno.ENOENT, errno.ENOTDIR})
-#: Checkpoints that hold the state of each log for the next start.
+#: Checkpoints with an offset of each log, which the next start uses.
 _OF_ONE_LOG = (
     checkpoints.RECOVERY_POINTS,
     checkpoints.LOG_START_OFFSETS,
     checkpoints.HIGH_WATERMARKS,
     checkpoints.CLEANER_OFFSETS,
 )
-#: The former end of a log that lacks records of its replica. The end is unknown; this value is larger than any real
-#: end.
+#: The former end offset of a log that is known to lack records. The real end is unknown; this value is larger than any
+#: real end.
 _UNKNOWN_END = 2**63 - 1
-#: Called when a checkpoint is written (with None), or with the error.
+#: A function that is called when a checkpoint was written (with None), or with the error.
 Written = Callable[[BaseException | None], None]
 
 
 class IncomingLog(NamedTuple):
-    """A log that is about to move into the directory. The checkpoints name the log before the move, so that they are
-    right after it."""
+    """A log that is about to move into the directory. It is added to the directory's checkpoints before the move, so
+    that they are correct after it."""
 
     log: PartitionLog
-    #: Everything below this offset is in the copy, and synced.
+    #: The copy has everything below this offset, and has synced it.
     synced_end: int
 
 
@@ -72,11 +71,11 @@ class LogDirectory:
         background: Background,
         on_failure: Callable[[LogDirectory], None] | None = None,
     ) -> None:
-        """`on_failure` is called once, on the owner's thread, when the directory fails, perhaps in the middle of work
-        on one of the logs."""
+        """`on_failure` is called once, on the owner's thread, when the directory fails. This may be in the middle of
+        work on one of the logs."""
         self.path = path
         self.writer = writer
-        #: The reason why the directory is offline, one sentence; None while it is online.
+        #: One sentence that says why the directory is offline; None while it is online.
         self.failure: str | None = None
         self._files = files
         self._on_failure = on_failure
@@ -87,40 +86,41 @@ class LogDirectory:
         self.high_watermarks = OffsetCheckpoint(path / checkpoints.HIGH_WATERMARKS, files)
         self.cleaner_checkpoint = OffsetCheckpoint(path / checkpoints.CLEANER_OFFSETS, files)
         self.cut_checkpoint = OffsetCheckpoint(path / checkpoints.CUT_LOGS, files)
-        #: First offset of each compacted log that compaction has not seen.
+        #: The first offset of each compacted log that was not compacted yet.
         self.cleaner_offsets: dict[TopicPartition, int] = {}
         self.lock: DirectoryLock | None = None
         self.was_clean = False
-        #: None if no start was recorded in this directory.
+        #: The broker's starts with this directory; None if none was recorded.
         self.starts: DirectoryStarts | None = None
-        #: Logs that end below the offsets in the checkpoints though the last stop was orderly, with their former ends.
+        #: Logs that end below an offset in the checkpoints although the last shutdown was clean, with their former
+        #: ends.
         self.cut_logs: dict[TopicPartition, int] = {}
-        #: Partitions in this directory.
+        #: The logs of the partitions in this directory.
         self.logs: dict[TopicPartition, PartitionLog] = {}
-        #: Partitions that are about to be moved into this directory.
+        #: Partitions that are about to move into this directory.
         self.incoming: dict[TopicPartition, IncomingLog] = {}
         #: True if this directory gets no new replicas (KIP-1066).
         self.is_cordoned = False
         self._background = background
-        #: Content of the checkpoints that are being written now, by file name.
+        #: Content of the checkpoints that are being written at present, by file name.
         self._writing: dict[str, Mapping[TopicPartition, int]] = {}
-        #: Writes that follow the present one, by file name.
+        #: Writes that must follow the present write, by file name.
         self._following: dict[str, list[Callable[[], None]]] = {}
-        #: Logs that were truncated and wait for their recovery points to be written.
+        #: Truncated logs that wait until their recovery points are written.
         self._held: list[PartitionLog] = []
-        #: Number of truncations that have lowered log start offsets, and how many of them are written to the
-        #: checkpoint.
+        #: The number of truncations that have lowered log start offsets, and the number of these that the checkpoint
+        #: contains.
         self._lowered_starts = 0
         self._written_lowered_starts = 0
-        #: Content that was last written, so that an idle broker does not write to its disk.
+        #: The content that was last written, by file name. With it an idle broker avoids writing to its disk.
         self._written: dict[str, Mapping[TopicPartition, int]] = {}
-        #: Log start offsets that are in their checkpoint though the logs do not have them yet, or though they are also
-        #: the base offsets of the logs' first segments: after a crash the disk may still have some of the earlier
-        #: segments.
+        #: Log start offsets that must be in their checkpoint: the log does not have the offset yet, or the offset is
+        #: also the base offset of its first segment. In the second case the disk may still have earlier segments after
+        #: a crash.
         self._announced_starts: dict[TopicPartition, int] = {}
 
     def unlock(self) -> None:
-        """Releases the lock, if it is held."""
+        """Releases the lock of the directory, if it is held."""
         if self.lock is not None:
             self.lock.release()
             self.lock = None
@@ -132,7 +132,7 @@ class LogDirectory:
         return self.failure is not None
 
     def fail(self, reason: object) -> None:
-        """Puts the directory offline."""
+        """Takes the directory offline. `reason` is the cause for the log message."""
         if self.failure is None:
             self.failure = f"The log directory {self.path} is offline: {reason}. Mend it and start the broker again."
             logger.error("%s", self.failure)
@@ -140,9 +140,9 @@ class LogDirectory:
                 self._on_failure(self)
 
     def _disk_failed(self, error: OSError, is_in_doubt: bool) -> None:
-        """Handles an error of the disk, or of the system. The directory fails if the disk is broken, gone or
-        read-only, or if its content `is_in_doubt`. A full disk, and too many open files, may be temporary: they fail
-        single requests only."""
+        """Handles an error of the disk or the operating system. The directory fails if the disk is broken, missing or
+        read-only, or if its content `is_in_doubt`. A full disk, and too many open files, may be temporary; they fail
+        only single requests."""
         if is_in_doubt or error.errno in _BROKEN or (error.errno in _MISSING and self._is_missing()):
             self.fail(error.strerror or error)
 
@@ -157,7 +157,7 @@ class LogDirectory:
 
     @property
     def writes_checkpoints(self) -> bool:
-        """True if a checkpoint is being written; another write may follow."""
+        """True while a checkpoint is being written, or another write follows."""
         return bool(self._writing)
 
     def write_high_watermarks(self, done: Written | None = None) -> None:
@@ -169,7 +169,7 @@ class LogDirectory:
         self._write(self.log_start_offsets, self._moved_log_starts, done)
 
     def read_checkpoints(self) -> None:
-        """Reads the checkpoints at a start, so that `checkpointed` can answer."""
+        """Reads all checkpoints at a start. After that `checkpointed` returns their offsets."""
         read = (
             self.recovery_points,
             self.log_start_offsets,
@@ -181,20 +181,21 @@ class LogDirectory:
         self._announced_starts = dict(self._written[checkpoints.LOG_START_OFFSETS])
 
     def checkpointed(self, checkpoint: OffsetCheckpoint, topic_partition: TopicPartition) -> int:
-        """Returns the offset of a partition in a checkpoint of this directory; 0 if the checkpoint does not name the
-        partition, or the file cannot be read."""
+        """Returns the offset of a partition in one of this directory's checkpoints. Returns 0 if the checkpoint does
+        not name the partition, or the file cannot be read."""
         return self._written[checkpoint.path.name].get(topic_partition, 0)
 
     @property
     def in_checkpoints(self) -> set[TopicPartition]:
-        """Returns the partitions that the checkpoints of logs name, as they were last read or written."""
+        """The partitions in the recovery point and high watermark checkpoints, as they were last read or written."""
         names = (checkpoints.RECOVERY_POINTS, checkpoints.HIGH_WATERMARKS)
         return {topic_partition for name in names for topic_partition in self._written.get(name, ())}
 
     def compare_with_checkpoints(self) -> None:
-        """Finds logs with lost ends at a start, after the logs are loaded. At an orderly stop everything was synced,
-        so a log that ends before the offsets of the checkpoints has lost records. A separate file records that for
-        later starts, even if this start crashes; OSError if the write fails."""
+        """Finds logs that have lost records at their end. It is called at a start, after the logs are loaded. A clean
+        shutdown syncs everything, so a log that ends before an offset in the checkpoints has lost records. These logs
+        are written to a separate file for later starts, even if this start crashes. Raises OSError if the write
+        fails."""
         known = self._written[checkpoints.CUT_LOGS]
         for topic_partition, log in self.logs.items():
             offsets = (
@@ -209,7 +210,7 @@ class LogDirectory:
 
     def lose(self, topic_partitions: Iterable[TopicPartition]) -> None:
         """Records at a start that these logs lack records that the broker had. They then count as logs that have lost
-        their ends. OSError if the write fails."""
+        their ends. Raises OSError if the write fails."""
         self.cut_logs |= dict.fromkeys(topic_partitions, _UNKNOWN_END)
         self._write_cut_logs()
 
@@ -219,8 +220,8 @@ class LogDirectory:
             self._written[checkpoints.CUT_LOGS] = self.cut_logs.copy()
 
     def read_starts(self) -> None:
-        """Reads the starts that were recorded in this directory; OSError if the file cannot be read. A file whose
-        content is not understood is logged, and counts as missing."""
+        """Reads the broker's starts that are recorded in this directory. A file that cannot be decoded is logged, and
+        counts as missing. Raises OSError if the file cannot be read."""
         path = self.path / DIRECTORY_STARTS
         try:
             self.starts = decode_directory_starts(self._files.read_file(path))
@@ -231,29 +232,31 @@ class LogDirectory:
             logger.warning("%s is not understood (%s): no start on this directory is known", path, error)
 
     def started(self, starts: DirectoryStarts) -> None:
-        """Records that the broker has started on this directory; OSError if the write fails."""
+        """Records that the broker has started with this directory. Raises OSError if the write fails."""
         self._files.replace_file(self.path / DIRECTORY_STARTS, encode_directory_starts(starts))
         self.starts = starts
 
     def take_as_it_is(self, topic_partition: TopicPartition) -> None:
-        """Ends the search for the lost records of a log: the log is used as it is."""
+        """Ends the search for the lost records of a log. The log is used in its present state."""
         if self.cut_logs.pop(topic_partition, None) is not None:
             self._write(self.cut_checkpoint, self.cut_logs.copy, _ignore)
 
     def announce_log_starts(self, starts: Mapping[TopicPartition, int], done: Written) -> None:
-        """Writes the future log start offsets of logs. `done` is called on the owner's thread."""
+        """Writes log start offsets to the checkpoint before the logs have them. `done` is called on the owner's
+        thread."""
         for topic_partition, offset in starts.items():
             self._announced_starts[topic_partition] = max(offset, self.announced_log_start(topic_partition))
         self.write_log_start_offsets(done)
 
     def announced_log_start(self, topic_partition: TopicPartition) -> int:
-        """Returns the announced log start offset of the log; 0 if the log has been truncated since the offset was
-        announced."""
+        """Returns the log start offset that was written ahead for the log. Returns 0 if there is none, or if the log
+        has been truncated since."""
         return self._announced_starts.get(topic_partition, 0)
 
     def forget_checkpoints(self, log: PartitionLog) -> None:
-        """Prepares a new log of this directory. If a checkpoint may have offsets of another log of the same name, the
-        log accepts no appends until those offsets are overwritten: the next start would use them for this log."""
+        """Prepares a new log of this directory. A checkpoint may still have offsets of an earlier log of the same
+        partition. The new log then accepts no appends until these are overwritten, because the next start would use
+        them for the new log."""
         topic_partition = log.topic_partition
         self._announced_starts.pop(topic_partition, None)
         on_disk = [known.get(name, {}) for known in (self._written, self._writing) for name in _OF_ONE_LOG]
@@ -265,8 +268,8 @@ class LogDirectory:
             ).go_on()
 
     def take_cleaner_offsets(self) -> None:
-        """Takes the cleaner's offsets from its checkpoint at a start, after the logs are loaded. Lines of removed
-        partitions are dropped, so that a new partition of the same name starts without an offset."""
+        """Loads the first dirty offsets from the cleaner's checkpoint at a start, after the logs are loaded. Offsets
+        of removed partitions are dropped, so that a new partition of the same name begins without one."""
         name = self.cleaner_checkpoint.path.name
         on_disk = self._written[name]
         self.cleaner_offsets = {key: offset for key, offset in on_disk.items() if key in self.logs}
@@ -278,13 +281,13 @@ class LogDirectory:
         self._write(self.cleaner_checkpoint, self.cleaner_offsets.copy, done if done is not None else _ignore)
 
     def expect(self, log: PartitionLog, synced_end: int) -> None:
-        """Records that the log is about to move into this directory; the announced log start offset of an earlier log
-        of the same name is dropped."""
+        """Records that the log is about to move into this directory. A log start offset that was written ahead for an
+        earlier log of the same partition is dropped."""
         self.incoming[log.topic_partition] = IncomingLog(log, synced_end)
         self._announced_starts.pop(log.topic_partition, None)
 
     def write_incoming(self, done: Written) -> None:
-        """Writes every checkpoint, so that each names the logs that are about to move here."""
+        """Writes every checkpoint with the logs that are about to move into this directory."""
         checkpoints_of_all = [
             self.write_log_start_offsets,
             self.write_cleaner_offsets,
@@ -295,8 +298,8 @@ class LogDirectory:
 
     def truncated(self, logs: Sequence[PartitionLog], has_lowered_start: bool, done: Written) -> None:
         """Handles a truncation of logs of this directory, which accept no appends meanwhile. Writes their recovery
-        points and lets the logs accept appends again; if the write fails, they accept appends after the next write
-        that succeeds. `has_lowered_start` is True if a log start offset has moved down."""
+        points, and then lets the logs accept appends again. If the write fails, that happens after the next successful
+        write. `has_lowered_start` is true if the truncation has lowered a log start offset."""
         self._held.extend(logs)
         for log in logs:
             has_lowered_start |= self._announced_starts.pop(log.topic_partition, 0) > log.log_start_offset
@@ -304,7 +307,7 @@ class LogDirectory:
         self.write_recovery_points(done)
 
     def write_recovery_points(self, done: Written | None = None) -> None:
-        """Writes the recovery points. Truncated logs accept appends again after their recovery points are written."""
+        """Writes the recovery points. After that, truncated logs accept appends again."""
         if self._lowered_starts != self._written_lowered_starts:
             lowered_starts = self._lowered_starts
 
@@ -336,7 +339,7 @@ class LogDirectory:
         self._write(self.recovery_points, offsets, written)
 
     def write_all(self) -> None:
-        """Writes every checkpoint, at once; OSError if a write fails."""
+        """Writes every checkpoint immediately, on the calling thread. Raises OSError if a write fails."""
         self.recovery_points.write(self._present_recovery_points())
         self.log_start_offsets.write(self._moved_log_starts())
         self.high_watermarks.write(self._present_high_watermarks())
@@ -349,8 +352,8 @@ class LogDirectory:
         offsets: Callable[[], Mapping[TopicPartition, int]],
         done: Written | None = None,
     ) -> None:
-        """Writes a checkpoint, in the background, if it has changed. A caller with `done` needs the offsets of this
-        moment or later: if the file is being written now, it is written again afterwards."""
+        """Writes a checkpoint in the background, if it has changed. A caller that passes `done` needs the offsets of
+        this moment or later. So if the file is being written at present, it is written again afterwards."""
         name = checkpoint.path.name
         if self.failure is not None:
             if done is not None:
@@ -408,9 +411,9 @@ class LogDirectory:
 
 
 class FailingDirectory:
-    """A context manager that a start uses: if its block raises an error of the disk, the directory fails, and the
-    block ends. If no other directory is left the error is raised (UnusableDirectoryError, KafkaStorageError). `what`
-    names the operation of the block for messages: read, written."""
+    """A context manager for the steps of a start. If its block raises a disk error, the directory goes offline and the
+    start continues with the other directories. If no other directory is left, the error is raised
+    (UnusableDirectoryError, KafkaStorageError). `what` names the operation in messages: read, written."""
 
     def __init__(self, directory: LogDirectory, directories: Sequence[LogDirectory], what: str = "read") -> None:
         self._directory = directory
@@ -439,8 +442,8 @@ class FailingDirectory:
 
 
 class _CheckpointWrites:
-    """Writes checkpoints in the given order, even if some writes fail; `done` is called with the first error, or
-    None."""
+    """Writes several checkpoints in the given order, even if some writes fail. Then `done` is called with the first
+    error, or None."""
 
     def __init__(self, writes: Iterable[Callable[[Written], None]], done: Written) -> None:
         self._left = iter(writes)
@@ -448,7 +451,7 @@ class _CheckpointWrites:
         self._failure: BaseException | None = None
 
     def go_on(self, outcome: BaseException | None = None) -> None:
-        """Writes the next checkpoint; `outcome` is the outcome of the write before it."""
+        """Writes the next checkpoint. `outcome` is the error of the write before it, or None."""
         self._failure = self._failure or outcome
         write = next(self._left, None)
         if write is None:
@@ -463,7 +466,8 @@ def _ignore(outcome: BaseException | None) -> None:
 
 
 def read_or_nothing(checkpoint: OffsetCheckpoint) -> dict[TopicPartition, int]:
-    """Reads a checkpoint. A file that cannot be read counts as empty: recovery takes longer, no data is lost."""
+    """Reads a checkpoint. A file that cannot be read is logged and counts as empty: recovery then takes longer, but no
+    data is lost."""
     try:
         return checkpoint.read()
     except KafkaStorageError as error:

@@ -1,5 +1,5 @@
-"""Loads, at a start, the partitions that are in the log directories and that the metadata know. Several are loaded at
-a time, in threads. If the last stop of a directory was not orderly, its logs are recovered.
+"""Loads, at a broker's start, the partitions in the log directories that the metadata tree also has. Several
+partitions are loaded at once, in threads. If the last shutdown of a directory was not clean, its logs are recovered.
 
     orders-0/                   a partition: its log is loaded, if the metadata know it; otherwise it is named in a
                                 warning and not changed
@@ -7,14 +7,14 @@ a time, in threads. If the last stop of a directory was not orderly, its logs ar
     orders-0.<unique>-future/   the copy of a replica that is moved from another directory: the move continues
                                 (replica_moves)
 
-A directory that cannot be read fails (`LogDirectory.fail`), and with it all of its partitions; the others are loaded.
+A directory that cannot be read goes offline (`LogDirectory.fail`), with all of its partitions; the partitions of other
+directories are loaded.
 
-The marker of an orderly stop is removed before the first log is touched, so after a crash from then on all logs are
+The marker of a clean shutdown is removed before the first log is loaded. So after a later crash all logs are
 recovered. If a partition is in two directories, the start is refused, since it is unknown which one is right. There is
 one exception: one of the two directories has a file that names the other as the target of a move (future_files). Then
 a crash came between two steps of a move, and the directory with that file is removed. If the other directory cannot be
-read, the partition is not loaded.
-"""
+read, the partition is not loaded."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ logger = logging.getLogger(__name__)
 _FUTURE = re.compile(r"(.+)-(\d{1,10})\.[0-9a-f]{32}-future\Z")
 _IGNORED = {"lost+found"}
 
-#: Gets a partition and the topic id in its directory (None if there is none). Returns the partition's settings; None
-#: if the metadata do not know the partition.
+#: A function that takes a partition and the topic id in its directory (None if there is none). It returns the
+#: partition's settings, or None if the metadata tree does not have the partition.
 Known = Callable[[TopicPartition, UUID | None], LogConfig | None]
 
 
@@ -58,17 +58,17 @@ class LoadProgress(NamedTuple):
 
 
 class FoundPartition(NamedTuple):
-    """A directory of a partition that the metadata know."""
+    """A partition that was found in a log directory, and that the metadata tree has."""
 
     directory: LogDirectory
     topic_partition: TopicPartition
-    #: None for a directory that is older than topic ids.
+    #: The topic id in the directory; None if the directory is older than topic ids.
     topic_id: UUID | None
     config: LogConfig
 
 
 class FoundCopy(NamedTuple):
-    """A copy of a replica, which was being moved to this directory."""
+    """The unfinished copy of a replica that was being moved to this log directory."""
 
     directory: LogDirectory
     topic_partition: TopicPartition
@@ -78,7 +78,7 @@ class FoundCopy(NamedTuple):
 class LoadedPartition(NamedTuple):
     found: FoundPartition
     loaded: LoadedLog
-    #: High watermark from the checkpoint.
+    #: The high watermark from the checkpoint.
     high_watermark: int
 
 
@@ -93,10 +93,12 @@ def load_partitions(
     progress: Callable[[LoadProgress], None] | None = None,
     copies: list[FoundCopy] | None = None,
 ) -> Iterator[LoadedPartition]:
-    """Yields every known partition. They are loaded by threads; `helpers` gets a number and a name and makes the
-    threads. Blocks, for long after a crash; `progress` is called from these threads. Copies of replicas that were
-    being moved are added to `copies`. LogDirectoryError, before anything is changed, if a partition is in two
-    directories; KafkaStorageError if a log cannot be opened though the disk can be read."""
+    """Loads the known partitions, and yields them with their logs. They are loaded in threads; `helpers` makes a pool
+    of a given size and name. This takes long after a crash; `progress` is called from the threads. Unfinished copies
+    of moved replicas are added to `copies`.
+
+    Raises LogDirectoryError, before anything is changed, if a partition is in two directories. Raises
+    KafkaStorageError if a log cannot be opened although the disk can be read."""
     jobs: list[tuple[FoundPartition, LogLoader]] = []
     counted = _Counter(progress)
     usable = [directory for directory in directories if not directory.is_offline]
@@ -180,13 +182,13 @@ def _partitions(
                 continue
         topic_partition = TopicPartition.of_directory(name)
         if topic_partition is None or not is_legal_topic_name(topic_partition.topic):
-            logger.warning("%s is no partition of this broker and was left alone", path)
+            logger.warning("%s is not a partition of this broker and was not changed", path)
             continue
         topic_id = read_topic_id(path, files)
         config = known(topic_partition, topic_id)
         if config is None:
             logger.warning(
-                "%s is not known to the metadata%s and was left alone: move it away if the topic is gone",
+                "%s is not known to the metadata%s and was not changed: move it away if the topic was deleted",
                 path,
                 "" if topic_id is None else f" with topic id {topic_id}",
             )
@@ -195,7 +197,8 @@ def _partitions(
 
 
 class _Removed(NamedTuple):
-    """Says where a partition's log really is (in `home`, at `path`), for a directory that no longer has it."""
+    """The real place of a partition's log: the path `path` in the log directory `home`. It is for a directory that no
+    longer has the log."""
 
     home: LogDirectory
     path: Path
@@ -204,8 +207,9 @@ class _Removed(NamedTuple):
 def _moved(
     directories: Sequence[LogDirectory], partitions: Sequence[FoundPartition], files: FileLayer
 ) -> dict[FoundPartition, _Removed]:
-    """Finds the directories that are left over from moves that a crash, or a failing disk, has interrupted; their
-    files about moves name the targets. Returns for each of them where the partition's log is."""
+    """Finds directories of partitions that are left over from moves that were interrupted by a crash or a disk
+    failure. Files in them name the source or the target of the move. Returns for each such directory the place of the
+    partition's log."""
     found_at = {_path_of(found).absolute(): found for found in partitions}
     offline = {directory.path.absolute(): directory for directory in directories if directory.is_offline}
     moved: dict[FoundPartition, _Removed] = {}
@@ -231,7 +235,8 @@ def _moved(
 
 
 def _remove_moved(moved: Mapping[FoundPartition, _Removed], files: FileLayer, doomed: DoomedFiles) -> None:
-    """Removes directories that are left over from moves, if the directories with the logs can be read."""
+    """Removes directories that are left over from interrupted moves. A directory remains if the partition's log is on
+    a disk that cannot be read."""
     for found, (home, log_path) in moved.items():
         path = _path_of(found)
         if home.is_offline:
@@ -267,7 +272,7 @@ def _refuse_doubles(partitions: Sequence[FoundPartition]) -> None:
 
 
 class _Counter:
-    """Adds up the reports of the recovery threads."""
+    """Adds up the bytes that the recovery threads report as checked."""
 
     def __init__(self, report: Callable[[LoadProgress], None] | None) -> None:
         self._report = report

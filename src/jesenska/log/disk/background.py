@@ -1,9 +1,8 @@
-"""Runs work that may wait for the disk: in a thread of a pool; or, for tools, tests and the simulator, at once on the
-caller's thread.
+"""Runs work that may wait for the disk. It runs in a thread of a pool or, for tools, tests and the simulator,
+immediately on the caller's thread.
 
-The log never imports an event loop. The owner of an event loop passes a `ThreadBackground` whose `call_soon` brings
-results back to the loop, so that only one thread ever touches the state of the log.
-"""
+The log never imports an event loop. The owner of an event loop passes in a `ThreadBackground` whose `call_soon` brings
+results back to the loop. So only one thread ever touches the state of a log."""
 
 from __future__ import annotations
 
@@ -19,13 +18,13 @@ T = TypeVar("T")
 
 class Background(Protocol):
     def submit(self, work: Callable[[], T], done: Callable[[T | BaseException], None]) -> None:
-        """Runs `work` somewhere and then, on the owner's thread, `done` with the result of `work` or the exception
-        that it raised."""
+        """Runs `work`, possibly in another thread. Afterwards calls `done` on the owner's thread, with the result of
+        `work` or the exception that it raised."""
         ...
 
 
 class InlineBackground:
-    """Does the work at once, on the caller's thread."""
+    """Runs the work immediately, on the caller's thread."""
 
     __slots__ = ()
 
@@ -39,8 +38,8 @@ class InlineBackground:
 
 
 class ThreadBackground:
-    """Does the work in a thread of `executor`; `call_soon` (an event loop's `call_soon_threadsafe`) brings the outcome
-    back. An executor with one thread keeps the order."""
+    """Runs the work in a thread of `executor`. `call_soon` (an event loop's `call_soon_threadsafe`) brings the result
+    back to the owner's thread. An executor with one thread runs work in the order of the calls."""
 
     __slots__ = ("_call_soon", "_executor")
 
@@ -61,11 +60,12 @@ class ThreadBackground:
 
 
 class DirectoryWriter:
-    """The writer thread of one log directory. It counts the flushes that are running. During a flush a write may wait
-    for the disk, so appends are then written by the writer thread (in order) and not by the event loop.
+    """The threads that write and flush the files of one log directory. It counts the flushes in progress. During a
+    flush a write may wait for the disk, so appends are then written by the writer thread (in order) and not by the
+    event loop.
 
-    `disk_failed` is called for errors of the disk, on the owner's thread, with the error and a flag, which is True if
-    the content of the disk is unknown after the error."""
+    `disk_failed` is called for disk errors, on the owner's thread. It gets the error, and a flag that is true if the
+    content of the disk is unknown after the error."""
 
     __slots__ = ("disk_failed", "flusher", "flushes_in_flight", "writer")
 
@@ -76,7 +76,7 @@ class DirectoryWriter:
         self.disk_failed: Callable[[OSError, bool], None] = _ignore
 
     def flush(self, work: Callable[[], T], done: Callable[[T | BaseException], None]) -> None:
-        """Runs a flush off the owner's thread."""
+        """Runs a flush in the flusher thread, then `done` with its result on the owner's thread."""
         self.flushes_in_flight += 1
 
         def finished(outcome: T | BaseException) -> None:
@@ -87,15 +87,15 @@ class DirectoryWriter:
 
 
 def _ignore(error: OSError, is_in_doubt: bool) -> None:
-    """Does nothing: a writer without a log directory ignores errors of the disk."""
+    """Does nothing. It is the error handler of a writer that has no log directory."""
 
 
 def inline_writer() -> DirectoryWriter:
-    """Returns a writer that does everything at once: no flush is ever in flight."""
+    """Returns a writer that does all work immediately, so that no flush is ever in progress."""
     return DirectoryWriter(InlineBackground(), InlineBackground())
 
 
 def log_failure(outcome: object) -> None:
-    """Logs an error if the job failed; for jobs whose outcome no caller waits for."""
+    """Logs an error if a job failed. It is for jobs whose result is not used."""
     if isinstance(outcome, BaseException):
         logger.error("A job in the log directories failed: %s; it is tried again at its next turn", outcome)

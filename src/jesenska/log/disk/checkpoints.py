@@ -1,10 +1,10 @@
-"""Reads and writes the checkpoints of one log directory, small text files that each hold one offset of every
-partition, and the marker of a clean shutdown.
+"""Reads and writes the checkpoints of one log directory, and the marker of a clean shutdown. A checkpoint is a small
+text file with one offset for each partition.
 
     recovery-point-offset-checkpoint    all records before this offset are synced; recovery starts here
     log-start-offset-checkpoint         first offset that may be read, if it is not the first segment's base offset
     replication-offset-checkpoint       high watermark
-    cleaner-offset-checkpoint           first offset that compaction has not seen
+    cleaner-offset-checkpoint           first offset that was not compacted yet
     jesenska-cut-logs                   logs that have lost their ends, and their end offsets; only if there are any
 
 Each file has the form
@@ -14,13 +14,12 @@ Each file has the form
     orders 0 1234           topic, partition, offset
     orders 1 99
 
-A leader-epoch-checkpoint (see leader_epochs) has the same frame with other lines. Files are replaced as a whole
+A leader-epoch-checkpoint (see leader_epochs) begins in the same way and has other lines. Files are replaced as a whole
 (written under another name, synced, renamed, directory synced), so after a crash there is the old file or the new one.
 
     .kafka_cleanshutdown    {"version":0,"brokerEpoch":-1}
 
-is written last at an orderly stop and removed first at a start: if it is missing, logs are recovered.
-"""
+is written last at a clean shutdown and removed first at a start. If it is missing, logs are recovered."""
 
 from __future__ import annotations
 
@@ -45,8 +44,8 @@ _T = TypeVar("_T")
 
 
 def read_entries(text: str, path: Path, parse: Callable[[list[str]], _T]) -> list[_T]:
-    """Returns the parsed lines of a checkpoint file; KafkaStorageError naming the file if a line is not valid. An
-    empty file has no lines."""
+    """Returns the parsed lines of a checkpoint file; an empty file has no lines. Raises KafkaStorageError, which names
+    the file, if a line is not valid."""
     lines = text.split("\n")
     if lines == [""]:
         return []
@@ -56,11 +55,11 @@ def read_entries(text: str, path: Path, parse: Callable[[list[str]], _T]) -> lis
         count = int(lines[1])
         body = [line for line in lines[2:] if line.strip()]
         if count != len(body):
-            raise ValueError(f"it announces {count} entries and has {len(body)}")
+            raise ValueError(f"it should have {count} entries and has {len(body)}")
         return [parse(line.split()) for line in body]
     except (ValueError, IndexError) as error:
         raise KafkaStorageError(
-            f"The checkpoint file {path} cannot be read ({error}); remove it to have it built anew."
+            f"The checkpoint file {path} cannot be read ({error}); remove it, so that it is built again."
         ) from error
 
 
@@ -75,7 +74,7 @@ def _parse_offset(fields: list[str]) -> tuple[TopicPartition, int]:
 
 
 class OffsetCheckpoint:
-    """One of the offset files of a log directory."""
+    """A checkpoint file with one offset for each partition of a log directory."""
 
     __slots__ = ("_files", "path")
 
@@ -84,7 +83,7 @@ class OffsetCheckpoint:
         self._files = files
 
     def read(self) -> dict[TopicPartition, int]:
-        """Returns the offsets by partition; empty if there is no file."""
+        """Returns the offsets by partition. The result is empty if there is no file."""
         try:
             data = self._files.read_file(self.path)
         except FileNotFoundError:
@@ -92,14 +91,15 @@ class OffsetCheckpoint:
         return dict(read_entries(data.decode("utf-8", "replace"), self.path, _parse_offset))
 
     def write(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Replaces the file and syncs it; blocks on the disk."""
+        """Replaces the file and syncs it. The call waits for the disk."""
         self._files.replace_file(
             self.path, write_entries(f"{tp.topic} {tp.partition} {offset}" for tp, offset in offsets.items())
         )
 
 
 class CleanShutdownMarker:
-    """Marks that the last stop of the broker on this directory was orderly."""
+    """The marker file of a clean shutdown: it exists if the last shutdown of the broker on this directory was
+    clean."""
 
     __slots__ = ("_files", "path")
 
@@ -108,11 +108,12 @@ class CleanShutdownMarker:
         self._files = files
 
     def exists(self) -> bool:
-        """True if the marker is there, with any content (releases before 3.x leave it empty)."""
+        """Returns true if the marker file exists. Its content is ignored, because releases before 3.x leave it
+        empty."""
         return self.path.exists()
 
     def broker_epoch(self) -> int:
-        """Returns the broker epoch of the orderly stop; -1 if unknown."""
+        """Returns the broker epoch of the clean shutdown; -1 if it is unknown."""
         try:
             value = json.loads(self._files.read_file(self.path))
             return int(value["brokerEpoch"])

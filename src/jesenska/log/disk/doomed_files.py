@@ -1,6 +1,6 @@
-"""Removes files and directories some time after they were renamed. The new name marks them as to be removed. Readers
-may still have them open, so they stay on the disk for `file.delete.delay.ms`. After a crash the next start finds them
-by their names."""
+"""Removes files and directories some time after they were renamed. Their new name marks them for removal. Readers may
+still have them open, so they stay on the disk for `file.delete.delay.ms`. After a crash the next start finds them by
+their names."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from jesenska.log.disk.files import FileLayer
 
 
 class DoomedFiles:
-    """The files to be removed from all log directories. Times are milliseconds of the clock that measures delays."""
+    """The files of all log directories that are marked for removal. Times are in milliseconds of the clock that
+    measures delays."""
 
     def __init__(self, files: FileLayer, background: Background) -> None:
         self._files = files
         self._background = background
-        #: The time at which a path is due, and the path.
+        #: The time at which each path is to be removed, and the path.
         self._waiting: list[tuple[int, Path]] = []
 
     def add(self, due_ms: int, paths: Iterable[Path]) -> None:
@@ -25,7 +26,7 @@ class DoomedFiles:
         self._waiting.extend((due_ms, path) for path in paths)
 
     def remove_due(self, elapsed_ms: int) -> None:
-        """Removes the paths whose delay is over, in the background."""
+        """Removes the paths whose time has come, in the background."""
         due = [path for due_ms, path in self._waiting if due_ms <= elapsed_ms]
         if not due:
             return

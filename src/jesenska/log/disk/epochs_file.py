@@ -1,17 +1,17 @@
-"""A log's `leader-epoch-checkpoint`, the table of its leader epochs on the disk:
+"""The file `leader-epoch-checkpoint` of a log: the table of its leader epochs on the disk.
 
     0            version
     2            number of lines that follow
     0 0          epoch, first offset of that epoch
     3 1180
 
-A new leader epoch changes the table. The file is replaced as a whole within seconds, by the background thread or with
-the next flush, whichever comes first, and synced with that flush. The first table of a new log is written only after
-the first record: an empty log does not need the file, since the next leader would assign the same epochs again. After
-a crash recovery takes the entries that the file lacks from the batches above the recovery point. A file that cannot be
-read is rebuilt from the whole log in the same way. Several threads write the file, so each write carries a version: an
-older table never replaces a newer one, and nothing is written after the log has left its directory.
-"""
+A new leader epoch changes the table. The file is replaced as a whole within seconds, by the background thread or by
+the next flush, and is synced by that flush. A new log gets the file only after its first record. An empty log does not
+need it, since the next leader would assign the same epochs again.
+
+After a crash, recovery takes missing entries from the batches above the recovery point. A file that cannot be read is
+rebuilt from the whole log in the same way. Several threads write the file, so each write has a version: an older table
+never replaces a newer one. Nothing is written after the log has left its directory."""
 
 from __future__ import annotations
 
@@ -49,40 +49,41 @@ class EpochsFile:
         self._on_disk = 0
         self._is_gone = False
         self._was_empty = not table.entries()
-        #: True if the table has changed since the last flush took it.
+        #: True if the table has changed since the last flush.
         self.is_unsynced = False
 
     def is_unwritten(self, log_end_offset: int) -> bool:
-        """True if the table has changed since it was written and is worth writing: the log, which ends at
-        `log_end_offset`, is not empty, the table was not empty at the start, or the file has been written before."""
+        """Returns true if the table must be written to its file. It must have changed since the last write. A table
+        without entries at the start is written only if the log is not empty (`log_end_offset` > 0), or if the file
+        exists already."""
         return self._version != self._on_disk and (log_end_offset > 0 or not self._was_empty or self._on_disk > 0)
 
     def changed(self) -> None:
-        """Records that the table has changed."""
+        """Records that the table of leader epochs has changed, so that it must be written and synced."""
         self._version += 1
         self.is_unsynced = True
 
     def unwritten(self, log_end_offset: int) -> EpochsWrite | None:
-        """Returns the write that brings the file up to date, for another thread. None if the file is up to date or
-        need not be written."""
+        """Returns an object that writes the present table in another thread. Returns None if the file has the present
+        table, or need not be written."""
         return EpochsWrite(self, self._version, self._table.entries()) if self.is_unwritten(log_end_offset) else None
 
     def put(self, version: int, entries: list[tuple[int, int]]) -> None:
-        """Writes a table, unless the file already holds a newer one; OSError if the write fails. The next flush syncs
-        the file."""
+        """Writes a table to the file, unless the file already has a newer one. The next flush syncs the file. Raises
+        OSError if the write fails."""
         with self._lock:
             if version > self._on_disk and not self._is_gone:
                 write_leader_epochs(self._directory, entries, self._files, sync=False)
                 self._on_disk = version
 
     def leave(self) -> None:
-        """Stops all writes, because the directory is about to get another name."""
+        """Stops all further writes, because the directory is about to be renamed."""
         with self._lock:
             self._is_gone = True
 
 
 class EpochsWrite:
-    """A table to be written to its file: call `run` in any thread, then `done` on the owner's thread."""
+    """A pending write of the epoch table to its file. Call `run` in any thread, then `done` on the owner's thread."""
 
     __slots__ = ("_entries", "_file", "_version")
 
@@ -92,16 +93,17 @@ class EpochsWrite:
         self._entries = entries
 
     def run(self) -> None:
-        """Writes the table; OSError if the write fails."""
+        """Writes the table to its file. Raises OSError if the write fails."""
         self._file.put(self._version, self._entries)
 
     def done(self) -> None:
-        """Does nothing: `run` has already recorded the version on the disk."""
+        """Does nothing: `run` has already recorded which version is on the disk."""
 
 
 def read_leader_epochs(directory: Path, files: FileLayer) -> LeaderEpochs | None:
-    """Returns the table on disk; None if there is no file or it is damaged, so that the caller rebuilds it from the
-    log. A file without a line end at its end was cut by a crash: the last offset may lack digits."""
+    """Returns the table on the disk. Returns None if the file is missing or damaged, so that the caller rebuilds the
+    table from the log. A file that does not end with a line break was cut by a crash, and its last offset may lack
+    digits."""
     path = directory / FILE_NAME
     try:
         text = files.read_file(path).decode("utf-8", "replace")

@@ -1,14 +1,13 @@
-"""The file system as the log sees it. Every call that changes a disk goes through one small object, so that a
-simulator can replace it with a disk that loses data that were not synced, runs full, or does only half of a write.
+"""The file system as the log uses it. Every call that changes a disk goes through one small object. So a simulator can
+replace it with a disk that loses unsynced data, becomes full, or does only half of a write.
 
-This module has the replacements for calls that an operating system lacks: `posix_fallocate` (macOS: the file is
-written with zeros), a real flush to the platter (macOS needs F_FULLFSYNC), and the probe for cold pages (RWF_NOWAIT is
-Linux only; on other systems every page counts as warm).
+This module has the replacements for calls that an operating system lacks. `posix_fallocate` is missing on macOS, where
+the file is written with zeros. A complete flush to the disk needs F_FULLFSYNC on macOS. The probe for data outside of
+the page cache (RWF_NOWAIT) is only on Linux; on other systems all data counts as cached.
 
-After a crash: `replace_file` leaves either the old or the new content, never a mixture. The new content is synced
-before it takes the name, and the directory is synced after it. A `.tmp` file may be left over; code that lists a
-directory ignores it.
-"""
+`replace_file` is safe against crashes: afterwards the file has either the old or the new content, never a mixture. The
+new content is synced before it takes the name, and the directory is synced after that. A `.tmp` file may be left over;
+code that lists a directory ignores it."""
 
 from __future__ import annotations
 
@@ -30,14 +29,14 @@ _ZEROS = bytes(256 * 1024)
 _READ_AHEAD_BYTES = 1024 * 1024
 _FULL_FSYNC = getattr(__import__("fcntl"), "F_FULLFSYNC", None) if sys.platform == "darwin" else None
 _NOWAIT: int = getattr(os, "RWF_NOWAIT", 0)
-#: Number of file descriptors that are kept free for sockets and for files that are not segments, when the limit of
-#: open files is divided.
+#: File descriptors of the process that are reserved for sockets and other files. The rest of the limit may be used for
+#: segments.
 _RESERVED_DESCRIPTORS = 512
 
 
 class FileLayer:
-    """Makes the system calls. A subclass may replace any of them. All paths are absolute or relative to the working
-    directory; all sizes are bytes."""
+    """Makes the system calls. A subclass may replace any of them. Paths are absolute or relative to the working
+    directory; sizes are in bytes."""
 
     __slots__ = ()
 
@@ -48,16 +47,17 @@ class FileLayer:
         os.close(descriptor)
 
     def pwrite(self, descriptor: int, data: type_buffer, position: int) -> int:
-        """Writes at a position. Returns the number of bytes written, which may be less than asked for."""
+        """Writes at a position in the file. Returns the number of bytes written, which may be less than the length of
+        `data`."""
         return os.pwrite(descriptor, data, position)
 
     def pread(self, descriptor: int, size_bytes: int, position: int) -> bytes:
         return os.pread(descriptor, size_bytes, position)
 
     def pread_warm(self, descriptor: int, size_bytes: int, position: int) -> bytes | None:
-        """As `pread`, but returns None instead of waiting for the disk. The result may be shorter than asked for, but
-        is empty only at the end of the file. If the system or the file system does not support this, the read
-        waits."""
+        """Reads like `pread`, but returns None if the read would wait for the disk. The result may be shorter than
+        `size_bytes`, but is empty only at the end of the file. If the system or the file system does not support this,
+        the read waits."""
         if not _NOWAIT:
             return self.pread(descriptor, size_bytes, position)
         buffer = bytearray(size_bytes)
@@ -91,7 +91,7 @@ class FileLayer:
         os.ftruncate(descriptor, size_bytes)
 
     def allocate(self, descriptor: int, size_bytes: int) -> None:
-        """Reserves the blocks of the first `size_bytes` bytes, so that a full disk (ENOSPC) is noticed here and not in
+        """Reserves disk blocks for the first `size_bytes` bytes. So a full disk (ENOSPC) is noticed here and not in
         the middle of an append."""
         if hasattr(os, "posix_fallocate"):
             os.posix_fallocate(descriptor, 0, size_bytes)
@@ -109,7 +109,7 @@ class FileLayer:
         os.fsync(descriptor)
 
     def fsync_directory(self, path: Path) -> None:
-        """Makes the names that were created, renamed or removed in a directory survive a crash."""
+        """Syncs a directory, so that created, renamed and removed names in it survive a crash."""
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             os.fsync(descriptor)
@@ -117,15 +117,16 @@ class FileLayer:
             os.close(descriptor)
 
     def rename(self, source: Path, target: Path) -> None:
-        """Moves a file or directory; a file of the target's name is replaced."""
+        """Renames a file or directory. An existing file with the target's name is replaced."""
         source.rename(target)
 
     def link(self, source: Path, target: Path) -> None:
-        """Gives a file another name; OSError if the file system has no links, or the name is taken."""
+        """Makes a hard link: another name for the file. Raises OSError if the file system has no hard links, or the
+        name exists."""
         os.link(source, target)
 
     def links(self, path: Path) -> int:
-        """Returns the number of names that the file has; 0 if there is no file."""
+        """Returns the number of names (hard links) that the file has; 0 if the file does not exist."""
         try:
             return path.stat().st_nlink
         except FileNotFoundError:
@@ -143,11 +144,11 @@ class FileLayer:
 
     def names(self, path: Path) -> list[str]:
         """Returns the names in a directory, sorted."""
-        # Not Path.iterdir: it makes a path for each name, which slows a start with many partitions.
+        # Path.iterdir is not used, because it makes a path for each name, which slows the start with many partitions.
         return sorted(os.listdir(path))  # noqa: PTH208
 
     def read_file(self, path: Path) -> bytes:
-        """Returns the whole content of a small file; FileNotFoundError if there is no file."""
+        """Returns the whole content of a small file. Raises FileNotFoundError if the file does not exist."""
         descriptor = self.open(path, os.O_RDONLY)
         try:
             size_bytes = self.size(descriptor)
@@ -164,7 +165,7 @@ class FileLayer:
             self.close(descriptor)
 
     def write_all(self, descriptor: int, data: type_buffer, position: int) -> None:
-        """Writes every byte or raises OSError; after a short write it goes on with the rest."""
+        """Writes all of `data`, by several calls if necessary. Raises OSError if that is not possible."""
         written = self.pwrite(descriptor, data, position)
         if written == len(data):
             return
@@ -176,8 +177,8 @@ class FileLayer:
             written += count
 
     def replace_file(self, path: Path, data: bytes, *, sync: bool = True) -> None:
-        """Replaces the content of a file with `data`, all or nothing. Without `sync` a crash of the machine (not of
-        the process) may lose it."""
+        """Replaces the whole content of a file by `data`, atomically. Without `sync` a crash of the machine (but not
+        of the process) may lose the new content."""
         temporary = path.with_name(path.name + ".tmp")
         descriptor = self.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
         try:
@@ -192,8 +193,8 @@ class FileLayer:
 
 
 def raise_open_file_limit() -> int:
-    """Raises the soft limit of open files to the hard one and returns the number of segment files that the cache may
-    keep open."""
+    """Raises the process's soft limit of open files to the hard limit. Returns the number of segment files that the
+    cache may keep open."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = hard if hard != resource.RLIM_INFINITY else 1 << 20
     if sys.platform == "darwin":
@@ -207,15 +208,15 @@ def raise_open_file_limit() -> int:
     return max(16, min(OPEN_SEGMENTS_MAX, soft - _RESERVED_DESCRIPTORS))
 
 
-#: Distance between the pages that `probe_cold` looks at (the system reads about that much ahead), and their largest
-#: number.
+#: Distance between the pages that `probe_cold` checks (the system reads about that much ahead), and the largest number
+#: of such pages.
 _PROBE_STEP_BYTES = 256 * 1024
 _PROBES_MAX = 64
 
 
 def probe_cold(region: FileRegion) -> bool:
-    """True if reading the region would wait for the disk: the first page, the last page, or one of the probed pages
-    between them is not in the page cache. False if the system does not support the probe."""
+    """Returns true if reading the region would wait for the disk. It checks if the first page, the last page and some
+    pages between them are in the page cache. Returns false if the system does not support this."""
     size_bytes = region.size_bytes
     if not _NOWAIT or size_bytes == 0:
         return False
@@ -234,7 +235,8 @@ def probe_cold(region: FileRegion) -> bool:
 
 
 def read_ahead(region: FileRegion) -> None:
-    """Brings the region's pages into the page cache; blocks, so it runs in a thread."""
+    """Reads the region, so that its pages are in the page cache. The call waits for the disk, so it runs in a
+    thread."""
     descriptor = region.file.fileno()
     buffer = memoryview(bytearray(min(region.size_bytes, _READ_AHEAD_BYTES)))
     position, end = region.position, region.position + region.size_bytes

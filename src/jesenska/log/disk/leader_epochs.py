@@ -1,7 +1,6 @@
-"""The leader epochs of a log with the first offset of each (KIP-101). A follower, or a consumer after a change of
-leader, uses the table to find the offset up to which its own log agrees with the leader's. Epochs and offsets increase
-from entry to entry. `epochs_file` keeps the table on the disk.
-"""
+"""The table of a log's leader epochs, with the first offset of each (KIP-101). A follower, or a consumer after a
+change of leader, uses the table to find the offset up to which its own log agrees with the leader's. Epochs and
+offsets increase from entry to entry. `epochs_file` writes the table to the disk."""
 
 from __future__ import annotations
 
@@ -13,14 +12,14 @@ UNDEFINED_OFFSET = -1
 
 
 class LeaderEpochs:
-    """Holds the table of leader epochs in memory, without I/O."""
+    """The table of a log's leader epochs in memory."""
 
     __slots__ = ("_epochs", "_start_offsets", "latest_epoch")
 
     def __init__(self, entries: Iterable[tuple[int, int]] = ()) -> None:
         self._epochs: list[int] = []
         self._start_offsets: list[int] = []
-        #: Newest epoch, -1 if there is no epoch: read on every append.
+        #: The newest epoch, -1 if there is no epoch. It is stored because every append reads it.
         self.latest_epoch = UNDEFINED_EPOCH
         for epoch, start_offset in entries:
             self.assign(epoch, start_offset)
@@ -29,12 +28,12 @@ class LeaderEpochs:
         return list(zip(self._epochs, self._start_offsets, strict=True))
 
     def agrees_with(self, other: LeaderEpochs) -> bool:
-        """True if both tables are the same."""
+        """Returns true if both tables have the same entries."""
         return self._epochs == other._epochs and self._start_offsets == other._start_offsets
 
     def assign(self, epoch: int, start_offset: int) -> bool:
-        """Adds an entry; True if the table changed. Entries that contradict the new one (later epochs, later offsets)
-        are dropped."""
+        """Adds an entry. Existing entries that contradict it, with a later epoch or a later offset, are removed.
+        Returns true if the table changed."""
         if epoch < 0 or start_offset < 0:
             return False
         if self._epochs and self._epochs[-1] == epoch and self._start_offsets[-1] <= start_offset:
@@ -48,9 +47,9 @@ class LeaderEpochs:
         return True
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """Finds the newest epoch that is not newer than `epoch`. Returns (that epoch, its end offset): the end offset
-        is the start offset of the next epoch, or the log end offset. (-1, -1) if `epoch` is newer than all known
-        epochs."""
+        """Finds the newest epoch in the table that is not newer than `epoch`. Returns that epoch and its end offset:
+        the start offset of the following epoch, or the log end offset. Returns (-1, -1) if `epoch` is newer than all
+        epochs in the table."""
         if epoch == UNDEFINED_EPOCH or not self._epochs:
             return UNDEFINED_EPOCH, UNDEFINED_OFFSET
         if epoch == self.latest_epoch:
@@ -63,12 +62,12 @@ class LeaderEpochs:
         return self._epochs[following - 1], self._start_offsets[following]
 
     def epoch_for_offset(self, offset: int) -> int:
-        """Returns the epoch in which the record at this offset was written; -1 if unknown."""
+        """Returns the leader epoch in which the record at this offset was written; -1 if unknown."""
         index = bisect_right(self._start_offsets, offset)
         return self._epochs[index - 1] if index else UNDEFINED_EPOCH
 
     def truncate_from_end(self, end_offset: int) -> bool:
-        """Drops epochs that start at or after `end_offset`; True if the table changed."""
+        """Removes the epochs that start at or after `end_offset`. Returns true if the table changed."""
         keep = bisect_left(self._start_offsets, end_offset)
         if keep == len(self._epochs):
             return False
@@ -77,8 +76,8 @@ class LeaderEpochs:
         return True
 
     def truncate_from_start(self, start_offset: int) -> bool:
-        """Drops epochs that end at or before `start_offset`; the epoch that contains `start_offset` now starts there.
-        True if the table changed."""
+        """Removes the epochs that end at or before `start_offset`. The epoch that contains `start_offset` now starts
+        there. Returns true if the table changed."""
         index = bisect_right(self._start_offsets, start_offset)
         if index == 0 or (index == 1 and self._start_offsets[0] == start_offset):
             return False

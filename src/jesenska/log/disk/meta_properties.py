@@ -1,5 +1,5 @@
-"""`meta.properties`, which names the cluster and the broker that the data of a log directory belong to. A broker of
-the ZooKeeper mode writes version 0:
+"""The file `meta.properties`, which names the cluster and the broker that own the data of a log directory. A broker in
+ZooKeeper mode writes version 0:
 
     #
     #Sat Nov 21 02:23:07 UTC 2026
@@ -7,10 +7,9 @@ the ZooKeeper mode writes version 0:
     version=0
     cluster.id=BkqKvcOWQuuOhwNvbYx_og
 
-Version 1 (`node.id`, `directory.id`) marks the data of a KRaft node, whose topics are kept in `__cluster_metadata-0`.
-Such data are refused: this broker does not know the topics and would treat every directory as one of another cluster.
-`jesenska import` converts the data to version 0. The file is written once, replaced as a whole.
-"""
+Version 1 (`node.id`, `directory.id`) marks the data of a KRaft node, which keeps its topics in `__cluster_metadata-0`.
+Such data are refused: this broker does not know the topics and would treat every partition as unknown. `jesenska
+import` converts the data to version 0. The file is written once, and replaced as a whole."""
 
 from __future__ import annotations
 
@@ -26,12 +25,12 @@ from jesenska.log.disk.files import FileLayer
 
 FILE_NAME = "meta.properties"
 KRAFT_LOG = "__cluster_metadata-0"
-#: A file that any release of Kafka has written has at least one of these.
+#: Fields that name the owner. A file written by any release of Kafka has at least one of them.
 _SAYS_WHOSE = ("broker.id", "node.id", "cluster.id")
 
 
 class ForeignDataError(JesenskaError):
-    """The directory's data belong to another cluster, another broker or another kind of cluster."""
+    """The data in a log directory belong to another cluster, to another broker, or to a KRaft node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +42,8 @@ class MetaProperties:
 
 
 def read_meta_properties(directory: Path, files: FileLayer) -> MetaProperties | None:
-    """Returns the content of the directory's file; None if there is no file; ForeignDataError if the file cannot be
-    understood."""
+    """Returns the content of the directory's meta.properties; None if there is no such file. Raises ForeignDataError
+    if the content is not valid."""
     path = directory / FILE_NAME
     try:
         data = files.read_file(path)
@@ -56,7 +55,7 @@ def read_meta_properties(directory: Path, files: FileLayer) -> MetaProperties | 
         number = fields.get("broker.id", fields.get("node.id"))
         broker_id = None if number is None else _number("broker.id", number)
         if fields and not any(name in fields for name in _SAYS_WHOSE):
-            raise ValueError(f"none of {', '.join(_SAYS_WHOSE)} stands in it")
+            raise ValueError(f"it has none of {', '.join(_SAYS_WHOSE)}")
         if fields.get("cluster.id") == "":
             raise ValueError("cluster.id is empty")
     except (ValueError, PropertiesError) as error:
@@ -69,12 +68,12 @@ def read_meta_properties(directory: Path, files: FileLayer) -> MetaProperties | 
 
 def _number(name: str, text: str) -> int:
     if not re.fullmatch(r"[0-9]{1,10}", text):
-        raise ValueError(f"{name}={text[:40]!r} is no number")
+        raise ValueError(f"{name}={text[:40]!r} is not a number")
     return int(text)
 
 
 def refuse_raft_data(directory: Path, found: MetaProperties | None) -> None:
-    """Raises ForeignDataError, one sentence, if the data are those of a KRaft node."""
+    """Raises ForeignDataError, with one sentence, if the directory has the data of a KRaft node."""
     if (found is not None and found.version != 0) or (directory / KRAFT_LOG).is_dir():
         raise ForeignDataError(
             f"The log directory {directory} holds data of a Kafka node in KRaft mode, which this broker cannot serve "
@@ -84,8 +83,8 @@ def refuse_raft_data(directory: Path, found: MetaProperties | None) -> None:
 
 
 def check_meta_properties(directory: Path, found: MetaProperties | None, cluster_id: str, broker_id: int) -> None:
-    """Raises ForeignDataError, one sentence, unless the data belong to this broker and this cluster, or have no owner
-    yet."""
+    """Checks that the data belong to this broker and this cluster, or have no owner yet. Raises ForeignDataError, with
+    one sentence, otherwise."""
     refuse_raft_data(directory, found)
     if found is None:
         return
@@ -103,9 +102,9 @@ def check_meta_properties(directory: Path, found: MetaProperties | None, cluster
 
 
 def refuse_empty_tree(directories: Iterable[tuple[Path, MetaProperties | None]], tree: str, *, is_own: bool) -> None:
-    """Checks the directories when the tree has no cluster id yet. Raises ForeignDataError, one sentence, if a
-    directory has a cluster id, since the broker would begin a second cluster under the id of the first. An exception:
-    if the tree is the broker's own (`is_own`), the tree may be new while the directory has no partitions."""
+    """Checks the log directories if the metadata tree has no cluster id yet. Raises ForeignDataError, with one
+    sentence, if a directory has a cluster id: the broker would begin a second cluster on the data of the first. If the
+    tree is the broker's own (`is_own`), a directory without partitions is allowed."""
     for directory, found in directories:
         if found is not None and found.cluster_id is not None and not (is_own and partition_in(directory) is None):
             raise ForeignDataError(
@@ -117,8 +116,8 @@ def refuse_empty_tree(directories: Iterable[tuple[Path, MetaProperties | None]],
 
 
 def partition_in(directory: Path) -> str | None:
-    """Returns the name of some partition in a log directory; None if there is no partition, or the directory cannot be
-    read."""
+    """Returns the name of a partition in a log directory. Returns None if there is no partition, or if the directory
+    cannot be read."""
     try:
         return next(
             (
@@ -133,7 +132,7 @@ def partition_in(directory: Path) -> str | None:
 
 
 def write_meta_properties(directory: Path, cluster_id: str, broker_id: int, files: FileLayer) -> None:
-    """Writes version 0, with the fields that the ZooKeeper mode writes."""
+    """Writes meta.properties in version 0, with the fields that a broker in ZooKeeper mode writes."""
     files.replace_file(
         directory / FILE_NAME, f"#\nbroker.id={broker_id}\nversion=0\ncluster.id={cluster_id}\n".encode("ascii")
     )

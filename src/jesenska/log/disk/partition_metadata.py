@@ -1,12 +1,11 @@
-"""`partition.metadata`, the id of the topic that a partition's directory belongs to. With it a directory left over
-from a deleted topic is not mistaken for one of a new topic of the same name.
+"""The file `partition.metadata`, which has the topic id of a partition's directory. It distinguishes a directory left
+over from a deleted topic from that of a new topic of the same name.
 
     version: 0
     topic_id: 9tbXHgBvRzO0K-63RUy5HQ
 
 The file is written when the directory is created, and replaced as a whole. A directory without the file (written
-before Kafka 2.8, or just before a crash) gets the id with which the partition is opened.
-"""
+before Kafka 2.8, or just before a crash) gets the topic id with which the partition is opened."""
 
 from __future__ import annotations
 
@@ -22,16 +21,16 @@ _WHOLE_BYTES = len("version: 0\ntopic_id: ") + 22
 
 
 def read_topic_id(directory: Path, files: FileLayer) -> UUID | None:
-    """Returns the topic's id, None if there is no file or its content is incomplete; KafkaStorageError if the content
-    is not valid."""
+    """Returns the topic id in the directory; None if the file is missing or incomplete. Raises KafkaStorageError if
+    the content is not valid."""
     path = directory / FILE_NAME
     try:
         text = files.read_file(path).decode("utf-8", "replace")
     except FileNotFoundError:
         return None
     if len(text.rstrip("\0")) < _WHOLE_BYTES:
-        # The file was created just before a crash of the machine: its name survived, but its content did not, or not
-        # all of it.
+        # The file was created just before a crash of the machine: its name survived the crash, but not all of its
+        # content.
         return None
     fields = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
     try:
@@ -46,6 +45,6 @@ def read_topic_id(directory: Path, files: FileLayer) -> UUID | None:
 
 
 def write_topic_id(directory: Path, topic_id: UUID, files: FileLayer, *, sync: bool = False) -> None:
-    """Writes the file. Without `sync` the log's first flush makes it durable, so that creating many partitions does
-    not wait for the disk each time."""
+    """Writes the topic id into the directory. Without `sync` the log's first flush makes the file durable, so that
+    creating many partitions does not wait for the disk each time."""
     files.replace_file(directory / FILE_NAME, f"version: 0\ntopic_id: {uuid_to_text(topic_id)}".encode(), sync=sync)

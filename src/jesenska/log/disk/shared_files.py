@@ -1,4 +1,5 @@
-"""Files that several logs share: a branch has the files of its source under its own names (hard links).
+"""Files that several logs share by hard links. A branch (a topic that begins as a copy of another) has the files of
+its source under its own names.
 
     link        gives a file another name
     share       as `link`; copies the content if the file system has no links
@@ -9,9 +10,8 @@ files: a truncation, the recovery of a damaged file, and the rebuilding of an in
 `FileLayer.links` if the file is shared, and then makes its own copy. Renaming and removing change only a name; the
 other logs keep the file.
 
-After a crash: `own_copy` syncs the content before it takes the name, so the name leads to the old file or to the new
-one. A `.tmp` file may be left over, which the next start removes.
-"""
+`own_copy` is safe against crashes: it syncs the content before the copy takes the name, so the name belongs to the old
+file or to the new one. A `.tmp` file may be left over, which the next start removes."""
 
 from __future__ import annotations
 
@@ -22,17 +22,18 @@ from pathlib import Path
 from jesenska.log.disk.files import FileLayer
 
 _COPY_BYTES = 4 * 1024 * 1024
-#: The errors of a file system that has no links, or no more of them: another device, not supported, too many names.
+#: Errors of a file system that has no hard links or allows no more of them, or of a link to another device.
 _NO_LINKS = frozenset({errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK})
 
 
 def is_shared(files: FileLayer, path: Path) -> bool:
-    """True if another log has the same file."""
+    """Returns true if the file has another name, so that another log has it, too."""
     return files.links(path) > 1
 
 
 def link(files: FileLayer, source: Path, target: Path) -> bool:
-    """Gives a file another name; False if the file system has no links, or no more of them."""
+    """Gives a file another name by a hard link. Returns false if the file system has no hard links, or allows no more
+    of them."""
     try:
         files.link(source, target)
     except OSError as error:
@@ -43,13 +44,14 @@ def link(files: FileLayer, source: Path, target: Path) -> bool:
 
 
 def share(files: FileLayer, source: Path, target: Path) -> int:
-    """Gives a file another name, or copies its content if there are no links. Returns the number of bytes copied and
-    synced; 0 for a link."""
+    """Gives a file another name, or copies its content if there are no hard links. Returns the number of bytes copied
+    and synced; 0 for a link."""
     return 0 if link(files, source, target) else copy_file(files, source, target)
 
 
 def copy_file(files: FileLayer, source: Path, target: Path, size_bytes: int | None = None) -> int:
-    """Makes a new file with the beginning of another, or all of it, and syncs it. Returns its size in bytes."""
+    """Copies the first `size_bytes` bytes of a file, or the whole file, to a new file, and syncs that. Returns the
+    size of the new file in bytes."""
     descriptor = copy_open(files, source, target, size_bytes)
     try:
         return files.size(descriptor)
@@ -58,7 +60,7 @@ def copy_file(files: FileLayer, source: Path, target: Path, size_bytes: int | No
 
 
 def copy_open(files: FileLayer, source: Path, target: Path, size_bytes: int | None = None) -> int:
-    """As `copy_file`, but returns the open file."""
+    """Copies a file like `copy_file`. Returns the open descriptor of the new file."""
     reading = files.open(source, os.O_RDONLY)
     try:
         left = files.size(reading) if size_bytes is None else size_bytes
@@ -82,13 +84,13 @@ def copy_open(files: FileLayer, source: Path, target: Path, size_bytes: int | No
 
 
 def temporary(path: Path) -> Path:
-    """Returns the path under which a file is written before it takes its name."""
+    """Returns the temporary path under which a file is written before it is renamed to `path`."""
     return path.with_name(path.name + ".tmp")
 
 
 def own_copy(files: FileLayer, path: Path, size_bytes: int | None = None) -> int:
-    """Replaces a file by a copy of it, or of its beginning; the file is unchanged under its other names. Returns the
-    open copy."""
+    """Replaces a shared file by a copy of it, or of its first `size_bytes` bytes. The file's other names keep the old
+    file. Returns the open descriptor of the copy."""
     descriptor = copy_open(files, path, temporary(path), size_bytes)
     try:
         files.rename(temporary(path), path)

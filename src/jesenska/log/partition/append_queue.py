@@ -1,14 +1,14 @@
-"""Queues the appends of a log that have their offsets but wait for the directory's writer thread. Appends are written
-in order and published (made visible to readers) in order. If an append fails, all later ones fail, too, since there
-would be a hole in the offsets. A roll is queued between appends: its files are made before anything is written to
-them, and making files may wait for the disk, too. A barrier is queued after everything that waits: an operation that
-may begin only after all earlier appends (a truncation) begins at the barrier, even if these appends failed. A hold is
-a barrier that keeps everything after it waiting until it is released: the log's files are about to be replaced (by a
-move to another directory).
+"""Queues the appends of a log that have their offsets but must wait for the directory's writer thread. Appends are
+written in order and published (made visible to readers) in order. If an append fails, all later ones fail, too, since
+there would be a gap in the offsets.
+
+A roll is queued between appends: its files are made before anything is written to them, and making files may wait for
+the disk, too. A barrier is queued after everything that waits. An operation that must follow all earlier appends (a
+truncation) begins at the barrier, even if these appends failed. A hold is a barrier after which everything waits until
+it is released. It is used while the log's files are replaced, by a move to another directory.
 
     owner's thread      submit ---------------------------> published (or all failed)
-    writer thread               pwrite or make files, unless one failed before
-"""
+    writer thread               pwrite or make files, unless one failed before"""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from jesenska.log.segments.tail import PublishedBatch
 
 
 class PendingAppend:
-    """One append, from its queueing until it is published or has failed."""
+    """One append in the queue, until it is published or has failed."""
 
     __slots__ = ("aborted", "batches", "changes", "data", "end_offset", "epochs", "finish", "segment", "write_position")
 
@@ -48,19 +48,19 @@ class PendingAppend:
         self.data = data
         self.batches = batches
         self.end_offset = batches[-1].last_offset + 1
-        #: Leader epochs with their start offsets, added to the log's table when the append is published.
+        #: Leader epochs with their start offsets. They are added to the log's table when the append is published.
         self.epochs = epochs
-        #: Transactions that are added to the segment's transaction index when the append is published.
+        #: Aborted transactions. They are added to the segment's transaction index when the append is published.
         self.aborted = aborted
-        #: The changes of the producers, to undo them if the append fails.
+        #: The changes of the producers' states, so that they can be undone if the append fails.
         self.changes = changes
-        #: Callbacks for the outcome; more than one if the batch was sent again meanwhile.
+        #: Callbacks for the result. There are several if the producer sent the batch again while it waited.
         self.finish = [finish]
 
 
 class PendingRoll:
-    """A new segment, from the queueing of the roll until its files are made. Later appends already have positions in
-    this segment."""
+    """A roll in the queue, until the files of the new segment are made. Later appends already have positions in this
+    segment."""
 
     __slots__ = ("_config", "_snapshot", "_snapshot_path", "created", "holders", "opened", "sealed")
 
@@ -72,18 +72,18 @@ class PendingRoll:
         self._config = config
         self._snapshot_path = snapshot_path
         self._snapshot = snapshot
-        #: The new segment's file after it is made.
+        #: The new segment's file, after it was made.
         self.opened: OpenFile | None = None
-        #: Number of appends that will need the file.
+        #: The number of queued appends that will need the file.
         self.holders = 0
 
     def moved(self, directory: Path) -> None:
-        """Changes the directory in which the files are to be made."""
+        """Changes the directory in which the segment's files are to be made, after the log has moved."""
         self.created.moved(directory)
         self._snapshot_path = directory / self._snapshot_path.name
 
     def make(self, files: FileLayer) -> None:
-        """Makes the files, in the writer thread. If one cannot be made, the others are removed."""
+        """Makes the segment's files, in the writer thread. If a file cannot be made, the others are removed."""
         opened = self.created.make_files(self._config)
         try:
             files.replace_file(self._snapshot_path, self._snapshot, sync=False)
@@ -97,8 +97,8 @@ class PendingRoll:
 
 
 class PendingBarrier:
-    """Marks a position in the queue: `reached` is called, on the owner's thread, when everything before the barrier
-    has ended, even if it failed."""
+    """A marked position in the queue. `reached` is called on the owner's thread when everything before the barrier has
+    ended, even if it failed."""
 
     __slots__ = ("reached",)
 
@@ -107,7 +107,7 @@ class PendingBarrier:
 
 
 class PendingHold(PendingBarrier):
-    """A barrier that stays in the queue, with everything after it, until the queue releases it."""
+    """A barrier that stays in the queue, with everything after it, until `AppendQueue.release` is called."""
 
     __slots__ = ()
 
@@ -116,8 +116,7 @@ Pending = PendingAppend | PendingRoll | PendingBarrier
 
 
 class _Generation:
-    """Shared by the writes that were queued before one of them failed: it holds the failure, after which the rest of
-    these writes do nothing."""
+    """A group of queued writes that share one failure: after one of them has failed, the others do nothing."""
 
     __slots__ = ("failure",)
 
@@ -126,8 +125,8 @@ class _Generation:
 
 
 class AppendQueue:
-    """Writes items in order. Calls `published` for an append that is written, `rolled` for a segment that is made, and
-    `failed` with all items that failed."""
+    """Runs queued items in order. Calls `published` for an append that was written, `rolled` for a segment that was
+    made, and `failed` with all items that failed."""
 
     __slots__ = (
         "_failed",
@@ -150,10 +149,10 @@ class AppendQueue:
         rolled: Callable[[PendingRoll], None],
         failed: Callable[[list[Pending], OSError], None],
     ) -> None:
-        #: Items that wait. On most partitions this is empty most of the time: the deque, which needs memory, exists
-        #: only while something waits.
+        #: The items that wait. The deque exists only while something waits, because most partitions have nothing
+        #: queued most of the time.
         self.waiting: deque[Pending] | tuple[()] = ()
-        #: Replaced when the log moves to another directory.
+        #: The writer of the log directory. It is replaced when the log moves to another directory.
         self.writer = writer
         self._files = files
         self._published = published
@@ -163,11 +162,11 @@ class AppendQueue:
         #: The newest queued roll, until its segment is made.
         self._rolling: PendingRoll | None = None
         self._hold: PendingHold | None = None
-        #: Work for the writer thread, collected until all held items are in the queue.
+        #: Work for the writer thread during `release`, collected until all items of the hold are in the queue.
         self._kept_back: list[tuple[Callable[[], None], Callable[[BaseException | None], None]]] | None = None
 
     def submit(self, pending: PendingAppend) -> None:
-        """Queues the write of an append, after everything that waits."""
+        """Queues the write of an append after all waiting items."""
         if self._is_deferred(pending):
             return
         files, roll = self._files, self._rolling
@@ -191,7 +190,7 @@ class AppendQueue:
         self._do(pending, write, release, lambda: self._published(pending))
 
     def submit_roll(self, roll: PendingRoll) -> None:
-        """Queues the making of a segment's files, after everything that waits."""
+        """Queues a roll (the making of a segment's files) after all waiting items."""
         if self._is_deferred(roll):
             return
         self._rolling = roll
@@ -208,7 +207,7 @@ class AppendQueue:
         self._do(roll, lambda: roll.make(self._files), lambda: None, made)
 
     def submit_barrier(self, barrier: PendingBarrier) -> None:
-        """Queues a barrier, after everything that waits."""
+        """Queues a barrier after all waiting items."""
         if not self._is_deferred(barrier):
             self._do(barrier, _nothing, _nothing, barrier.reached)
 
@@ -217,9 +216,9 @@ class AppendQueue:
         return self._hold is not None
 
     def hold(self, reached: Callable[[], None]) -> None:
-        """Makes everything that is submitted after this call wait for `release`. `reached` is called, on the owner's
-        thread, when everything submitted earlier has ended: at once if nothing waits. If an earlier item fails, the
-        hold ends (`is_held`)."""
+        """Makes everything that is submitted after this call wait until `release`. `reached` is called on the owner's
+        thread when everything submitted earlier has ended, and immediately if nothing waits. If an earlier item fails,
+        the hold ends (see `is_held`)."""
         assert self._hold is None, "it is held once at a time"
         hold = PendingHold(reached)
         if self.waiting:
@@ -231,8 +230,8 @@ class AppendQueue:
             reached()
 
     def release(self) -> None:
-        """Ends a hold that was reached: everything after the hold is queued for the writer."""
-        # All items are in the queue before the first can fail, since a failure fails all items after it.
+        """Ends a hold that was reached: all items after it are passed to the writer."""
+        # All items must be in the queue before the first can fail, since a failure fails all items after it.
         kept_back: list[tuple[Callable[[], None], Callable[[BaseException | None], None]]] = []
         self._kept_back = kept_back
         for item in self._take_held():
@@ -247,7 +246,7 @@ class AppendQueue:
             self.writer.writer.submit(run, done)
 
     def fail_held(self, error: OSError) -> None:
-        """Ends a hold that was reached: everything after the hold fails."""
+        """Ends a hold that was reached: all items after it fail with `error`."""
         failed = self._take_held()
         if failed:
             self._failed(failed, error)
@@ -261,8 +260,8 @@ class AppendQueue:
         return held
 
     def _is_deferred(self, item: Pending) -> bool:
-        """Adds an item to the queue without giving it to the writer, if a hold is in the queue; False if there is no
-        hold."""
+        """Adds an item to the queue, without passing it to the writer, if a hold is in the queue. Returns false if
+        there is no hold."""
         if self._hold is None:
             return False
         assert isinstance(self.waiting, deque), "the hold waits"
@@ -313,7 +312,7 @@ class AppendQueue:
             self.writer.writer.submit(run, done)
 
     def holding(self, offset: int) -> PendingAppend | None:
-        """Returns the queued append that contains an offset; None if there is no such append."""
+        """Returns the queued append that contains an offset; None if no queued append does."""
         for pending in self.waiting:
             if isinstance(pending, PendingAppend) and pending.batches[0].base_offset <= offset < pending.end_offset:
                 return pending
@@ -321,4 +320,4 @@ class AppendQueue:
 
 
 def _nothing() -> None:
-    """Does nothing: a barrier writes nothing."""
+    """Does nothing. It is the work of a barrier, which writes nothing."""

@@ -1,13 +1,13 @@
-"""The end of a log in this process: the log is closed, or its topic is deleted and it leaves its directory.
+"""Closes a log: at the stop of the broker, or because its topic is deleted and its directory is renamed.
 
     close_log       prepare_close -> sync (log_flush) -> finish_close
     close_logs      the same for many logs, which are synced in parallel
     mark_deleted    renames the directory, so that a topic of the same name can have a new one; files are removed later
 
-After any of these calls the log accepts no appends. Readers that hold a region keep their file. After an orderly close
-the recovery point is the log's end, there is a producer snapshot as of that end, and the files are cut to their
-content, so the next start need not recover the log. After any other close the next start recovers it.
-"""
+After any of these calls the log accepts no appends. Reads that have begun can still use their file. After a clean
+close the recovery point is the log end offset, there is a producer snapshot at that offset, and unused space at the
+end of files is removed. So the next start need not recover the log. After any other close the next start recovers
+it."""
 
 from __future__ import annotations
 
@@ -27,14 +27,15 @@ logger = logging.getLogger(__name__)
 
 DELETE_DIRECTORY_SUFFIX = "-delete"
 _DIRECTORY_NAME_MAX = 255
-#: Number of threads that sync, and number of logs with open files at a time.
+#: The number of threads that sync, and the number of logs that are closed at once.
 _SYNC_THREADS = 16
 _CLOSED_AT_ONCE = 256
 
 
 def close_log(log: PartitionLog, *, clean: bool = True) -> None:
-    """Closes the log. With `clean` everything is synced, a producer snapshot is taken, and files are cut to their
-    content; this blocks on the disk. Without `clean` the files are only closed, as after a crash of the process."""
+    """Closes the log. With `clean` everything is synced, a producer snapshot is written, and unused space at the end
+    of files is removed; this waits for the disk. Without `clean` the files are only closed, as after a crash of the
+    process."""
     try:
         work = prepare_close(log, clean=clean)
     except OSError as error:
@@ -46,8 +47,8 @@ def close_log(log: PartitionLog, *, clean: bool = True) -> None:
 def close_logs(
     logs: Sequence[PartitionLog], files: FileLayer, helpers: Callable[[int, str], Executor], *, clean: bool
 ) -> bool:
-    """Closes many logs as `close_log` does; True if all were closed in order. `helpers` gets a number of threads and a
-    name and makes a pool. Many files are synced at once, since the file system commits them together."""
+    """Closes many logs as `close_log` does. Returns true if all of them were closed cleanly. `helpers` makes a thread
+    pool of a given size and name. Many files are synced at once, since the file system commits them together."""
     whole = True
     with helpers(_SYNC_THREADS, "closing") as pool:
         for start in range(0, len(logs), _CLOSED_AT_ONCE):
@@ -75,8 +76,8 @@ def _not_in_order(log: PartitionLog, error: OSError) -> bool:
 
 
 def prepare_close(log: PartitionLog, *, clean: bool) -> FlushWork | None:
-    """Does the first part of `close_log`: ends the appends. Returns the work of the sync, which may be done in any
-    thread; None if everything is synced."""
+    """Does the first part of `close_log`: the log accepts no more appends. Returns the sync that must follow, which
+    may be done in any thread; None if everything is synced."""
     if log.is_closed:
         return None
     log.refuse_appends()
@@ -103,12 +104,12 @@ def _write_epochs(log: PartitionLog) -> None:
         try:
             epochs.run()
         except OSError as error:
-            # The batches carry their epochs, so the next start can write the table.
+            # Each batch has its leader epoch, so the next start can rebuild the table.
             logger.warning("%s: the leader epochs could not be written: %s", log.topic_partition, error)
 
 
 def finish_close(log: PartitionLog, work: FlushWork | None, outcome: int | NotOpenedError | OSError) -> None:
-    """Does the last part of `close_log`: closes the files. OSError if the files could not be synced."""
+    """Does the last part of `close_log`: closes the files. Raises OSError if they could not be synced."""
     try:
         if work is not None:
             log.flushes.flushed_now(work, outcome if isinstance(outcome, int) else None)
@@ -123,9 +124,10 @@ def finish_close(log: PartitionLog, work: FlushWork | None, outcome: int | NotOp
 
 
 def mark_deleted(log: PartitionLog) -> Path:
-    """Renames the directory of a deleted topic so that the next start removes it. Readers that hold a region go on.
-    Returns the new path; its files are removed after `file.delete.delay.ms`. The name is not synced here: many
-    partitions are synced together (`LogDirectories.sync_names`). OSError if the directory cannot be renamed."""
+    """Renames the partition's directory after its topic was deleted, and returns the new path. Reads that have begun
+    continue. The files are removed after `file.delete.delay.ms`, or at the next start. The name is not synced here:
+    `LogDirectories.sync_names` syncs those of many partitions together. Raises OSError if the directory cannot be
+    renamed."""
     log.refuse_appends()
     log.leave_directory()
     target = doomed_directory(log.directory, log.topic_partition)
@@ -138,8 +140,8 @@ def mark_deleted(log: PartitionLog) -> Path:
 
 
 def doomed_directory(directory: Path, topic_partition: TopicPartition) -> Path:
-    """Returns Kafka's name for a partition's directory that is to be removed: the next start removes the files left
-    under it."""
+    """Returns Kafka's name for the directory of a partition that is to be removed. The next start removes directories
+    with such a name."""
     unique = uuid.uuid4().hex
     stem = str(topic_partition)[: _DIRECTORY_NAME_MAX - len(unique) - len(DELETE_DIRECTORY_SUFFIX) - 1]
     return directory.with_name(f"{stem}.{unique}{DELETE_DIRECTORY_SUFFIX}")

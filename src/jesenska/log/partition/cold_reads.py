@@ -1,15 +1,14 @@
-"""Repeats reads that would wait for the disk: another thread brings the data that such a read needs into memory, and
-then the read is tried again.
+"""Prepares reads that would wait for the disk (cold reads): another thread brings the data that such a read needs into
+memory, and then the read is tried again.
 
     owner's thread     read -> ColdError -> warm_up ------------> done -> read, which finds its index loaded and its
                        pages in memory
     another thread                              run
 
-The other thread never touches the log's own segments: it reads copies of them (`LogSegment.copy`), and the owner takes
-over the results. Batches that were in the file at the start are checked at the same time (checked_batches). The pages
-of a look-up stay in the page cache. If they have been dropped meanwhile, the next read is cold again, and after a few
-rounds the caller waits for the disk.
-"""
+The other thread never touches the log's own segments. It reads copies of them (`LogSegment.copy`), and the owner
+stores the results in the segments. Batches that were in the file at the start of the broker are checked at the same
+time (checked_batches). The data that was read is then in the page cache. If the system has removed it before the next
+read, that read is cold again, and after a few attempts the caller waits for the disk."""
 
 from __future__ import annotations
 
@@ -21,22 +20,23 @@ from jesenska.log.segments.segment import LogSegment
 
 
 class WarmUp:
-    """Brings the data needed to find an offset into memory: call `run` in any thread, then `done` on the owner's
+    """Loads the data needed to find an offset into memory. Call `run` in any thread, then `done` on the owner's
     thread."""
 
     __slots__ = ("_bounds", "_copies", "_entries", "_offset", "_segments")
 
     def __init__(self, segments: Sequence[LogSegment], bounds: Sequence[int], offset: int) -> None:
-        """`bounds` has for each segment the offset before which it ends."""
+        """`bounds` has the end offset of each segment."""
         self._segments = segments
         self._bounds = bounds
         self._offset = offset
         self._copies = [segment.copy() for segment in segments]
-        #: New index entries of each segment whose index may be wrong, else None.
+        #: New index entries for each segment whose index may be wrong, and None for the others.
         self._entries: list[list[Entry] | None] = [None] * len(segments)
 
     def run(self) -> None:
-        """Reads the data. An error is ignored: the next read raises it."""
+        """Reads the index and the batches that a read of the offset needs. An error is ignored, because the read that
+        follows raises it again."""
         try:
             for number, copy in enumerate(self._copies):
                 copy.keep_entries()

@@ -1,5 +1,5 @@
-"""Appends as follower: batches as their leader wrote them, with its offsets (which increase, with gaps after a
-compaction on the leader) and leader epochs.
+"""Appends of a follower replica: batches as their leader wrote them, with the leader's offsets and leader epochs.
+Offsets increase, and have gaps where the leader was compacted.
 
     the first batch begins at the log's end or later    it is appended; if the segment must be rolled, the new one
                                                         begins with it
@@ -7,9 +7,8 @@ compaction on the leader) and leader epochs.
                                                         start offset may be within a batch
     it begins before, otherwise                         OFFSET_OUT_OF_RANGE
 
-The leader has checked the sequence numbers, so the producers' batches are remembered without a check. The properties
-on which the log itself depends (increasing offsets, whole batches) are checked again (follower_batches).
-"""
+The leader has checked the sequence numbers, so they are not checked here. The properties on which the log itself
+depends (increasing offsets, complete batches) are checked again (follower_batches)."""
 
 from __future__ import annotations
 
@@ -29,11 +28,11 @@ from jesenska.records.header import BatchHeader
 def append_as_follower(
     log: PartitionLog, buffer: memoryview, headers: Sequence[BatchHeader], now_ms: int, done: Appended
 ) -> AppendResult | None:
-    """Appends checked batches as the leader wrote them. Returns the result, or None if the write is queued: then the
-    bytes are copied, and `done` is called as by `append_or_queue`.
+    """Appends checked batches as the leader wrote them. Returns the result. If the write must be queued, the bytes are
+    copied, None is returned, and `done` is called later, as by `append_or_queue`.
 
-    OFFSET_OUT_OF_RANGE if the first batch begins before the log's end, unless the log is empty and the batch contains
-    that end. CORRUPT_MESSAGE if offsets do not increase."""
+    Raises OFFSET_OUT_OF_RANGE if the first batch begins before the log end offset. There is one exception: the log is
+    empty and its end offset is within the batch. Raises CORRUPT_MESSAGE if offsets do not increase."""
     log.check_writable()
     first_offset, end_offset = headers[0].base_offset, log.next_offset
     if first_offset < end_offset:
@@ -78,7 +77,7 @@ def _append_to_restarted(
 def _append(
     log: PartitionLog, buffer: memoryview, headers: Sequence[BatchHeader], now_ms: int, done: Appended
 ) -> AppendResult | None:
-    """Appends batches that begin at the log's end or later."""
+    """Appends batches that begin at the log end offset or later."""
     found = look_at(log.topic_partition, buffer, headers)
     first_offset, end_offset = found.first_offset, found.last_offset + 1
     queues = bool(log.queue.waiting or log.writer.flushes_in_flight)
@@ -105,8 +104,8 @@ def _append(
 def _note_producers(
     log: PartitionLog, headers: Sequence[BatchHeader], found: Sequence[ControlMarker | None], now_ms: int
 ) -> tuple[list[Undo], list[AbortedTransaction]]:
-    """Remembers the producers' batches and markers. Returns the changes, so that they can be undone, and the aborted
-    transactions."""
+    """Stores the last batches and the transaction markers of the producers. Returns the changes, so that they can be
+    undone, and the aborted transactions."""
     changes: list[Undo] = []
     aborted: list[AbortedTransaction] = []
     markers = iter(found)

@@ -1,9 +1,9 @@
-"""Checks batches that a leader has sent, before a follower appends them; without I/O, and without the log.
+"""Checks batches that a leader has sent, before a follower appends them. It does no input or output and does not use
+the log.
 
-The leader has assigned their offsets and checked their producers. The properties on which the log itself depends are
-checked here, since the batches come from a socket: offsets increase, and the batches fill the buffer. The caller
-checks the content of the batches (records/check).
-"""
+The leader has assigned their offsets and checked their producers. Since the batches come from a socket, the properties
+on which the log depends are checked here: offsets increase, and the batches fill the buffer. The caller checks the
+content of the batches (records/check)."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from jesenska.records.header import BatchHeader
 
 class FollowerBatches(NamedTuple):
     batches: list[PublishedBatch]
-    #: Leader epochs that begin in the batches: (epoch, offset).
+    #: Leader epochs that begin in the batches, as pairs of epoch and offset.
     epochs: list[tuple[int, int]]
-    #: The markers in the control batches of producers, in their order.
+    #: The transaction markers of the control batches, in order.
     markers: list[ControlMarker | None]
     first_offset: int
     last_offset: int
@@ -29,8 +29,8 @@ class FollowerBatches(NamedTuple):
 
 
 def look_at(topic_partition: TopicPartition, buffer: memoryview, headers: Sequence[BatchHeader]) -> FollowerBatches:
-    """Checks the batches (at least one). CORRUPT_MESSAGE if offsets do not increase, or a transaction marker cannot be
-    read."""
+    """Checks one or more batches and returns the facts about them. Raises CORRUPT_MESSAGE if offsets do not increase,
+    or a transaction marker cannot be read."""
     batches: list[PublishedBatch] = []
     epochs: list[tuple[int, int]] = []
     markers: list[ControlMarker | None] = []

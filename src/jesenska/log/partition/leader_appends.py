@@ -1,15 +1,14 @@
-"""Appends as leader: offsets, leader epoch and, on topics with log append time, timestamps are written into the
-batches of producers, in the caller's buffer. Sizes are checked first, then the producers' sequence numbers; a refused
+"""Appends of a leader: offsets, leader epoch and, on topics with log append time, timestamps are written into the
+batches of producers, in the caller's buffer. Sizes are checked first, then the producers' sequence numbers. A refused
 append leaves the log unchanged.
 
-    a batch that was appended before    the answer has the offsets of the first append; if that append still waits
-                                        to be written, both are answered together
-    flush.messages is reached           the answer waits until the records are synced, also for a batch that
+    a batch that was appended before    the result has the offsets of the first append; if that append still waits
+                                        to be written, both get their results together
+    flush.messages is reached           the result waits until the records are synced, also for a batch that
                                         repeats an unsynced one
 
 The caller checks the content of a batch (records/check). `PartitionLog.write` describes how a write reaches the file,
-and the effects of a failure.
-"""
+and the effects of a failure."""
 
 from __future__ import annotations
 
@@ -31,22 +30,22 @@ from jesenska.records.header import CONTROL_BIT, LENGTH_OVERHEAD, BatchHeader
 class AppendResult(NamedTuple):
     base_offset: int
     last_offset: int
-    #: -1 unless the topic has log append time. If the batch had been appended before, this is the latest timestamp
-    #: that the producer gave to a record in the batch, as in Kafka.
+    #: The log append time; -1 if the topic has create time. If the batch was appended before, this is the largest
+    #: timestamp that the producer gave to its records, as in Kafka.
     log_append_time_ms: int
     log_start_offset: int
-    #: True if the batch had been appended before; the offsets are those of the first append.
+    #: True if the batch was appended before. The offsets are those of the first append.
     duplicate: bool
 
 
-#: Called with the outcome of a queued append.
+#: A function that is called with the result of a queued append.
 Appended = Callable[[AppendResult | KafkaError], None]
 
 
 def append_at_once(
     log: PartitionLog, buffer: memoryview, headers: Sequence[BatchHeader], leader_epoch: int, now_ms: int
 ) -> AppendResult:
-    """Appends checked batches as leader. `buffer` is writable and holds exactly the batches of `headers`; offsets,
+    """Appends checked batches as leader. `buffer` is writable and holds exactly the batches of `headers`. Offsets,
     leader epoch and, on topics with log append time, timestamps are written into it. Errors of the sequence check,
     MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE and KAFKA_STORAGE_ERROR leave the log unchanged."""
     assert not log.queue.waiting, "appends are queued: use append_or_queue"
@@ -66,11 +65,14 @@ def append_or_queue(
     done: Appended | None,
     of_client: bool = True,
 ) -> AppendResult | None:
-    """As `append_at_once`; but if a flush is in flight on the directory, copies the bytes, returns None, and calls
-    `done` on the owner's thread after the batches are written (or the write has failed). If `flush.messages` is
-    reached, `done` is called after the sync. If a batch repeats an earlier batch that still waits, both are answered
-    together. Without `done` nothing is queued, and nothing is synced. Without `of_client` only the producer's epoch is
-    checked, and not the sequence numbers: the batches come from a coordinator, which ensures their order."""
+    """Appends like `append_at_once`, but may queue the write. If a flush of the directory is in progress, it copies
+    the bytes and returns None. It calls `done` on the owner's thread when the batches are written, or the write has
+    failed.
+
+    If `flush.messages` is reached, `done` is called after the sync. If a batch repeats an earlier one that still
+    waits, both get their results together. Without `done` nothing is queued or synced. Without `of_client` only the
+    producer's epoch is checked, not the sequence numbers: the batches come from a coordinator, which ensures their
+    order."""
     queues = done is not None and bool(log.queue.waiting or log.writer.flushes_in_flight)
     if log.is_closed or log.is_hindered or log.flushes.failure is not None:
         log.check_writable()
@@ -102,8 +104,8 @@ def append_or_queue(
 def _check_sizes(
     log: PartitionLog, size_bytes: int, headers: Sequence[BatchHeader], append_time_ms: int
 ) -> tuple[int, int]:
-    """Returns the offset after the batches and their latest time; RECORD_LIST_TOO_LARGE or MESSAGE_TOO_LARGE if they
-    are too large for the topic."""
+    """Returns the offset after the batches and their largest timestamp. Raises RECORD_LIST_TOO_LARGE or
+    MESSAGE_TOO_LARGE if they are too large for the topic."""
     config = log.config
     if size_bytes > config.segment_bytes:
         raise RecordListTooLargeError(
@@ -130,8 +132,8 @@ def _check_sizes(
 
 @final
 class _Prepared:
-    """The batches of an append with their offsets, and the changes that come with them. The producers' states are
-    changed already; aborted transactions are not in the transaction index yet."""
+    """The batches of an append with their offsets, and the changes of the producers' states, which are already
+    applied. Aborted transactions are not in the transaction index yet."""
 
     __slots__ = ("aborted", "batches", "changes")
 
@@ -193,8 +195,8 @@ def _prepare(
 
 
 def _roll(log: PartitionLog, now_ms: int, queues: bool) -> bool:
-    """Rolls before an append. True if the roll is queued: making the files may wait for the disk, so this append and
-    later ones wait for it."""
+    """Rolls the active segment before an append. Returns true if the roll was queued because making the files may wait
+    for the disk. Then this append and later ones wait for it."""
     if queues:
         log.queue_roll(now_ms)
         return True
@@ -206,8 +208,8 @@ def _roll(log: PartitionLog, now_ms: int, queues: bool) -> bool:
 
 
 def _duplicate(log: PartitionLog, earlier: RememberedBatch, done: Appended | None) -> AppendResult | None:
-    """Returns the answer to a batch that was appended before; None if the first append still waits to be written, or
-    synced: then `done` is called together with it."""
+    """Returns the result for a batch that was appended before; None if the first append still waits to be written, or
+    synced. Then `done` is called together with the callback of the first append."""
     result = AppendResult(earlier.first_offset, earlier.last_offset, earlier.timestamp, log.log_start_offset, True)
     if done is None:
         return result
@@ -223,14 +225,16 @@ def _duplicate(log: PartitionLog, earlier: RememberedBatch, done: Appended | Non
 
 
 def waits_for_sync(log: PartitionLog, result: AppendResult) -> bool:
-    """True if the topic's `flush.messages` is reached, or the batch repeats one that may still wait for its sync."""
+    """Returns true if the topic's `flush.messages` is reached, or if the batch repeats one that may not be synced
+    yet."""
     flushes, limit = log.flushes, log.config.flush_messages
     repeats = result.duplicate and limit < UNLIMITED and flushes.runs and result.last_offset >= flushes.recovery_point
     return flushes.unflushed_records >= limit or repeats
 
 
 def finish(log: PartitionLog, result: AppendResult, done: Appended, failure: KafkaError | None) -> None:
-    """Answers an append that was published or has failed: at once, or after the sync if the topic requires it."""
+    """Calls `done` with the result of an append, or with the error if it failed. If the topic requires a sync, that is
+    done first."""
     if failure is not None:
         done(failure)
     elif waits_for_sync(log, result):

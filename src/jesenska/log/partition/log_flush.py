@@ -1,14 +1,13 @@
-"""Syncs one log, not on the owner's thread, and moves the recovery point after the sync.
+"""Syncs one log, in another thread than the owner's, and raises the recovery point after the sync.
 
     flush()        everything that is published; calls during a flush share the next one (a group commit)
     flush_up_to()  everything below an offset: a segment that was just sealed
 
-The recovery point moves only after a flush has ended, and not if the log was truncated during the flush: all records
-below the recovery point are on the disk. After a failed fsync the content of the disk is unknown (a second fsync may
-report success), so the log counts as failed from then on: it accepts no appends until the next start has recovered it.
-If a file could not even be opened (too many are open), the content of the disk is not in doubt: the recovery point
-stays, and the next flush tries again.
-"""
+The recovery point is raised only after a flush has ended, and not if the log was truncated during the flush. So all
+records below the recovery point are on the disk. After a failed fsync the content of the disk is unknown (a second
+fsync may report success). So the log counts as failed: it accepts no appends until the next start has recovered it. If
+a file could not even be opened (too many are open), the content of the disk is not in doubt. Then the recovery point
+stays, and the next flush tries again."""
 
 from __future__ import annotations
 
@@ -36,15 +35,15 @@ _NOT_OPENED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EACCES,
 
 
 class NotOpenedError(NamedTuple):
-    """The outcome of a flush that could not open the directory whose names were to be synced. Nothing was synced, and
+    """The result of a flush that could not open the directory whose names were to be synced. Nothing was synced, and
     the content of the disk is not in doubt."""
 
     reason: str
 
 
 class FileWrite(Protocol):
-    """A write to a file beside the log: call `run` in any thread (OSError if the write fails), then `done` on the
-    owner's thread."""
+    """A write to an index file or the leader epoch file of a log. Call `run` in any thread (it raises OSError if the
+    write fails), then `done` on the owner's thread."""
 
     def run(self) -> None: ...
 
@@ -52,23 +51,23 @@ class FileWrite(Protocol):
 
 
 class SegmentWork(NamedTuple):
-    """One segment's part of a flush."""
+    """The part of a flush that is about one segment."""
 
-    #: The segment's file, to be released afterwards.
+    #: The segment's file, which must be released after the flush.
     opened: OpenFile
-    #: Size to which the file is cut if it is longer: for a sealed segment that was preallocated. None leaves its size
-    #: unchanged.
+    #: The size to which a preallocated file of a sealed segment is cut. None leaves its size unchanged.
     cut_to: int | None
     #: Index entries that are not on disk yet.
     writes: list[IndexWrite]
     base_offset: int
-    #: The segment's index, and the generation of the index for which the work was collected: in a later generation the
-    #: file has another end.
+    #: The segment's index, and the generation of the index when the work was collected. A truncation begins a new
+    #: generation, in which the file has another end.
     guard: IndexFile
     generation: int
 
     def trim(self, files: FileLayer) -> None:
-        """Cuts a preallocated file to its content, unless a truncation has given the file another end meanwhile."""
+        """Cuts a preallocated file to its content. Does nothing if a truncation has given the file another end
+        meanwhile."""
         if self.cut_to is None:
             return
         with self.guard.lock:
@@ -77,24 +76,24 @@ class SegmentWork(NamedTuple):
 
 
 class FlushWork(NamedTuple):
-    """The writes and syncs of a flush; they do not touch the log's own state, which changes only after the flush has
+    """The writes and syncs of a flush. They do not touch the log's own state, which changes only after the flush has
     ended."""
 
     segments: list[SegmentWork]
-    #: The table of leader epochs, if its file is not up to date.
+    #: The write of the leader epoch table; None if its file is up to date.
     epochs: FileWrite | None
-    #: Paths of the small files.
+    #: The paths of the small files to be synced: indexes, snapshots, leader epochs.
     paths: list[Path]
     #: Directories whose names are to be synced.
     directories: list[Path]
-    #: Everything below this offset is on disk after the flush.
+    #: After the flush everything below this offset is on the disk.
     reached: int
 
 
 class LogFlush:
-    """The flushes of one log. `collect(offset)` returns the work for everything below an offset, `describe_failure`
-    the message for an operator after a failed fsync, and `incomplete(work)` is called for work that was not completed,
-    so that the next flush repeats it."""
+    """The flushes of one log. `collect(offset)` returns the work for everything below an offset. `describe_failure`
+    returns the message for an operator after a failed fsync. `incomplete(work)` is called for work that was not
+    completed, so that the next flush repeats it."""
 
     def __init__(
         self,
@@ -108,9 +107,9 @@ class LogFlush:
     ) -> None:
         #: All records below this offset are synced.
         self.recovery_point = recovery_point
-        #: Number of records published since the last flush began.
+        #: Number of records that were published since the last flush began.
         self.unflushed_records = 0
-        #: The reason why the log takes no more appends; None while it takes appends.
+        #: The reason why the log accepts no appends; None while it accepts them.
         self.failure: str | None = None
         self.is_closed = False
         self._writer = writer
@@ -130,11 +129,11 @@ class LogFlush:
 
     @property
     def runs(self) -> bool:
-        """True if a flush of everything is in flight."""
+        """True while a flush of the whole log is in progress."""
         return self._runs
 
     def flush(self, log_end_offset: Callable[[], int], done: Flushed | None = None) -> None:
-        """Syncs everything that is published; `done` is called on the owner's thread."""
+        """Syncs everything that is published. `done` is called on the owner's thread."""
         if done is not None:
             self._waiters.append(done)
         if self._runs:
@@ -158,17 +157,17 @@ class LogFlush:
         self.flush_up_to(log_end_offset(), flushed)
 
     def flush_if_due(self, log_end_offset: Callable[[], int], now_ms: int, flush_ms: int) -> None:
-        """Flushes if the topic's `flush.ms` has passed since the last flush by this method."""
+        """Flushes the log if the topic's `flush.ms` has passed since the last flush by this method."""
         if now_ms - self._last_flush_ms >= flush_ms and log_end_offset() > self.recovery_point:
             self._last_flush_ms = now_ms
             self.flush(log_end_offset)
 
     def flush_up_to(self, offset: int, done: Flushed | None = None) -> None:
-        """Syncs everything below an offset."""
+        """Syncs everything below an offset, and then calls `done` on the owner's thread."""
         try:
             work = self._collect(offset)
         except OSError as error:
-            # Nothing was synced, and the content of the disk is not in doubt: the recovery point stays.
+            # Nothing was synced, and the content of the disk is not in doubt, so the recovery point stays.
             if done is not None:
                 done(KafkaStorageError(f"{error}"))
             return
@@ -179,7 +178,7 @@ class LogFlush:
                 item.opened.release()
             failure: KafkaError | None = None
             if moves != self._moves:
-                # The log is in another directory now, in which everything of this flush is synced.
+                # The log has moved to another directory, in which everything of this flush is synced.
                 if isinstance(outcome, OSError):
                     writer.disk_failed(outcome, True)
             elif isinstance(outcome, NotOpenedError):
@@ -192,7 +191,7 @@ class LogFlush:
                     self._reached(work, outcome)
                     self._synced_truncations = truncations
             elif self.is_closed and self.failure is None:
-                # The log was closed meanwhile.
+                # The log was closed during the flush.
                 failure = None if isinstance(outcome, int) else KafkaStorageError(f"{outcome}")
             else:
                 if self.failure is None:
@@ -208,7 +207,8 @@ class LogFlush:
         return self._collect(offset)
 
     def flushed_now(self, work: FlushWork, reached: int | None) -> None:
-        """Ends a flush whose work the caller has done; `reached` is None if it failed."""
+        """Finishes a flush whose work the caller has done. `reached` is the offset below which everything is on the
+        disk, or None if the flush failed."""
         for item in work.segments:
             item.opened.release()
         if reached is not None:
@@ -216,7 +216,7 @@ class LogFlush:
             self._synced_truncations = self.truncations
 
     def _reached(self, work: FlushWork, offset: int) -> None:
-        """Records that a flush has brought everything below an offset to the disk."""
+        """Records that everything below an offset is on the disk after a flush."""
         for item in work.segments:
             if item.base_offset < offset:
                 for write in item.writes:
@@ -224,19 +224,19 @@ class LogFlush:
         self.recovery_point = max(self.recovery_point, offset)
 
     def is_synced(self, offset: int) -> bool:
-        """True if everything below an offset is on the disk, and the file has been synced since the last
+        """Returns true if everything below an offset is on the disk, and the file has been synced since the last
         truncation."""
         return self.recovery_point >= offset and self._synced_truncations == self.truncations
 
     def truncated(self, offset: int) -> None:
-        """Records that the log, or its files, now end at `offset`; a flush in flight syncs the content before the
-        truncation."""
+        """Records that the log, or its files, now end at `offset`. A flush in progress syncs the content of before the
+        truncation, so its result no longer counts."""
         self.truncations += 1
         self.recovery_point = min(self.recovery_point, offset)
 
     def moved(self, writer: DirectoryWriter, offset: int) -> None:
-        """Records that the log is now in another directory, which `writer` writes and in which everything below
-        `offset` is synced."""
+        """Records that the log is now in another directory. `writer` is the writer of that directory, in which
+        everything below `offset` is synced."""
         self._moves += 1
         self._writer = writer
         self.recovery_point = offset
@@ -244,11 +244,12 @@ class LogFlush:
 
 
 def sync(files: FileLayer, work: FlushWork) -> int | NotOpenedError:
-    """Writes index entries. Then syncs the segment files by their descriptors, the small files beside them by name (a
-    file that was renamed meanwhile need not be synced), and last the directories. Returns the offset up to which
-    everything is on disk. If the index entries of a segment could not be written, the offset is at most the base
-    offset of that segment, so that recovery rebuilds the entries. If the leader epochs could not be written, or a
-    small file could not be opened, the offset is 0."""
+    """Does the work of a flush. It writes index entries, then syncs the segment files by their descriptors, the small
+    files by name (a file that was renamed meanwhile need not be synced), and last the directories.
+
+    Returns the offset below which everything is on the disk. If the index entries of a segment could not be written,
+    the offset is at most the base offset of that segment, so that recovery rebuilds the entries. If the leader epochs
+    could not be written, or a small file could not be opened, the offset is 0."""
     reached = work.reached
     for item in work.segments:
         try:
@@ -263,7 +264,8 @@ def sync(files: FileLayer, work: FlushWork) -> int | NotOpenedError:
         try:
             work.epochs.run()
         except OSError as error:
-            # Recovery takes the epochs from the batches above the recovery point, which therefore stays.
+            # Recovery takes the leader epochs from the batches above the recovery point. So the recovery point must
+            # stay where it is.
             logger.warning("the leader epochs could not be written: %s", error)
             reached = 0
     for path in work.paths:
@@ -295,7 +297,8 @@ def sync(files: FileLayer, work: FlushWork) -> int | NotOpenedError:
 
 
 def try_sync(files: FileLayer, work: FlushWork) -> int | NotOpenedError | OSError:
-    """Does the same as `sync`, for a thread whose exceptions are not awaited: an error is returned."""
+    """Does the same as `sync`, but returns an OSError instead of raising it. It is for a thread in which no caller
+    would see an exception."""
     try:
         return sync(files, work)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Moves the log start offset up: clients delete records below an offset (DeleteRecords), and retention removes old
+"""Raises the log start offset: clients delete records below an offset (DeleteRecords), and retention removes old
 segments.
 
     delete_records          moves the log start offset, at once; the records stay in their files
@@ -6,15 +6,14 @@ segments.
     delete_old_segments     removes them from the log and renames their files to names that end in `.deleted`; the log
                             start offset moves to the first remaining segment
 
-`retention` decides which segments are old. The times of segments that have not been read since the start are not
-known: the caller first has them read in another thread (`segments_of_unknown_time`). After a crash a start removes
-files named `.deleted`. A log start offset that DeleteRecords has moved is lost if it was not in a checkpoint yet, and
-the records that are still in their files can be read again.
+`retention` decides which segments are old. The timestamps of segments that have not been read since the start are
+unknown; the caller first has them read in another thread (`segments_of_unknown_time`). After a crash a start removes
+files named `.deleted`. A log start offset that DeleteRecords has raised is lost in a crash if it was not in a
+checkpoint yet; records that are still in their files can then be read again.
 
 After a crash the disk may have any part of the new names, so that segments are missing between others. Therefore the
 log start offset is written to its checkpoint before retention renames anything (`Housekeeping`): segments that are
-missing below the log start offset are no loss.
-"""
+missing below the log start offset are no loss."""
 
 from __future__ import annotations
 
@@ -34,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 
 class _KeepsAll:
-    """A retention policy that deletes nothing; used for a log whose own policy is not available."""
+    """A retention policy that deletes nothing. It is used for a log whose own policy is not available."""
 
     def count_old(self, segments: Sequence[SegmentFacts], config: LogConfig, now_ms: int) -> tuple[int, str]:
         return 0, ""
@@ -44,14 +43,14 @@ _KEEPS_ALL = _KeepsAll()
 
 
 def _goes_by_time(config: LogConfig) -> bool:
-    """True if the retention policy looks at the segments' timestamps; Kafka's policy looks at them only if
+    """Returns true if the topic's retention policy needs the segments' timestamps. Kafka's policy needs them only if
     `retention.ms` is a limit."""
     return config.delete and (config.retention_ms >= 0 or config.retention_policy != DEFAULT_RETENTION_POLICY)
 
 
 def delete_records(log: PartitionLog, before_offset: int) -> int:
-    """Moves the log start offset to `before_offset` (-1: the high watermark) and returns the new log start offset.
-    OFFSET_OUT_OF_RANGE beyond the high watermark."""
+    """Raises the log start offset to `before_offset` (-1: the high watermark) and returns the new log start offset.
+    Raises OFFSET_OUT_OF_RANGE if `before_offset` is above the high watermark."""
     target = log.high_watermark if before_offset == -1 else before_offset
     if target > log.high_watermark or target < 0:
         raise OffsetOutOfRangeError(
@@ -62,7 +61,7 @@ def delete_records(log: PartitionLog, before_offset: int) -> int:
 
 
 def segments_of_unknown_time(log: PartitionLog) -> list[LogSegment]:
-    """Returns sealed segments whose largest timestamp is needed (for retention) and is not in memory."""
+    """Returns the sealed segments whose largest timestamp is needed for retention and is not in memory."""
     if not _goes_by_time(log.config):
         return []
     return [segment for segment in log.segments[:-1] if not segment.knows_its_time]
@@ -70,14 +69,14 @@ def segments_of_unknown_time(log: PartitionLog) -> list[LogSegment]:
 
 def start_after_retention(log: PartitionLog, now_ms: int) -> int | None:
     """Returns the log start offset after the removal of the old segments; None if no segment is old. If all segments
-    are old the log is rolled first; if the roll is queued, the caller repeats the call when `has_queued_appends` is
-    False."""
+    are old, the log is rolled first. If that roll is queued, the caller must call again when `has_queued_appends` is
+    false."""
     count, _ = _count_old_segments(log, now_ms)
     return log.ends()[count - 1] if count else None
 
 
 def _count_old_segments(log: PartitionLog, now_ms: int) -> tuple[int, str]:
-    """Returns the number of the oldest segments to be removed by the topic's retention, and the reason."""
+    """Returns how many of the oldest segments the topic's retention would delete, and the reason."""
     if log.has_queued_appends or log.is_failed or log.is_closed:
         return 0, ""
     by_time = _goes_by_time(log.config)
@@ -106,9 +105,9 @@ def _count_old_segments(log: PartitionLog, now_ms: int) -> tuple[int, str]:
 
 
 def delete_old_segments(log: PartitionLog, now_ms: int, up_to: int | None = None) -> list[Path]:
-    """Removes the segments that are old by the topic's retention (only those that end at or below the offset `up_to`,
-    if given) from the log, and renames their files. Returns the files to be removed after `file.delete.delay.ms`.
-    Rolls the log first where `start_after_retention` does."""
+    """Removes segments that are old by the topic's retention from the log, and renames their files. If `up_to` is
+    given, only segments that end at or below that offset are removed. Returns the files to be deleted after
+    `file.delete.delay.ms`. If all segments are old, the log is rolled first."""
     count, reason = _count_old_segments(log, now_ms)
     if up_to is not None:
         count = min(count, sum(end <= up_to for end in log.ends()))

@@ -15,28 +15,27 @@ An append has three phases:
     2  write            one pwrite from the caller's buffer at the position that phase 1 gave
     3  publish          indexes, `segment.size_bytes`, `log_end_offset`: readers see the batch
 
-If no flush is in flight on the directory, all three phases happen in the call. During a flush a write may wait for the
-disk, so the bytes are copied and the write is queued for the directory's writer thread, after earlier ones; the
-callbacks of an append are called on the loop after phase 3. While appends of this log are queued, later ones are
+If no flush of the directory is in progress, all three phases happen in the call. During a flush a write may wait for
+the disk. So the bytes are copied and the write is queued for the directory's writer thread, after earlier writes. The
+callbacks of a queued append are called on the loop after phase 3. While appends of this log are queued, later ones are
 queued after them.
 
 A write that fails (disk full) is undone: the file is cut to its published size, offsets and producers are restored,
 and everything queued after it fails, too, with KAFKA_STORAGE_ERROR. Reads go on; the next append tries again. After a
-failed fsync the content of the disk is unknown: the log takes no more appends until the broker is started again and
-has recovered it.
+failed fsync the content of the disk is unknown: the log accepts no appends until the broker is started again and has
+recovered it.
 
 A truncation (module truncation) begins after everything that is queued. From the request of the truncation to its end
 the log accepts no appends.
 
-The list of segments is a tuple that is replaced, never changed: a reader that took it keeps its view while segments
-are deleted.
+The list of segments is a tuple that is replaced, never changed. So a reader can use the tuple that it took while
+segments are deleted.
 
 Recovery point: everything below it is synced. It moves after a roll (the sealed segment is synced in the background),
-after `flush`, and at an orderly stop. A crash loses nothing below it; the next start checks everything above it
+after `flush`, and at a clean shutdown. A crash loses nothing below it; the next start checks everything above it
 (recovery).
 
-Not implemented: tiered storage.
-"""
+Tiered storage is not implemented."""
 
 from __future__ import annotations
 
@@ -68,14 +67,14 @@ from jesenska.log.segments.tail import LogTail, PublishedBatch
 
 logger = logging.getLogger(__name__)
 
-#: Called when a queued write is published, or with its error.
+#: A function that is called with None when a queued write is published, or with its error.
 Finish = Callable[[KafkaError | None], None]
 
 
 class PartitionLog:
     """The log of one partition. Operations that need little of its state are in other modules (see above). The class
-    still has more than 500 lines, since appends, rolls, truncations and failures of the queue change the same offsets
-    and positions, which must agree after each step."""
+    is long because appends, rolls, truncations and failures of the queue change the same offsets and positions, which
+    must agree after each step."""
 
     def __init__(
         self,
@@ -92,7 +91,7 @@ class PartitionLog:
         high_watermark: int = 0,
         cleaner: Cleaner = NO_CLEANER,
     ) -> None:
-        """`high_watermark` is the one from the checkpoint; if it is outside of the log, the nearest end of the log is
+        """`high_watermark` is that of the checkpoint; if it is outside of the log, the log start or end offset is
         used. `cleaner` is called before segments are removed."""
         self.topic_partition = topic_partition
         self.topic_id = topic_id
@@ -101,16 +100,17 @@ class PartitionLog:
         self.leader_epochs = loaded.leader_epochs
         self.producers = loaded.producers
         self.log_start_offset = loaded.log_start_offset
-        #: End of the part of the log that readers see: the offset after the last published record.
+        #: The log end offset: the offset after the last record that readers can see.
         self.log_end_offset = loaded.next_offset
-        #: The offset of the next append; ahead of the log end offset while writes are queued.
+        #: The offset of the next append. It is above the log end offset while writes are queued.
         self.next_offset = loaded.next_offset
-        #: Replication moves it, and a truncation lowers it: log start offset <= high watermark <= log end offset.
+        #: The high watermark. Replication raises it, and a truncation lowers it: log start offset <= high watermark <=
+        #: log end offset.
         self.high_watermark = min(max(high_watermark, loaded.log_start_offset), loaded.next_offset)
         self.producers.high_watermark_moved(self.high_watermark)
-        #: Called after the log start offset has moved up.
+        #: A function that is called after the log start offset was raised.
         self.on_log_start_moved: Callable[[], None] = _nothing
-        #: Replaced, never changed.
+        #: The segments, oldest first. The tuple is replaced, never changed.
         self.segments: tuple[LogSegment, ...] = tuple(loaded.segments)
         self.files = files
         self._open_files = open_files
@@ -122,16 +122,17 @@ class PartitionLog:
         #: Appends, rolls and truncations that wait for the writer thread.
         self.queue = AppendQueue(writer, files, self._published, self._rolled, self._queue_failed)
         self.flushes = self._flushes_of(loaded, now_ms)
-        #: True if the log accepts no appends; `check_writable` then raises the reason.
+        #: True while the log accepts no appends. Then `check_writable` raises the reason.
         self.is_hindered = False
         self._torn_tail = False
         self._cleaner = cleaner
-        #: None until the first truncation or hold; most logs never have one.
+        #: Runs truncations; None until the first truncation or hold, because most logs never have one.
         self._truncations: Truncations | None = None
         self.is_closed = False
-        #: The last segment, which takes appends.
+        #: The last segment, to which batches are appended.
         self.active_segment = self.segments[-1]
-        #: Position of the next append in the active segment; ahead of its size while writes are queued.
+        #: The position of the next append in the active segment. It is above the segment's size while writes are
+        #: queued.
         self.write_position = self.active_segment.size_bytes
         self.tail = LogTail(self.active_segment)
         self._open_segments()
@@ -146,13 +147,13 @@ class PartitionLog:
             self.unsynced.give_back,
             now_ms,
         )
-        # Batches above the recovery point may be in the page cache only: if a producer repeats such a batch, the
-        # answer waits until the batch is synced.
+        # Batches above the recovery point may be only in the page cache. If a producer repeats such a batch, the
+        # response must wait until the batch is synced.
         flushes.unflushed_records = max(0, loaded.next_offset - loaded.recovery_point)
         return flushes
 
     def _open_segments(self) -> None:
-        """Takes over the files of the segments, and makes the active segment ready for appends."""
+        """Adds the segments' files to the cache of open files, and prepares the active segment for appends."""
         for segment in self.segments:
             segment.file.move_to(self._open_files)
         self.active_segment.activate()
@@ -167,7 +168,7 @@ class PartitionLog:
 
     @property
     def last_stable_offset(self) -> int:
-        """Returns the offset before which a read-committed consumer may see records: the high watermark, or the first
+        """The last stable offset, below which a read-committed consumer may read: the high watermark, or the first
         offset of the oldest open transaction."""
         unstable = self.producers.first_unstable_offset
         return (
@@ -175,26 +176,26 @@ class PartitionLog:
         )
 
     def move_high_watermark(self, offset: int) -> None:
-        """Sets the high watermark: replication has committed everything below `offset`."""
+        """Sets the high watermark to `offset`, after replication has committed everything below it."""
         self.high_watermark = offset
         self.producers.high_watermark_moved(offset)
 
     @property
     def recovery_point(self) -> int:
-        """Returns the offset below which everything is synced."""
+        """The offset below which everything is synced."""
         return self.flushes.recovery_point
 
     @property
     def is_failed(self) -> bool:
-        """True after an fsync failed, or a truncation could not change its files: the log takes no more appends, and
-        the next start must recover it."""
+        """True after a failed fsync, or after a truncation that could not change its files. The log then accepts no
+        appends, and the next start must recover it."""
         return self.flushes.failure is not None or (
             self._truncations is not None and self._truncations.has_open_changes
         )
 
     @property
     def has_queued_appends(self) -> bool:
-        """True if the directory's writer thread has work for the log: appends, a roll, a truncation."""
+        """True while the directory's writer thread has work for the log: appends, a roll, or a truncation."""
         return bool(self.queue.waiting) or (self._truncations is not None and self._truncations.is_under_way)
 
     # -- writing ------------------------------------------------------------------------------------------------------
@@ -210,11 +211,13 @@ class PartitionLog:
         aborted: Sequence[AbortedTransaction] = (),
     ) -> None:
         """Writes batches that have their offsets, up to `end_offset`, and publishes them. Without `finish` this
-        happens at once, with KAFKA_STORAGE_ERROR if the write fails. With `finish` the bytes are copied and the write
-        is queued; `finish` is called on the owner's thread after the batches are published, or with the error. If the
-        write fails, `changes` of the producers are undone. After the batches are published, the leader `epochs` that
-        begin in them are added to the table (`note_epochs`), and the transactions that they have `aborted` to the
-        transaction index."""
+        happens immediately, and raises KAFKA_STORAGE_ERROR if the write fails. With `finish` the bytes are copied and
+        the write is queued. `finish` is called on the owner's thread after the batches are published, or with the
+        error.
+
+        If the write fails, `changes` of the producers are undone. After the batches are published, the leader `epochs`
+        that begin in them are added to the epoch table (`note_epochs`), and the transactions that they have `aborted`
+        to the transaction index."""
         segment, position = self.active_segment, self.write_position
         size_bytes = len(buffer)
         if finish is not None:
@@ -240,7 +243,7 @@ class PartitionLog:
         batches: Sequence[PublishedBatch],
         aborted: Sequence[AbortedTransaction],
     ) -> None:
-        """Does phase three of an append: makes the batches visible to readers."""
+        """Publishes an append (its third phase): makes the batches visible to readers."""
         for transaction in aborted:
             segment.note_aborted(transaction)
         note = self.tail.note
@@ -254,14 +257,15 @@ class PartitionLog:
         self.log_end_offset = last_offset + 1
 
     def _published(self, pending: PendingAppend) -> None:
-        """Publishes the batches of a queued write, which are in the file now."""
+        """Publishes the batches of a queued write after they were written to the file."""
         self._publish(pending.segment, pending.write_position, pending.batches, pending.aborted)
         self.note_epochs(pending.epochs)
         for finish in pending.finish:
             finish(None)
 
     def _rolled(self, roll: PendingRoll) -> None:
-        """Ends a queued roll whose files are made: everything before it is published."""
+        """Finishes a queued roll after the files of the new segment were made. Everything queued before the roll is
+        published."""
         assert roll.opened is not None
         if self.is_closed:
             roll.opened.release()
@@ -271,7 +275,8 @@ class PartitionLog:
         self._seal(roll.sealed)
 
     def _queue_failed(self, failed: list[Pending], error: OSError) -> None:
-        """Restores the published state after a queued write has failed."""
+        """Undoes a queued write that has failed, and everything queued after it, and reports the error to the
+        appends."""
         appends = [item for item in failed if isinstance(item, PendingAppend)]
         failure = (
             self.storage_error(error)
@@ -289,7 +294,8 @@ class PartitionLog:
                 item.reached()
 
     def _take_back(self, first: PendingAppend | PendingRoll, appends: list[PendingAppend]) -> None:
-        """Restores the log as it was before the first failed item and everything queued after it."""
+        """Restores the log to its state before the first failed item of the queue. All items after it are undone,
+        too."""
         for pending in reversed(appends):
             self.producers.undo(pending.changes)
         last_kept = first.segment if isinstance(first, PendingAppend) else first.sealed
@@ -315,7 +321,8 @@ class PartitionLog:
                 self.files.unlink(path)
 
     def _cut_torn_tail(self) -> None:
-        """Cuts the file to its published size. If that fails, the next append first tries to cut it again."""
+        """Cuts the active segment's file to its published size. If that fails, the next append tries it again
+        first."""
         try:
             self.files.truncate(self.active_segment.file.handle().fileno(), self.active_segment.size_bytes)
             self._torn_tail = False
@@ -324,12 +331,13 @@ class PartitionLog:
         self.look_for_hindrance()
 
     def look_for_hindrance(self) -> None:
-        """Updates `is_hindered`. Call this after a reason to refuse appends has begun or ended."""
+        """Updates `is_hindered`. It must be called after a reason to refuse appends has begun or ended."""
         self.is_hindered = self._torn_tail or (self._truncations is not None and self._truncations.hinders)
 
     def check_writable(self) -> None:
-        """Raises the reason why the log takes no appends: it is closed, failed, or hindered. If the file still has a
-        torn end, this first tries again to cut it off, and raises KAFKA_STORAGE_ERROR only if that fails."""
+        """Raises an error if the log accepts no appends because it is closed, has failed, or is being truncated. If a
+        failed write has left bytes at the file's end, it first tries again to cut them off, and raises
+        KAFKA_STORAGE_ERROR only if that fails."""
         if self.is_closed:
             raise KafkaStorageError(f"The log of {self.topic_partition} is closed.")
         if self.flushes.failure is not None:
@@ -344,7 +352,7 @@ class PartitionLog:
                 )
 
     def storage_error(self, error: OSError) -> KafkaStorageError:
-        """Returns the error for a failed write; logs it, too."""
+        """Logs a failed write, and returns the error for it."""
         where = f"{self.topic_partition} in {self.directory.parent}"
         message = f"{where} cannot be written: {cause_of(error)}; {remedy_of(error)}."
         logger.error("%s", message, extra={"once_a_minute": (str(self.directory.parent), error.errno)})
@@ -352,7 +360,7 @@ class PartitionLog:
         return KafkaStorageError(message)
 
     def read_error(self, error: OSError) -> KafkaError:
-        """Returns the error for a failed read; logs it, too."""
+        """Logs a failed read, and returns the error for it."""
         message = (
             f"{self.topic_partition} in {self.directory.parent} cannot be read: {cause_of(error)}; {remedy_of(error)}."
         )
@@ -363,40 +371,41 @@ class PartitionLog:
     # -- leader epochs ------------------------------------------------------------------------------------------------
 
     def assign_leader_epoch(self, epoch: int, start_offset: int) -> None:
-        """Records that a leader of this epoch writes from `start_offset` on. Call this when a broker becomes leader,
-        before the first append: from then on clients get the epoch, and ask for its end offset."""
+        """Records that a leader of this epoch writes from `start_offset` on. It must be called when a broker becomes
+        leader, before its first append: from then on clients get the epoch, and ask for its end offset."""
         if self.leader_epochs.assign(epoch, start_offset):
             self.epochs_file.changed()
 
     def begin_to_lead(self, epoch: int) -> None:
-        """Records that this broker leads in that epoch, which begins at the next offset. Queued appends have earlier
-        epochs: these are added to the table first, since the table never takes an epoch below a later one."""
+        """Records that this broker leads the partition in the leader epoch `epoch`, which begins at the next offset.
+        Queued appends have earlier epochs, which are added to the table first: the table does not accept an epoch
+        below its newest one."""
         for pending in self.queue.waiting:
             if isinstance(pending, PendingAppend):
                 self.note_epochs(pending.epochs)
         self.assign_leader_epoch(epoch, self.next_offset)
 
     def note_epochs(self, epochs: Sequence[tuple[int, int]]) -> None:
-        """Adds the leader epochs of batches with their start offsets; epochs that are not newer than the newest are
-        already known."""
+        """Adds the leader epochs of batches to the table, with their start offsets. Epochs that are not newer than the
+        newest are already in the table."""
         for epoch, offset in epochs:
             if epoch > self.leader_epochs.latest_epoch:
                 self.assign_leader_epoch(epoch, offset)
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """Finds the newest epoch that is not newer than `epoch`. Returns (that epoch, its end offset); (-1, -1) if
-        `epoch` is newer than all known epochs."""
+        """Finds the newest leader epoch that is not newer than `epoch`. Returns that epoch and its end offset; (-1,
+        -1) if `epoch` is newer than all known epochs."""
         return self.leader_epochs.end_offset_for(epoch, self.log_end_offset)
 
     # -- segments -----------------------------------------------------------------------------------------------------
 
     def roll(self, now_ms: int, base_offset: int | None = None) -> LogSegment:
-        """Seals the active segment and begins a new one at the next offset; the sealed one is synced in the
+        """Seals the active segment and begins a new one at the next offset. The sealed segment is synced in the
         background."""
         base_offset = self.next_offset if base_offset is None else base_offset
         sealed = self.active_segment
         if sealed.base_offset == base_offset:
-            # Nothing was written since the last roll.
+            # Nothing was written since the last roll, so there is nothing to seal.
             return sealed
         assert not self.queue.waiting, "a roll keeps its place among queued appends"
         config = self.config
@@ -418,7 +427,8 @@ class PartitionLog:
         return created
 
     def queue_roll(self, now_ms: int, base_offset: int | None = None) -> None:
-        """Does the same as `roll`, but in the directory's writer thread: later appends are queued after the roll."""
+        """Rolls the log as `roll` does, but in the directory's writer thread. Later appends are queued after the
+        roll."""
         base_offset = self.next_offset if base_offset is None else base_offset
         sealed, config = self.active_segment, self.config
         if sealed.base_offset == base_offset:
@@ -434,8 +444,8 @@ class PartitionLog:
         self.queue.submit_roll(roll)
 
     def _pass_gap(self, created: LogSegment) -> None:
-        """Moves the log's end to the start of a new segment that begins after a gap (the leader has compacted the
-        records between), as a start of the broker does, too."""
+        """Raises the log end offset to the base offset of a new segment that begins after a gap in the offsets. Such a
+        gap exists if the leader has compacted the records between. A start of the broker does the same."""
         if created.base_offset > self.log_end_offset:
             self.log_end_offset = created.base_offset
             self.next_offset = max(self.next_offset, created.base_offset)
@@ -461,7 +471,7 @@ class PartitionLog:
         return self.segments[index + 1].base_offset if index + 1 < len(self.segments) else self.log_end_offset
 
     def segment_index(self, offset: int) -> int:
-        """Returns the index of the segment to which an offset belongs."""
+        """Returns the index of the segment that contains an offset."""
         return max(0, bisect_right(self.segments, offset, key=_base_offset) - 1)
 
     def ends(self) -> list[int]:
@@ -471,33 +481,33 @@ class PartitionLog:
     # -- flush --------------------------------------------------------------------------------------------------------
 
     def flush(self, done: Callable[[KafkaError | None], None] | None = None) -> None:
-        """Syncs everything that is published, in the background; `done` is called on the owner's thread."""
+        """Syncs everything that is published, in the background. `done` is called on the owner's thread."""
         self.flushes.flush(self._published_end, done)
 
     @property
     def is_synced(self) -> bool:
-        """True if the disk holds everything that is published, and no flush failed."""
+        """True if everything that is published is on the disk, and no flush has failed."""
         return self.flushes.failure is None and self.flushes.is_synced(self.log_end_offset)
 
     def flush_if_due(self, now_ms: int) -> None:
-        """Flushes if the topic's `flush.ms` has passed since the last periodic flush."""
+        """Flushes the log if the topic's `flush.ms` has passed since the last periodic flush."""
         self.flushes.flush_if_due(self._published_end, now_ms, self.config.flush_ms)
 
     def _published_end(self) -> int:
         return self.log_end_offset
 
     def _collect(self, offset: int) -> FlushWork:
-        """Returns the work of a flush up to an offset."""
+        """Returns the work of a flush of everything below an offset."""
         return self.unsynced.collect(self.segments, self.ends(), self.recovery_point, offset)
 
     @property
     def has_unwritten(self) -> bool:
-        """True if files beside the log lack data that are in memory."""
+        """True if index entries of the active segment, or leader epochs, are in memory but not in their files."""
         return self.unsynced.is_unwritten(self.active_segment, self.log_end_offset)
 
     def unwritten(self) -> list[FileWrite]:
-        """Returns writes of the active segment's index entries and the leader epochs that are not in their files yet,
-        for another thread."""
+        """Returns writes, to be run in another thread, of the active segment's index entries and the leader epochs
+        that are not in their files yet."""
         return [] if self.is_closed else self.unsynced.unwritten(self.active_segment, self.log_end_offset)
 
     def _describe_flush_failure(self, error: object) -> str:
@@ -514,7 +524,7 @@ class PartitionLog:
     # -- beginning and end --------------------------------------------------------------------------------------------
 
     def move_log_start(self, offset: int) -> None:
-        """Moves the log start offset up to `offset`; it never moves down."""
+        """Raises the log start offset to `offset`. Does nothing if it is already as high."""
         if offset > self.log_start_offset:
             self.log_start_offset = offset
             if self.leader_epochs.truncate_from_start(offset):
@@ -522,24 +532,25 @@ class PartitionLog:
             self.on_log_start_moved()
 
     def take_oldest(self, count: int) -> tuple[LogSegment, ...]:
-        """Removes the `count` oldest segments from the log, of which at least one segment stays. The caller removes
-        their files."""
+        """Removes the `count` oldest segments from the log and returns them. At least one segment must remain. The
+        caller removes their files."""
         gone, self.segments = self.segments[:count], self.segments[count:]
         self.unsynced.names_changed()
         self.move_log_start(self.segments[0].base_offset)
         return gone
 
     def has_segments(self, sources: Sequence[LogSegment]) -> bool:
-        """True if these are consecutive, sealed segments of the log, and nothing prevents their replacement."""
+        """Returns true if these are consecutive, sealed segments of the log, and nothing prevents their
+        replacement."""
         if self.is_closed or self.is_failed or self.is_being_cut or sources[0] not in self.segments:
             return False
         first = self.segments.index(sources[0])
         return self.segments[first : first + len(sources)] == tuple(sources) and sources[-1] is not self.active_segment
 
     def replace_segments(self, sources: Sequence[LogSegment], cleaned: LogSegment) -> list[Path]:
-        """Replaces segments by the result of a compaction; `has_segments` must be true of them. Returns the files to
-        be removed after `file.delete.delay.ms`. OSError if a file cannot be renamed: then the log takes no more
-        appends, and the next start goes on with the renaming."""
+        """Replaces segments by the result of a compaction. `has_segments` must be true for them. Returns the files to
+        be removed after `file.delete.delay.ms`. Raises OSError if a file cannot be renamed: then the log accepts no
+        appends, and the next start completes the renaming."""
         first = self.segments.index(sources[0])
         renamed: list[Path] = []
         try:
@@ -558,7 +569,7 @@ class PartitionLog:
             raise
         cleaned.join(self._open_files)
         if self.tail.segment in sources:
-            # No append since the last roll.
+            # There was no append since the last roll.
             self.tail.clear()
             self.tail.segment = self.active_segment
         self.segments = (*self.segments[:first], cleaned, *self.segments[first + len(sources) :])
@@ -566,30 +577,30 @@ class PartitionLog:
         return renamed
 
     def refuse_appends(self) -> None:
-        """Ends the appends: the log is closed, or about to be."""
+        """Makes the log refuse appends, because it is closed or about to be closed."""
         self.is_closed = self.flushes.is_closed = True
 
     def abandon(self) -> None:
-        """Gives up the log after a failure of its directory: none of its files is written or synced any more. Queued
-        appends end with an error; readers that hold a region go on as far as the disk allows."""
+        """Closes the log after a failure of its directory: its files are no longer written or synced. Queued appends
+        fail. Reads that have begun continue as far as the disk allows."""
         self.refuse_appends()
         self.leave_directory()
         for segment in self.segments:
             segment.close()
 
     def leave_directory(self) -> None:
-        """Prepares for a new name of the directory: from now on no file is made or removed under the old name."""
+        """Prepares the renaming of the log's directory: from now on no file is made or removed under the old name."""
         self.epochs_file.leave()
         if self._truncations is not None:
             self._truncations.leave()
 
     def moved(self, directory: Path) -> None:
-        """Sets the directory's new name."""
+        """Records the new path of the log's directory after a renaming."""
         self.directory = self.snapshots.directory = directory
 
     def go_on_in(self, directory: Path, writer: DirectoryWriter, active: OpenFile) -> tuple[LogSegment, ...]:
-        """Continues the log with a copy of its files in another directory, where everything is synced; `active` is the
-        copy of the active segment's file. Only items after a hold of the queue may be pending. Returns the former
+        """Continues the log with a copy of its files in another directory, where everything is synced. `active` is the
+        copy of the active segment's file. The queue must be held, so that no write is in progress. Returns the old
         segments."""
         assert self.queue.is_held, "nothing is written meanwhile"
         assert not self.is_failed, "what it holds is known"
@@ -627,27 +638,27 @@ class PartitionLog:
     # -- truncation ---------------------------------------------------------------------------------------------------
 
     def truncate_to(self, offset: int, now_ms: int, done: Truncated) -> None:
-        """Removes `offset` and everything after it (for a follower whose log is longer than its leader's); a batch
-        that contains the offset is removed as a whole. The log takes no appends until `done` is called, on the owner's
+        """Removes `offset` and everything after it, for a follower whose log is longer than its leader's. A batch that
+        contains the offset is removed completely. The log accepts no appends until `done` is called, on the owner's
         thread, with None or an error."""
         self._all_truncations().ask(Truncation(offset, False, now_ms, done))
 
     def restart_at(self, offset: int, now_ms: int, done: Truncated) -> None:
-        """Works as `truncate_to`, but removes all records; the log continues at `offset` (for a follower whose leader
-        has already deleted the records that it needs)."""
+        """Removes all records, so that the log continues at `offset`. It is for a follower that needs records that the
+        leader has already deleted. In all other respects it is like `truncate_to`."""
         self._all_truncations().ask(Truncation(offset, True, now_ms, done))
 
     @property
     def is_being_cut(self) -> bool:
-        """True while a truncation is running: the future end of the log is not known yet."""
+        """True while a truncation is running. The log's future end is not known then."""
         return self._truncations is not None and self._truncations.is_under_way
 
     def hold(self) -> None:
-        """Stops the appends. They are allowed again after as many calls of `release` as of `hold`."""
+        """Makes the log refuse appends. They are allowed again after as many calls of `release` as of `hold`."""
         self._all_truncations().hold()
 
     def release(self) -> None:
-        """Ends one `hold`."""
+        """Ends one `hold`. The log accepts appends again when every `hold` was ended."""
         self._all_truncations().release()
 
     def _all_truncations(self) -> Truncations:
@@ -678,7 +689,7 @@ class PartitionLog:
     def hide(
         self, kept: tuple[LogSegment, ...], original: LogSegment | None, last: LogSegment, end_offset: int, now_ms: int
     ) -> FileChanges:
-        """Does one step of a truncation (`Truncatable`)."""
+        """Hides the records that a truncation removes from readers (see `Truncatable.hide`)."""
         is_restarted = original is None
         gone = self.segments[len(kept) + (not is_restarted) :]
         for segment in self.segments[len(kept) :]:
@@ -712,16 +723,17 @@ class PartitionLog:
         )
 
     def forget_epochs_from(self, offset: int) -> None:
-        """Removes leader epochs that begin at `offset` or later: the leader does not have them."""
+        """Removes the leader epochs that begin at `offset` or later, because the leader does not have them."""
         if self.leader_epochs.truncate_from_end(offset):
             self.epochs_file.changed()
 
     def files_are_changed(self, changes: FileChanges) -> None:
-        """Does the last step of a truncation (`Truncatable`)."""
+        """Finishes a truncation after its file changes were made (see `Truncatable.files_are_changed`)."""
         self.producers = changes.producers
         self.producers.high_watermark_moved(self.high_watermark)
         self._torn_tail = False
-        # A flush since `hide` has synced the file's end before the truncation.
+        # A flush since `hide` may have synced the file's end from before the truncation, so the flushes get the new
+        # end again.
         self.flushes.truncated(self.log_end_offset)
         self.unsynced.names_changed()
 
@@ -730,4 +742,4 @@ _base_offset = attrgetter("base_offset")
 
 
 def _nothing() -> None:
-    """Does nothing: the default callback."""
+    """Does nothing. It is the default callback."""

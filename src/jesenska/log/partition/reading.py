@@ -1,14 +1,13 @@
-"""Reads a log: finds the bytes of a file that hold the records from an offset on, or the offset for a time. The
-records themselves are not read here, except for a look-up.
+"""Reads a log: finds the bytes of a file that contain the records from an offset on, or the offset for a timestamp.
+The records themselves are only read for a look-up by timestamp.
 
     the last batches    their positions are in memory (tail)
     older batches       the offset index of their segment, and the headers after its entry
     found at a start    checked before they are served (checked_batches)
     a time              the time index and the batches themselves, in another thread (time_lookup)
 
-A look-up in an index that is not loaded, or in pages that are not in memory, may wait for the disk: then `read_log`
-refuses on request, and `warm_up_for` returns the work that brings the data into memory (cold_reads).
-"""
+A look-up may wait for the disk if an index is not loaded, or if pages of the file are not in memory. `read_log` can
+refuse such a read. Then `warm_up_for` returns the work that brings the data into memory (cold_reads)."""
 
 from __future__ import annotations
 
@@ -24,18 +23,19 @@ from jesenska.log.segments.producer_state import AbortedTransaction
 from jesenska.log.segments.segment import BatchPlace, ColdError, LogSegment
 from jesenska.log.segments.time_lookup import TimeLookup
 
-#: Number of segments that a warm-up reads. The batch for an offset is in the segment of that offset or, if a
+#: The number of segments that a warm-up reads. The batch for an offset is in the segment of that offset or, if a
 #: compaction has left a gap, in one of the next segments. If the batch is farther away, the read waits for the disk.
 _WARMED_SEGMENTS_MAX = 4
-#: Largest number of checks for one read: each check goes beyond the offset of the read, or inspects the whole segment.
+#: The largest number of checks for one read. Each check goes beyond the offset of the read, or inspects the whole
+#: segment.
 _CHECKS_MAX = 3
 _NOWHERE = BatchPlace(-1, -1, -1, -1)
 
 
 @final
 class ReadResult:
-    """The result of a read. `region` is None if there is nothing to read at the offset yet; otherwise the receiver
-    releases the region."""
+    """The result of a read. `region` is None if there is no record at the offset yet. Otherwise the receiver must
+    release the region."""
 
     __slots__ = (
         "base_offset",
@@ -60,17 +60,18 @@ class ReadResult:
         is_final: bool = False,
     ) -> None:
         self.region = region
-        #: Base offset of the first batch, which may be below the requested offset.
+        #: The base offset of the first batch, which may be below the requested offset.
         self.base_offset = base_offset
-        #: Position of the first batch: base offset of its segment, and byte position in that segment.
+        #: The place of the first batch: the base offset of its segment, and the byte position in that segment.
         self.segment_base_offset = segment_base_offset
         self.position = position
         self.log_start_offset = log_start_offset
         self.log_end_offset = log_end_offset
-        #: True if the limit of bytes, or the end of a segment, cut off readable batches.
+        #: True if there are further readable batches, which the limit of bytes or the end of a segment has excluded.
         self.has_more = has_more
         #: True if a later read at this offset, with the same limit of bytes, would return no more bytes. The reason
-        #: may be that the next records are in another segment, or that the rest of the segment is not checked yet.
+        #: may be that the next records are in another segment, or that the next part of the segment is not checked
+        #: yet.
         self.is_final = is_final
 
 
@@ -82,14 +83,14 @@ def read_log(
     minimum_one_batch: bool = True,
     wait: bool = True,
 ) -> ReadResult:
-    """Returns the region of the file from the batch that holds `offset` on: at most `max_bytes`, and nothing from
-    `max_offset` (default: the log end offset) on. A first batch that is larger than `max_bytes` is returned whole with
-    `minimum_one_batch`, and not at all without it: clients report an error for a partition without a whole batch in
-    its records. Later batches may be cut.
+    """Returns the region of the file from the batch that contains `offset` on: at most `max_bytes`, and nothing from
+    `max_offset` (default: the log end offset) on. A first batch larger than `max_bytes` is returned completely with
+    `minimum_one_batch`. Without it, nothing is returned, because clients report an error if a partition's records have
+    no complete batch. Later batches may be cut.
 
-    OFFSET_OUT_OF_RANGE below the log start offset or beyond the log end offset; CORRUPT_MESSAGE if the disk has
-    damaged the batch. Without `wait`, ColdError if finding the region could wait for the disk: then `warm_up_for`
-    brings the needed data into memory (the receiver takes care of the region's own pages)."""
+    Raises OFFSET_OUT_OF_RANGE below the log start offset or above the log end offset, CORRUPT_MESSAGE if the disk has
+    damaged the batch. Without `wait`, raises ColdError if finding the region could wait for the disk. Then
+    `warm_up_for` brings the needed data into memory. The data of the region itself may still be only on the disk."""
     end = log.log_end_offset
     if offset >= end or offset < log.log_start_offset:
         return _read_outside(log, offset)
@@ -136,8 +137,8 @@ def read_log(
 
 
 def _read_outside(log: PartitionLog, offset: int) -> ReadResult:
-    """Answers a read at the end of a log, where there are no records yet; OFFSET_OUT_OF_RANGE for all other offsets
-    outside the log."""
+    """Returns an empty result for a read at the log end offset, where there are no records yet. Raises
+    OFFSET_OUT_OF_RANGE for other offsets outside of the log."""
     if offset == log.log_end_offset:
         return _nothing_yet(log)
     raise OffsetOutOfRangeError(
@@ -152,8 +153,8 @@ def _nothing_yet(log: PartitionLog) -> ReadResult:
 
 def aborted_transactions(log: PartitionLog, offset: int, result: ReadResult) -> list[AbortedTransaction]:
     """Returns the aborted transactions with records in the region that was read from `offset` on. The list may include
-    transactions whose records come shortly after the region (as in Kafka, since the end of the region is found by the
-    offset index and not by the batches' headers)."""
+    transactions whose records come shortly after the region. It is so in Kafka, too: the end of the region is looked
+    up in the offset index and not in the batches' headers."""
     region = result.region
     if region is None:
         return []
@@ -177,7 +178,8 @@ def aborted_transactions(log: PartitionLog, offset: int, result: ReadResult) -> 
 
 
 def _find(log: PartitionLog, offset: int, wait: bool = True) -> tuple[LogSegment, int, int, int] | None:
-    """Returns segment, position, base offset and end of the first batch with a last offset of at least `offset`."""
+    """Returns the segment, position, base offset and end of the first batch whose last offset is at least `offset`;
+    None if there is no such batch."""
     segments = log.segments
     for index in range(log.segment_index(offset), len(segments)):
         segment = segments[index]
@@ -191,15 +193,15 @@ def _find(log: PartitionLog, offset: int, wait: bool = True) -> tuple[LogSegment
 
 
 def _end_of(log: PartitionLog, index: int) -> int:
-    """Returns the offset before which a segment ends."""
+    """Returns the end offset of the segment with this index."""
     segments = log.segments
     return segments[index + 1].base_offset if index + 1 < len(segments) else log.log_end_offset
 
 
 def _find_checked(log: PartitionLog, segment: LogSegment, offset: int, bound: int, wait: bool) -> BatchPlace | None:
-    """Does the same as `LogSegment.find` in a segment with unchecked batches. The batch, and all batches that are read
-    to find it, must be checked already, or are checked now if `wait` is True. DamagedRecordsError if the batch is
-    damaged."""
+    """Finds a batch as `LogSegment.find` does, in a segment with unchecked batches. The batch, and all batches that
+    are read to find it, must have been checked, or are checked now if `wait` is true. Raises DamagedRecordsError if
+    the batch is damaged."""
     offset = max(offset, segment.base_offset)
     for _ in range(_CHECKS_MAX):
         checked = segment.checked
@@ -226,8 +228,8 @@ def _find_checked(log: PartitionLog, segment: LogSegment, offset: int, bound: in
 
 
 def _find_in_checked(segment: LogSegment, checked: Checked, offset: int, wait: bool) -> BatchPlace | None:
-    """Returns the batch if all batches that are read to find it were checked; `_NOWHERE` if the segment does not have
-    it; None if batches are unchecked."""
+    """Returns the batch if all batches that are read to find it were checked. Returns `_NOWHERE` if the segment does
+    not have the batch, and None if some of these batches are unchecked."""
     if not (wait or segment.is_warm):
         raise ColdError
     try:
@@ -241,7 +243,7 @@ def _find_in_checked(segment: LogSegment, checked: Checked, offset: int, wait: b
 
 
 def _bound_position(log: PartitionLog, segment: LogSegment, bound: int, position: int, wait: bool) -> int:
-    """Returns the position in a segment at which the batches below `bound` end."""
+    """Returns the position in a segment at which the batches below the offset `bound` end."""
     if segment is log.tail.segment and bound > log.tail.first_offset:
         return log.tail.position_of(bound)
     if segment.unchecked_bytes:
@@ -251,7 +253,7 @@ def _bound_position(log: PartitionLog, segment: LogSegment, bound: int, position
         try:
             place = _find_checked(log, segment, bound, _end_of(log, index), wait)
         except DamagedRecordsError:
-            # The region ends before the damage, or begins after it, as checked.
+            # The region was checked: it ends before the damage, or begins after it.
             return segment.size_bytes
         return segment.size_bytes if place is None else max(place.position, position)
     found = segment.find(bound) if wait else segment.find_warm(bound)
@@ -259,12 +261,12 @@ def _bound_position(log: PartitionLog, segment: LogSegment, bound: int, position
 
 
 def warm_up_for(log: PartitionLog, offset: int) -> WarmUp:
-    """Returns the work for another thread that brings the data needed to find an offset into memory."""
+    """Returns work for another thread: it brings the data that is needed to find an offset into memory."""
     first = log.segment_index(offset)
     chosen = log.segments[first : first + _WARMED_SEGMENTS_MAX]
     return WarmUp(chosen, [_end_of(log, first + number) for number in range(len(chosen))], offset)
 
 
 def lookup_by_time(log: PartitionLog) -> TimeLookup:
-    """Returns a look-up for times, to be used in another thread (see `time_lookup`)."""
+    """Returns an object that looks up offsets by timestamp, to be used in another thread (see `time_lookup`)."""
     return TimeLookup(log.segments, log.log_start_offset, log.files)

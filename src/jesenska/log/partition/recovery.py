@@ -1,7 +1,7 @@
 """Opens a partition's directory: finds its files, checks them, and rebuilds the state that is derived from them.
 
-After an orderly stop the files are trusted. After a crash everything from the segment of the recovery point on is read
-in full:
+After a clean shutdown the files are trusted. After a crash everything from the segment of the recovery point on is
+read completely:
 
     batch by batch:  header is valid, magic is 2, the length fits into the file, offsets increase, CRC32C fits
     first that fails:  the file is cut there, later segments are removed; the records cut off were never acknowledged
@@ -12,28 +12,27 @@ in full:
 
 Both kinds of corruption end at the same place: missing bytes (the batch does not fit into the file) and wrong bytes
 (zeros, old blocks, flipped bits: CRC, magic or length). Everything before the first bad batch is kept. Nothing after
-it is kept, even if it looks whole, since the offsets would have a hole.
+it is kept, even if it looks good, since the offsets would have a gap.
 
 A crash may also have cut a file exactly between two batches, which shows only in the name of the next segment. Above a
-known recovery point, segments after such a hole are removed, too: they were never acknowledged as synced, and an
-idempotent producer could not send the missing batches again. If the hole may be intended (compaction, retention,
-records that were synced) they stay. An exception is an empty segment at the end, which is removed: readers would wait
-there for records that never come. A compaction of jesenska keeps the last batch of its segments, so an empty segment
-after a hole shows a loss; below the recovery point Apache Kafka's compaction may have made the hole.
+known recovery point, segments after such a gap are removed, too: they were never acknowledged as synced, and an
+idempotent producer could not send the missing batches again. If the gap may be intended (compaction, retention,
+records that were synced) they are kept. An exception is an empty segment at the end, which is removed: readers would
+wait there for records that never come. A compaction of jesenska keeps the last batch of its segments, so an empty
+segment after a gap shows a loss. Below the recovery point Apache Kafka's compaction may have made the gap.
 
-Damage to synced records (after an orderly stop, or below the recovery point) is a fault of the disk. A segment in
-which it is found is inspected from end to end (checked_batches): the damaged stretches are marked, good batches after
-them stay. If no synced batch follows, the end is cut off, and kept under another name (damage). Segments that need not
-be read are not changed; they are checked when they are read.
+Damage to synced records (after a clean shutdown, or below the recovery point) is a fault of the disk. A segment in
+which it is found is inspected from end to end (checked_batches): the damaged parts are marked, and good batches after
+them are kept. If no synced batch follows, the end is cut off, and saved under another name (damage). Segments that
+need not be read are not changed; they are checked when they are read.
 
-A crash during recovery is harmless: the next recovery makes the same changes. Left-overs of interrupted work are
-handled first: `.deleted` and `.cleaned` files are removed, and a `.swap` (the finished result of a compaction)
-replaces its segments. This also works if the result has its final name and the replaced segments still have theirs. A
-file that is shared with a branch is not changed: the log gets its own copy (shared_files).
+A crash during recovery is harmless: the next recovery makes the same changes. Files of interrupted work are handled
+first: `.deleted` and `.cleaned` files are removed, and a `.swap` (the finished result of a compaction) replaces its
+segments. This also works if the result has its final name and the replaced segments still have theirs. A file that is
+shared with a branch is not changed: the log gets its own copy (shared_files).
 
-Recovery runs in a thread of a pool: it reads in pieces of some megabytes, and both the read and the CRC release the
-interpreter lock.
-"""
+Recovery runs in a thread of a pool. It reads in pieces of some megabytes, and both the read and the CRC release
+Python's interpreter lock."""
 
 from __future__ import annotations
 
@@ -85,28 +84,28 @@ _LEGACY_CHECK_BYTES = 64 * 1024
 _INT32_MAX = 2**31 - 1
 _INT64_MAX = 2**63 - 1
 _NAME_DIGITS = 20
-#: Bytes that are read at once if only headers are needed.
+#: Bytes that are read at once if only batch headers are needed.
 _HEADERS_BUFFER_BYTES = 1024 * 1024
 CLEANED_SUFFIX = ".cleaned"
 SWAP_SUFFIX = ".swap"
 
-#: Called with the number of bytes checked since the last call.
+#: A function that is called with the number of bytes checked since its last call.
 Progress = Callable[[int], None]
 
 
 class ScanResult(NamedTuple):
-    """The result of checking a file."""
+    """The result of checking a segment file batch by batch."""
 
     valid_bytes: int
     #: The offset after the last good batch.
     next_offset: int
-    #: The reason why the scan ended before the end of the file; None if the file is whole.
+    #: The reason why the scan ended before the end of the file; None if the whole file is good.
     fault: str | None
 
 
 @dataclass(slots=True)
 class LoadedLog:
-    """A partition's log as found on disk, from which a PartitionLog is made."""
+    """A partition's log as it was found on the disk. A PartitionLog is made from it."""
 
     directory: Path
     segments: list[LogSegment]
@@ -115,25 +114,27 @@ class LoadedLog:
     log_start_offset: int
     next_offset: int
     recovery_point: int
-    #: True if an orderly stop left it with every file synced, and nothing was repaired since.
+    #: True if every file is synced: the last shutdown was clean, and nothing was repaired since.
     is_synced: bool
-    #: Messages for an operator: cut tails, dropped segments, rebuilt files.
+    #: Messages for an operator: ends that were cut off, removed segments, rebuilt files.
     notes: list[str] = field(default_factory=list)
 
 
 class _Window:
-    """The part of a segment's file that is in memory while its batches are checked; it begins at `position`."""
+    """The part of a segment's file that is in memory while its batches are checked. The next batch to be checked
+    begins at `position`."""
 
     def __init__(self, files: FileLayer, descriptor: int, size_bytes: int) -> None:
         self._files = files
         self._descriptor = descriptor
         self._size_bytes = size_bytes
         self.buffer = memoryview(bytearray(min(_SCAN_BUFFER_BYTES, max(size_bytes, HEADER_SIZE))))
-        #: The position in the file of the next batch, of the first byte in the buffer, and of the end of its bytes.
+        #: Positions in the file: of the next batch, of the first byte in the buffer, and of the end of the buffer's
+        #: bytes.
         self.position = self.start = self.end = 0
 
     def fetch(self, wanted: int) -> bool:
-        """Makes `wanted` bytes from `position` on available in the buffer; False if the file ends before."""
+        """Reads until the buffer has `wanted` bytes from `position` on. Returns false if the file ends before that."""
         if self.position + wanted <= self.end:
             return True
         if wanted > len(self.buffer):
@@ -148,8 +149,8 @@ class _Window:
         return self.position + wanted <= self.end
 
     def fault(self, last_offset: int) -> str | None:
-        """Checks the batch at `position`, which follows a batch that ends with `last_offset`. Returns its fault; None
-        if the batch was only not in the buffer, and is in the buffer now."""
+        """Checks the batch at `position`; the batch before it ends with `last_offset`. Returns its fault. Returns None
+        if the batch was only missing from the buffer, and is there now."""
         left = self._size_bytes - self.position
         if self.end - self.position < HEADER_SIZE:
             return f"{left} bytes are left, less than a batch's header"
@@ -183,8 +184,8 @@ def scan_batches(
     on_progress: Callable[[], None],
     progress: Progress | None = None,
 ) -> ScanResult:
-    """Reads a segment's file from its beginning and checks each batch; `on_progress` is called from time to time, to
-    take the gathered results out of `scan`."""
+    """Reads a segment's file from its beginning and checks each batch. `on_progress` is called from time to time, and
+    takes the collected results out of `scan`."""
     window = _Window(files, descriptor, size_bytes)
     reported = 0
     fault: str | None = None
@@ -209,8 +210,8 @@ def scan_batches(
 
 
 def _is_legacy_message(view: memoryview) -> bool:
-    """True for a real message of format v0 or v1 (its own CRC is right). Such data must not be changed, and are not a
-    torn tail."""
+    """Returns true if `view` begins with a message of format v0 or v1 that has a correct CRC. Such data are not an
+    incomplete write, and must not be changed."""
     if len(view) < LENGTH_OVERHEAD:
         return False
     length = read_batch_length(view)
@@ -229,9 +230,9 @@ def rebuild_segment(
     keeps_end: bool = False,
     synced_end: int = 0,
 ) -> ScanResult:
-    """Checks a segment in full, rebuilds its indexes and cuts its file after the last good batch; with `keeps_end` the
-    part that is cut off is kept in a separate file. A fault below offset `synced_end` is returned, and nothing is
-    cut."""
+    """Checks all of a segment, rebuilds its indexes, and cuts its file after the last good batch. With `keeps_end` the
+    part that is cut off is saved in a separate file. If there is a fault below the offset `synced_end`, it is returned
+    and nothing is cut."""
     descriptor = segment.file.handle().fileno()
     file_bytes = files.size(descriptor)
     segment.offset_index.reset()
@@ -263,7 +264,8 @@ def rebuild_segment(
 
 
 def _cut_file(files: FileLayer, segment: LogSegment, size_bytes: int) -> None:
-    """Cuts a segment's file; if it is shared with a branch, a cut copy replaces it, and the branch keeps the file."""
+    """Cuts a segment's file to `size_bytes`. If the file is shared with a branch, it is replaced by a shorter copy,
+    and the branch keeps the old file."""
     if is_shared(files, segment.file.path):
         segment.file.close()
         files.close(own_copy(files, segment.file.path, size_bytes))
@@ -272,7 +274,8 @@ def _cut_file(files: FileLayer, segment: LogSegment, size_bytes: int) -> None:
 
 
 def _may_be_left_of(left: BatchHeader, whole: BatchHeader | None) -> bool:
-    """True if `left` may be the result of a compaction of `whole`, the batch at the same offset, or a copy of it."""
+    """Returns true if `left` may be a copy of `whole`, the batch at the same offset in an older segment, or the result
+    of its compaction."""
     if whole is None:
         return False
     if left.crc == whole.crc:
@@ -285,13 +288,14 @@ def _may_be_left_of(left: BatchHeader, whole: BatchHeader | None) -> bool:
 
 
 def _is_named_by_offset(name: str, suffix: str) -> bool:
-    """True for a name of a segment's file: 20 digits and the suffix. Other files are not part of the log."""
+    """Returns true if the name is that of a segment's file: 20 digits and the suffix. Other files are not part of the
+    log."""
     stem = name.removesuffix(suffix)
     return len(stem) == _NAME_DIGITS and stem + suffix == name and stem.isascii() and stem.isdigit()
 
 
 class LogLoader:
-    """Opens one directory. Loaders share no state, so several may run in threads at once."""
+    """Loads the log of one directory. Loaders share no state, so several may run in threads at once."""
 
     def __init__(
         self,
@@ -316,21 +320,20 @@ class LogLoader:
         self._progress = progress
         self._open_files = OpenFiles(files)
         self._producers = ProducerState(producer_expiration_ms)
-        #: Base offsets of the segments whose transaction indexes are rebuilt.
+        #: Base offsets of the segments whose transaction indexes must be rebuilt.
         self._unindexed: set[int] = set()
         self._notes: list[str] = []
-        #: Base offsets of segments that were found to be damaged: they are inspected from end to end.
+        #: Base offsets of segments that were found to be damaged. They are inspected from end to end.
         self._suspects: set[int] = set()
-        #: Base offsets of segments that were deleted when the broker stopped.
+        #: Base offsets of segments that were being deleted when the broker stopped.
         self._deleted: set[int] = set()
-        #: All segments that were read, to be closed if the log cannot be opened.
+        #: All segments that were read. They are closed if the log cannot be opened.
         self._made: list[LogSegment] = []
-        #: True if the broker stopped in order: missing records were acknowledged, and a hole between segments is
-        #: intended.
+        #: True after a clean shutdown: then missing records were acknowledged, and a gap between segments is intended.
         self._stopped_in_order = clean
 
     def load(self) -> LoadedLog:
-        """Repairs the log on the disk and returns it; KafkaStorageError if it cannot be opened."""
+        """Repairs the log on the disk and returns it. Raises KafkaStorageError if it cannot be opened."""
         try:
             while True:
                 try:
@@ -341,7 +344,7 @@ class LogLoader:
                     if error.base_offset not in self._suspects:
                         self._suspects.add(error.base_offset)
                         continue
-                    # Batches that are checked already cannot be found damaged again, so this ends.
+                    # This loop ends, because batches that were checked cannot be found damaged again.
                     if not self._clean and error.base_offset >= self._recovery_point:
                         raise KafkaStorageError(
                             f"The log in {self._directory} cannot be opened: {error.message} Check the disk."
@@ -363,7 +366,7 @@ class LogLoader:
             ) from error
 
     def _close(self) -> None:
-        """Closes the files of a log that could not be opened."""
+        """Closes the files of the log after it could not be opened."""
         made, self._made = self._made, []
         for segment in made:
             segment.close()
@@ -378,7 +381,7 @@ class LogLoader:
         )
         has_data = any(segment.size_bytes for segment in segments)
         stored_epochs = None if epochs is None else epochs.entries()
-        # If there is no file after a crash, recovery finds the epochs in the batches that it reads.
+        # If the file is missing after a crash, recovery finds the leader epochs in the batches that it reads.
         scans_all = not self._clean and (len(segments) < 2 or segments[1].base_offset > self._recovery_point)
         rebuild_epochs = epochs is None and has_data and not scans_all
         epochs = epochs if epochs is not None else LeaderEpochs()
@@ -397,12 +400,12 @@ class LogLoader:
             segments, next_offset = [first], log_start_offset
         if rebuild_epochs:
             self._rebuild_epochs(segments, epochs)
-        # An epoch may begin at the end: its leader has not written yet. After a crash it may also be a remnant of lost
-        # records.
+        # A leader epoch may begin at the log's end, because its leader has not written yet. But after a crash it may
+        # also be that of lost records.
         epochs.truncate_from_end(next_offset + 1 if self._clean else next_offset)
         epochs.truncate_from_start(log_start_offset)
         if epochs.entries() != (stored_epochs or []):
-            # After a crash the log's next flush syncs it.
+            # After a crash the log's next flush syncs this file.
             epochs_file.write_leader_epochs(self._directory, epochs.entries(), self._files, sync=self._clean)
         if names:  # a new log has no producers
             self.load_producers(segments, log_start_offset, next_offset)
@@ -422,12 +425,12 @@ class LogLoader:
         )
 
     def _make_ready(self, segments: list[LogSegment]) -> None:
-        """Seals all segments but the last one, which takes the appends; writes the indexes and closes the files."""
+        """Seals all segments but the last one, which takes the appends. Writes the indexes and closes the files."""
         for segment in segments[:-1]:
             segment.is_sealed = True
         last = segments[-1]
         if is_shared(self._files, last.file.path):
-            # The file takes appends from now on, and a branch's file must not change with it.
+            # The file takes appends from now on, which must not change the file of a branch.
             last.file.close()
             self._files.close(own_copy(self._files, last.file.path, last.size_bytes))
         last.load_timestamps()
@@ -452,7 +455,7 @@ class LogLoader:
         for name in swaps:
             self._finish_swap(name)
         for name in names:
-            # Index files of a `.swap` that was not complete, or that is finished now.
+            # These are index files of a `.swap` segment that was incomplete, or whose renaming has ended.
             if any(
                 _is_named_by_offset(name, suffix + SWAP_SUFFIX)
                 for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
@@ -462,7 +465,7 @@ class LogLoader:
         return self._files.names(self._directory) if settled or swaps else names
 
     def _finish_swap(self, name: str) -> None:
-        """Replaces the segments that a compaction's result covers by the result."""
+        """Completes a compaction: replaces the segments that its result (`name`) covers by the result."""
         stem = name.split(".", 1)[0]
         base_offset = int(stem)
         path = self._directory / name
@@ -528,7 +531,7 @@ class LogLoader:
                 except CorruptIndexError as error:
                     segment.forget_transaction_index()
                     self._unindexed.add(segment.base_offset)
-                    self._notes.append(f"{file_name(segment.base_offset, TXN_INDEX_SUFFIX)} was built anew: {error}")
+                    self._notes.append(f"{file_name(segment.base_offset, TXN_INDEX_SUFFIX)} was rebuilt: {error}")
 
     def _new_segment(self, base_offset: int, size_bytes: int = 0) -> LogSegment:
         made = LogSegment(
@@ -549,8 +552,8 @@ class LogLoader:
             segment.file.close()
             kept = keep_whole(self._files, segment.file.path)
             self._notes.append(
-                f"{segment.file.path.name}: {segment.size_bytes} bytes are no part of the log any more, {why}; they "
-                f"are kept in {kept.name}"
+                f"{segment.file.path.name}: {segment.size_bytes} bytes are no longer a part of the log, {why}; they "
+                f"are saved in {kept.name}"
             )
             for path in segment.paths()[1:]:
                 self._files.unlink(path)
@@ -571,7 +574,7 @@ class LogLoader:
             if segment.base_offset <= self._recovery_point:
                 first = index
         self._check_indexes(segments, first)
-        # The file may be from before a truncation; the epochs in the batches that are read here are right.
+        # The file may be older than a truncation; the epochs in the batches that are read here are correct.
         epochs.truncate_from_end(self._recovery_point if first else 0)
         ends: list[int] = []
         for index in range(first, len(segments)):
@@ -615,8 +618,8 @@ class LogLoader:
         return segments
 
     def _without_covered(self, segments: list[LogSegment]) -> list[LogSegment]:
-        """Removes segments that a compaction's result covers: the result has its final name, but the disk has lost the
-        renaming of the covered segments."""
+        """Removes segments that are covered by the result of a compaction. It is for a result that has its final name,
+        while the disk has lost the renaming of the covered segments."""
         kept: list[LogSegment] = []
         left = segments
         while left:
@@ -631,7 +634,7 @@ class LogLoader:
         return kept
 
     def _last_offset_of(self, segment: LogSegment) -> int:
-        """Returns the last offset of a segment; -1 if it is empty, or the headers are not valid."""
+        """Returns the last offset of a segment; -1 if it is empty, or its batch headers are not valid."""
         position = last = -1
         try:
             entry = segment.offset_index.last()
@@ -652,9 +655,9 @@ class LogLoader:
         return last
 
     def _is_result_of(self, segment: LogSegment, covered: Sequence[LogSegment]) -> bool:
-        """True if the segment is the result of a compaction of the covered segments: all its batches in their range
-        come from batches of these segments, or are in the range of a segment that is named `.deleted`. If this is
-        False, the segments may overlap because an offset is damaged."""
+        """Returns true if the segment is the result of a compaction of the covered segments. Then all its batches in
+        their range come from batches of these segments, or from segments that are named `.deleted`. Otherwise the
+        segments may overlap because an offset is damaged."""
         try:
             found = [header for _, header in segment.headers() if header.last_offset >= covered[0].base_offset]
             there = [{header.base_offset: header for _, header in later.headers()} for later in covered]
@@ -672,8 +675,9 @@ class LogLoader:
         return bool(found)
 
     def _is_loss(self, end: int, following: int) -> bool:
-        """True if the hole between two offsets, before a segment that is empty or has no synced records, is a loss.
-        False if retention, or a compaction of synced records, may have made it."""
+        """Returns true if records were lost between the offsets `end` and `following`. The segment after this gap is
+        empty or has no synced records. Returns false if retention, or a compaction of synced records, may have made
+        the gap."""
         is_compacted = self._config.compact and end < self._recovery_point
         return (
             following > self._log_start_offset
@@ -683,14 +687,14 @@ class LogLoader:
         )
 
     def _check_indexes(self, segments: list[LogSegment], count: int) -> None:
-        """Rebuilds missing or obviously wrong indexes of the first `count` segments; the content of an index is
-        checked when it is first needed."""
+        """Rebuilds missing or obviously wrong indexes of the first `count` segments. The content of an index is
+        checked only when it is first needed."""
         for index, segment in enumerate(segments[:count]):
             broken = not segment.offset_index.exists() or not segment.time_index.exists()
             if not (broken or segment.base_offset in self._suspects) and segment is segments[-1]:
                 segment.check_indexes()
             if segment.size_bytes and (broken or segment.base_offset in self._suspects):
-                self._notes.append(f"{segment.file.path.name}: its indexes were built anew")
+                self._notes.append(f"{segment.file.path.name}: its indexes were rebuilt")
                 result = self._mend(segments, index, _INT64_MAX, indexed_positions(segment))
                 segment.file.close()
                 if result.fault is not None:
@@ -702,10 +706,10 @@ class LogLoader:
                         segment.transaction_index.truncate_to(result.next_offset)
 
     def _mend(self, segments: list[LogSegment], index: int, synced_end: int, positions: Sequence[int]) -> ScanResult:
-        """Repairs a segment with damaged records that were synced, those below offset `synced_end`: good batches after
-        the damage stay, and the damage is marked (checked_batches). If nothing synced follows, the end is cut off, and
-        kept in a separate file, as after a crash of the machine: a follower gets it again from its leader. `positions`
-        are the batch positions from the former index."""
+        """Repairs a segment with damage to synced records (those below offset `synced_end`). Good batches after the
+        damage are kept, and the damage is marked (checked_batches). If no synced batch follows, the end is cut off and
+        saved in a separate file: a follower gets it again from its leader. `positions` are the batch positions from
+        the former index."""
         segment, is_last = segments[index], index + 1 == len(segments)
         descriptor = segment.file.handle().fileno()
         segment.size_bytes = segment.unchecked_bytes = self._files.size(descriptor)
@@ -751,10 +755,10 @@ class LogLoader:
             for _, header in segment.headers():
                 if header.partition_leader_epoch > epochs.latest_epoch:
                     epochs.assign(header.partition_leader_epoch, header.base_offset)
-        self._notes.append(f"{epochs_file.FILE_NAME} was built anew")
+        self._notes.append(f"{epochs_file.FILE_NAME} was rebuilt")
 
     def load_producers(self, segments: list[LogSegment], log_start_offset: int, next_offset: int) -> None:
-        """Loads the newest usable snapshot, then replays every header after it."""
+        """Restores the state of the producers from the newest usable snapshot and the batch headers after it."""
         replay_producers(
             self._producers,
             self._directory,
@@ -779,9 +783,9 @@ def replay_producers(
     copies: bool = False,
     unindexed: Set[int] = frozenset(),
 ) -> None:
-    """Sets `producers` to the state after all batches below `end_offset`. Snapshots past that offset, and damaged
-    ones, are removed. With `copies` the segments belong to another thread, and copies of them are read. Segments whose
-    base offsets are in `unindexed` get the entries of their transaction indexes."""
+    """Sets `producers` to the state after all batches below `end_offset`. Snapshots above that offset, and damaged
+    ones, are removed. With `copies` the segments belong to another thread, and copies of them are read. For the
+    segments in `unindexed` (base offsets) the transaction index is filled."""
     producers.clear()
     replay_from = log_start_offset
     newest_wanted = min(unindexed, default=end_offset)
@@ -817,7 +821,7 @@ def replay_producers(
 def _replay_segment(
     producers: ProducerState, files: FileLayer, segment: LogSegment, replay_from: int, end_offset: int, now_ms: int
 ) -> Iterator[AbortedTransaction]:
-    """Applies a segment's batches to the producers' state; yields the transactions that they have aborted."""
+    """Applies a segment's batches to the producers' state, and yields the transactions that they have aborted."""
     damage = None if segment.checked is None else segment.checked.damage_at(replay_from)
     if damage is not None:
         start: int | None = damage.end_position
@@ -838,8 +842,8 @@ def _replay_segment(
 def _producers_headers(
     segment: LogSegment, files: FileLayer, position: int, end_offset: int
 ) -> Iterator[tuple[int, BatchHeader]]:
-    """Yields position and header of the batches below an offset that matter to the producers' state: the last ones of
-    each producer."""
+    """Yields the position and header of the batches below `end_offset` that are needed for the producers' state: the
+    last batches of each producer, and transaction markers."""
     descriptor = segment.file.handle().fileno()
     buffer = memoryview(bytearray(min(_HEADERS_BUFFER_BYTES, max(0, segment.size_bytes - position))))
     scan = ProducerScan(BATCHES_REMEMBERED)
@@ -865,7 +869,8 @@ def _producers_headers(
 def replay_header(
     producers: ProducerState, segment: LogSegment, position: int, header: BatchHeader, now_ms: int
 ) -> AbortedTransaction | None:
-    """Applies a batch of the log to the producers' state; returns the transaction that it has aborted, if any."""
+    """Applies a batch of the log to the producers' state. Returns the transaction that the batch has aborted, or
+    None."""
     if not header.is_control:
         producers.apply(header, header.base_offset, header.max_timestamp, now_ms)
         return None

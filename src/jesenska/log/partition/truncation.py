@@ -1,4 +1,4 @@
-"""Removes the end of a log, or all records: a follower does that when its log differs from its leader's.
+"""Removes the end of a log, or all its records. A follower does that when its log differs from its leader's.
 `replication.follower.fetcher` (`cut_offset`) decides from which offset on.
 
     owner's thread                               writer thread of the directory
@@ -14,18 +14,16 @@
 Readers never see an intermediate state: the last remaining segment is replaced by a shortened copy, and the files are
 changed only afterwards. The writer thread changes nothing that the owner reads.
 
-After a crash: files are removed from the newest to the oldest, and the last one is cut at the end, so at any moment
-the log is a prefix of the original, without a hole. The follower asks its leader again for the offset at which the
-logs differ.
+Files are removed from the newest to the oldest, and the last one is cut at the end. So after a crash the log is a
+prefix of the original, without a gap. The follower asks its leader again for the offset at which the logs differ.
 
 If the files cannot be changed (the disk is full or broken), the log has its new end but accepts no appends. The change
-is tried again before the next truncation, and each time that an append is refused; a start recovers the log.
+is tried again before the next truncation, and each time that an append is refused. A start recovers the log.
 
 A file that is shared with a branch of the topic is not cut: a copy of the remaining part replaces it (shared_files).
 
-Not implemented: `.deleted` names that wait for `file.delete.delay.ms`. A follower has no consumers that a deletion
-could disturb, and readers hold their files.
-"""
+Unlike in Kafka, removed files do not get `.deleted` names and do not wait for `file.delete.delay.ms`: readers keep
+their files open."""
 
 from __future__ import annotations
 
@@ -48,42 +46,42 @@ from jesenska.log.segments.producer_state import ProducerState
 from jesenska.log.segments.segment import DELETED_SUFFIX, SNAPSHOT_SUFFIX, LogSegment, file_name
 from jesenska.log.segments.segment_file import OpenFile
 
-#: Called with the outcome of a truncation: None if it is done.
+#: A function that is called with None after a successful truncation, or with the error.
 Truncated = Callable[[KafkaError | None], None]
 
 
 class Cleaner(Protocol):
-    """Compacts logs, on the owner's thread."""
+    """The part of the log cleaner that truncations use, on the owner's thread."""
 
     def abort(self, topic_partition: TopicPartition) -> None:
-        """Stops a running compaction of this partition, since segments are about to be removed. Once this has
-        returned, the compaction's result cannot replace segments any more."""
+        """Cancels a running compaction of this partition, because segments are about to be removed. After this call
+        the compaction's result cannot replace segments any more."""
         ...
 
 
 class NoCleaner:
-    """A cleaner that never compacts."""
+    """A cleaner that never compacts a log."""
 
     def abort(self, topic_partition: TopicPartition) -> None:
-        """Does nothing: no compaction is running."""
+        """Does nothing, because there are no compactions to cancel."""
 
 
 NO_CLEANER = NoCleaner()
 
 
 class Truncation(NamedTuple):
-    """A request for a truncation."""
+    """A request to truncate a log."""
 
-    #: The first offset to remove; None: remove nothing, but try again the file changes of an earlier truncation.
+    #: The first offset to remove. None removes nothing, but tries the file changes of an earlier truncation again.
     offset: int | None
-    #: True if everything is removed, and the log is restarted at the offset.
+    #: True if all records are removed, and the log continues at `offset`.
     restarts: bool
     now_ms: int
     done: Truncated
 
 
 class Truncatable(Protocol):
-    """The part of a log that a truncation needs."""
+    """The interface of a log that a truncation uses."""
 
     topic_partition: TopicPartition
     segments: tuple[LogSegment, ...]
@@ -91,41 +89,41 @@ class Truncatable(Protocol):
     log_end_offset: int
 
     def why_not_truncated(self) -> KafkaError | None:
-        """Returns the reason why the log cannot be truncated now (it is closed, or must be recovered); None if it
-        can."""
+        """Returns the reason why the log cannot be truncated now (it is closed, or must be recovered); None if it can
+        be truncated."""
         ...
 
     def after_queue(self, reached: Callable[[], None]) -> None:
-        """Calls `reached` when everything that is queued has ended; at once if nothing is queued."""
+        """Calls `reached` when everything that is queued has ended, and immediately if nothing is queued."""
         ...
 
     def segment_index(self, offset: int) -> int:
-        """Returns the index of the segment to which an offset belongs."""
+        """Returns the index of the segment that contains an offset."""
         ...
 
     def unmade_segment(self, base_offset: int, now_ms: int) -> LogSegment:
-        """Returns a new segment, without files."""
+        """Returns a new segment whose files are not made yet."""
         ...
 
     def adopt_copy(self, copy: LogSegment, original: LogSegment) -> None:
-        """Makes a shortened copy the log's active segment; OSError if its file cannot be opened."""
+        """Makes a shortened copy the log's active segment. Raises OSError if its file cannot be opened."""
         ...
 
     def hide(
         self, kept: tuple[LogSegment, ...], original: LogSegment | None, last: LogSegment, end_offset: int, now_ms: int
     ) -> FileChanges:
-        """Hides the removed records from readers. `last` replaces `original`, or is the log's new first segment.
-        Returns the changes of the files."""
+        """Hides the removed records from readers. `last` replaces the segment `original`; if that is None, it is the
+        log's new first segment. Returns the file changes that must follow."""
         ...
 
     def forget_epochs_from(self, offset: int) -> None: ...
 
     def files_are_changed(self, changes: FileChanges) -> None:
-        """Takes over the results after the changes from `hide` were made."""
+        """Updates the log after the file changes from `hide` were made."""
         ...
 
     def look_for_hindrance(self) -> None:
-        """Checks again whether the log may accept appends."""
+        """Updates the flag that says if the log accepts appends."""
         ...
 
     def read_error(self, error: OSError) -> KafkaError: ...
@@ -134,12 +132,12 @@ class Truncatable(Protocol):
 
 
 class LogIsGoneError(OSError):
-    """The partition was deleted during the truncation."""
+    """The partition was deleted during its truncation."""
 
 
 def shorten_copy(copy: LogSegment, offset: int) -> int:
-    """Shortens the copy of a segment to the records before the batch that holds an offset. Returns the new end of the
-    log. Runs in the writer thread."""
+    """Shortens the copy of a segment to the batches before the one that contains an offset. Returns the new log end
+    offset. It runs in the writer thread."""
     copy.keep_entries()
     place = copy.find(offset)
     if place is None:
@@ -151,8 +149,7 @@ def shorten_copy(copy: LogSegment, offset: int) -> int:
 
 
 class FileChanges:
-    """The changes that a truncation makes to the files of a log: the writer thread makes them, and repeats them after
-    a failure."""
+    """The changes of a log's files by a truncation. The writer thread makes them, and repeats them after a failure."""
 
     def __init__(
         self,
@@ -167,8 +164,9 @@ class FileChanges:
         producers: ProducerState,
         now_ms: int,
     ) -> None:
-        """`gone` are the segments that are removed as a whole, `segments` the remaining ones: the last of them is a
-        shortened copy of `original`, or a new segment if `original` is None. `producers` is an empty state."""
+        """`gone` are the segments that are removed completely, `segments` the remaining ones. The last of these is a
+        shortened copy of `original`, or a new segment if `original` is None. `producers` is an empty state, to be
+        filled from the remaining files."""
         self._files = files
         self._directory = directory
         self._gone = gone
@@ -181,21 +179,21 @@ class FileChanges:
         self._lock = Lock()
         self._is_gone = False
         self.producers = producers
-        #: The file of the last segment. Until the cut this is the file that is to be cut; afterwards it is the new
-        #: file.
+        #: The last segment's file: before the cut the file that is to be cut, afterwards the new file.
         self._opened: OpenFile | None = None
-        #: The file that replaced the last segment's file, if that is shared with a branch.
+        #: The file that has replaced the last segment's file because that is shared with a branch.
         self._own: OpenFile | None = None
         self._index_writes: list[IndexWrite] = [] if original is None else segments[-1].unwritten(trim=True)
 
     def begin(self) -> None:
-        """Opens the file that is to be cut, on the owner's thread, before `run`. OSError if it cannot be opened."""
+        """Opens the file that is to be cut, on the owner's thread, before `run`. Raises OSError if it cannot be
+        opened."""
         if self._original is not None:
             self._opened = self._segments[-1].file.handle()
             self._opened.acquire()
 
     def run(self) -> None:
-        """Changes the files, in the writer thread; OSError if that fails. Repeating it is harmless."""
+        """Changes the files, in the writer thread. Raises OSError if that fails; the call can then be repeated."""
         for segment in reversed(self._gone):
             for path in segment.paths():
                 self._remove(path)
@@ -227,7 +225,8 @@ class FileChanges:
         )
 
     def _cut(self, last: LogSegment, opened: OpenFile) -> None:
-        """Cuts the file to the end of its segment."""
+        """Cuts the last segment's file to the segment's size. A file that is shared with a branch is replaced by a
+        shorter copy instead."""
         path = last.file.path
         if self._own is not None or not is_shared(self._files, path):
             self._files.truncate((self._own or opened).fileno(), last.size_bytes)
@@ -243,7 +242,7 @@ class FileChanges:
         self._own = OpenFile(copied, self._files)
 
     def done(self) -> None:
-        """Ends the changes after a successful `run`, on the owner's thread."""
+        """Finishes the changes after a successful `run`, on the owner's thread."""
         if self._original is not None:
             self.end()
             if self._own is not None:
@@ -255,19 +254,20 @@ class FileChanges:
             write.done()
 
     def end(self) -> None:
-        """Ends the changes after a failed `run`, on the owner's thread."""
+        """Releases the opened file after `run` has failed, on the owner's thread."""
         opened, self._opened = self._opened, None
         if opened is not None:
             opened.release()
 
     def leave(self) -> None:
-        """Stops the changes: the directory gets another name, or is given up. After that no file is made or removed
-        under the old name."""
+        """Stops the changes, because the directory is about to be renamed or closed. After this call no file is made
+        or removed under the old name."""
         with self._lock:
             self._is_gone = True
 
     def _remove(self, path: Path) -> None:
-        # Removing a large file takes long, and `leave` must not wait for that.
+        # The file is only renamed under the lock: removing a large file takes long, and `leave` must not wait for
+        # that.
         doomed = path.with_name(path.name + DELETED_SUFFIX)
         with self._lock:
             self._check_there()
@@ -283,21 +283,22 @@ class FileChanges:
 
 
 def _tried_again(failure: KafkaError | None) -> None:
-    """Ignores the outcome: no caller waits for it, and the next append tries again."""
+    """Ignores the result of file changes that were tried again. The next append checks the state, and tries again if
+    necessary."""
 
 
 class Truncations:
-    """Runs the truncations of one log, one after the other, and holds the other reasons for which appends are refused
-    meanwhile."""
+    """Runs the truncations of one log, one after the other. It also counts other reasons (`hold`) for which appends
+    are refused."""
 
     def __init__(self, log: Truncatable, writer: Background, cleaner: Cleaner) -> None:
         self._log = log
-        #: The writer of the log's directory; only a truncation that has not begun may get another one.
+        #: The writer of the log's directory. It may be replaced only while no truncation is running.
         self.writer = writer
         self._cleaner = cleaner
-        #: The running truncation, and those that wait.
+        #: The requests for truncations. The first one is running, the others wait.
         self._asked: list[Truncation] = []
-        #: The file changes of the running truncation, or of one that has failed.
+        #: The file changes of the running truncation, or of an earlier one that has failed.
         self._changes: FileChanges | None = None
         self._holds = 0
 
@@ -307,59 +308,58 @@ class Truncations:
 
     @property
     def has_open_changes(self) -> bool:
-        """True if the files do not match the log: the next start must recover it, unless a truncation changes them
-        first."""
+        """True if the files do not match the log because a truncation could not change them. The next start must then
+        recover the log, unless a truncation changes the files first."""
         return self._changes is not None
 
     @property
     def hinders(self) -> bool:
-        """True if the log accepts no appends."""
+        """True while the log must refuse appends."""
         return self._holds > 0 or bool(self._asked) or self._changes is not None
 
     def refuse(self) -> None:
-        """Raises the error for an append during a truncation; returns if appends are allowed. File changes that failed
+        """Raises the error for an append during a truncation. Returns if appends are allowed. File changes that failed
         are tried again, so that later appends may succeed."""
         if self._asked or self._holds:
             raise NotLeaderOrFollowerError(
-                f"The end of {self._log.topic_partition} is being taken back to where its leader's log parts from "
-                f"it; try again."
+                f"The end of {self._log.topic_partition} is being removed, because its leader's log differs; try again."
             )
         if self._changes is not None:
             self.ask(Truncation(None, False, 0, _tried_again))
             raise KafkaStorageError(f"The files of {self._log.topic_partition} could not be truncated; mend the disk.")
 
     def hold(self) -> None:
-        """Stops the appends until `release`: something else has to be done first."""
+        """Makes the log refuse appends until `release` is called."""
         self._holds += 1
         self._log.look_for_hindrance()
 
     def release(self) -> None:
-        """Ends one `hold`."""
+        """Ends one `hold`. The log accepts appends again when every `hold` was ended."""
         assert self._holds > 0, "released more often than held"
         self._holds -= 1
         self._log.look_for_hindrance()
 
     def leave(self) -> None:
-        """Stops changes of the files: the directory gets another name."""
+        """Stops changes of the files, because the directory is about to be renamed."""
         if self._changes is not None:
             self._changes.leave()
 
     def ask(self, asked: Truncation) -> None:
-        """Adds a truncation, after those that are running or waiting."""
+        """Adds a request for a truncation, after those that are running or waiting."""
         self._asked.append(asked)
         self._log.look_for_hindrance()
         if len(self._asked) == 1:
             self._log.after_queue(self._begin)
 
     def _begin(self) -> None:
-        """Begins the first truncation: everything that was queued before it has ended."""
+        """Starts the first requested truncation. Everything that was queued before it has ended."""
         log, asked = self._log, self._asked[0]
         offset = asked.offset
         failure = log.why_not_truncated()
         if failure is not None:
             self._end(failure)
         elif self._changes is not None:
-            # An earlier truncation could not change the files.
+            # An earlier truncation could not change the files, so that is tried again first.
             self._change_files(self._changes, self._begin)
         elif offset is None:
             self._end(None)
@@ -369,7 +369,7 @@ class Truncations:
             self._cleaner.abort(log.topic_partition)
             self._hide((), None, log.unmade_segment(offset, asked.now_ms), offset)
         elif offset >= log.log_end_offset:
-            # An epoch that begins at the end may be of a leader that never wrote anything.
+            # A leader epoch that begins at the log's end may be of a leader that never wrote anything.
             log.forget_epochs_from(log.log_end_offset)
             self._end(None)
         else:
@@ -380,7 +380,7 @@ class Truncations:
             self.writer.submit(partial(shorten_copy, copy, offset), partial(self._shortened, index, copy))
 
     def _shortened(self, index: int, copy: LogSegment, outcome: int | BaseException) -> None:
-        """Continues the truncation when the new last segment and its end are known."""
+        """Continues the truncation when the new last segment and the new log end offset are known."""
         log = self._log
         original = log.segments[index]
         try:
@@ -404,7 +404,7 @@ class Truncations:
         self._change_files(changes, partial(self._end, None))
 
     def _change_files(self, changes: FileChanges, then: Callable[[], None]) -> None:
-        """Starts the changes of the files; `then` is called after they succeed."""
+        """Starts the file changes of a truncation. `then` is called after they have succeeded."""
         self._changes = changes
         try:
             changes.begin()

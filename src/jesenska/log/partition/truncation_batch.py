@@ -1,9 +1,8 @@
-"""Truncates many logs together: a broker that becomes a follower may have to truncate thousands. Only a limited number
-of truncations runs at a time, so that the owner's thread can do other work in between. The work after them
-(`LogDirectories` writes the recovery points to the disk) is done once for all of them.
+"""Truncates many logs together: a broker that becomes a follower may have to truncate thousands of logs. Only a
+limited number of truncations runs at once, so that the owner's thread can do other work in between. The work after
+them (`LogDirectories` writes the recovery points to the disk) is done once for all of them.
 
-A log is held (it accepts no appends) from the moment it is added to a batch until the caller releases it.
-"""
+A log accepts no appends from the moment when it is added to a batch until the caller releases it."""
 
 from __future__ import annotations
 
@@ -15,13 +14,14 @@ from jesenska.base.errors import KafkaError, KafkaStorageError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.log.partition.partition_log import PartitionLog
 
-#: Number of logs that are truncated at once: each has an open file meanwhile.
+#: The number of logs that are truncated at once. It is limited because each has an open file meanwhile.
 _TRUNCATED_AT_ONCE = 64
 
 
 class TruncationBatch:
-    """Runs the truncations of one batch. `wanted` gives for each partition the offset, and True if the log is
-    restarted there. `ended` is called when all truncations have ended, even if some have failed."""
+    """Runs the truncations of several logs. `wanted` has for each partition the offset, and true if the log loses all
+    records and continues at that offset. `ended` is called when all truncations have ended, even if some have
+    failed."""
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class TruncationBatch:
     ) -> None:
         self.failures: dict[TopicPartition, KafkaError] = {}
         self.held: dict[TopicPartition, PartitionLog] = {}
-        #: Partitions whose log start offset has moved down.
+        #: Partitions whose log start offset was lowered.
         self.lowered: set[TopicPartition] = set()
         self._now_ms = now_ms
         self._ended = ended
@@ -50,8 +50,8 @@ class TruncationBatch:
             self._wanted.append((log, offset, restarts))
 
     def go_on(self) -> None:
-        """Begins as many truncations as the limit allows. A truncation that ends at once does not start the next one
-        by a nested call."""
+        """Starts as many truncations as the limit allows. If a truncation ends immediately, the loop starts the next
+        one, not a nested call."""
         if self._goes_on:
             return
         self._goes_on = True

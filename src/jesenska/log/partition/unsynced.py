@@ -1,5 +1,5 @@
-"""Knows the parts of a log that are not on the disk yet. It collects the work for a flush (log_flush), and for the
-background thread that keeps the files beside the log up to date.
+"""Tracks the parts of a log that are not on the disk yet. It collects the work for a flush (log_flush), and for the
+background thread that writes index entries and leader epochs to their files.
 
 A flush up to an offset includes
 
@@ -9,11 +9,10 @@ A flush up to an offset includes
     a snapshot      that of the producers as of the offset, if there is one
     names           the directory's, and the topic id in it, with the first flush of a new log
 
-Most flushes sync one file, that of the active segment. The files beside it, and the directory, are skipped if they
-have not changed since their last sync.
+Most flushes sync one file, that of the active segment. The small files (indexes, snapshots, leader epochs) and the
+directory are skipped if they have not changed since their last sync.
 
-If a flush could not complete its work, the work is given back, and the next flush repeats it.
-"""
+If a flush could not complete its work, the next flush repeats it (`give_back`)."""
 
 from __future__ import annotations
 
@@ -27,8 +26,8 @@ from jesenska.log.segments.segment import LogSegment
 
 
 class Unsynced:
-    """The unsynced parts of one log. `is_new` is True if the log's directory was made and its name is not synced
-    yet."""
+    """Tracks the unsynced parts of one log. `is_new` is true if the log's directory was just made, so that its name is
+    not synced yet."""
 
     __slots__ = ("_epochs_file", "_is_new", "_snapshots", "_synced_beside")
 
@@ -36,25 +35,25 @@ class Unsynced:
         self._epochs_file = epochs_file
         self._snapshots = snapshots
         self._is_new = is_new
-        #: The base offset of the active segment if all files beside it are synced and unchanged since; else -1.
+        #: The base offset of the active segment if all its small files are synced and unchanged since; else -1.
         self._synced_beside = -1
         epochs_file.is_unsynced = is_new
 
     @property
     def has_names(self) -> bool:
-        """True if files beside the segments, or names, are not synced."""
+        """True if the leader epoch file, or the name of a new directory, is not synced."""
         return self._epochs_file.is_unsynced or self._is_new
 
     def names_changed(self) -> None:
-        """Records that files were made, renamed, removed or cut: the next flush syncs all files of its segments, and
-        the directory."""
+        """Records that files were made, renamed, removed or cut. The next flush then syncs all files of its segments,
+        and the directory."""
         self._synced_beside = -1
 
     def collect(
         self, segments: Sequence[LogSegment], ends: Sequence[int], recovery_point: int, offset: int
     ) -> FlushWork:
-        """Returns the work that brings everything below an offset to disk. `ends` has the end offset of each segment;
-        the last is the log's end. OSError if a segment's file cannot be opened."""
+        """Returns the work that brings everything below `offset` to the disk. `ends` has the end offset of each
+        segment; the last is the log end offset. Raises OSError if a segment's file cannot be opened."""
         works: list[SegmentWork] = []
         directory = self._snapshots.directory
         flushed: list[LogSegment] = []
@@ -87,26 +86,27 @@ class Unsynced:
             paths.append(directory / FILE_NAME)
             self._epochs_file.is_unsynced = False
         if self._is_new:
-            # The directory's own name, too, must survive a crash of the machine.
+            # The directory's own name must survive a crash of the machine, too.
             paths.append(directory / partition_metadata.FILE_NAME)
             directories.append(directory.parent)
             self._is_new = False
         return FlushWork(works, epochs, paths, directories, offset)
 
     def give_back(self, work: FlushWork) -> None:
-        """Records names and files that a flush could not sync: the next flush syncs them."""
+        """Records that a flush could not sync these names and files, so that the next flush syncs them."""
         self._epochs_file.is_unsynced = True
         self.names_changed()
         if len(work.directories) > 1:
             self._is_new = True
 
     def is_unwritten(self, active: LogSegment, log_end_offset: int) -> bool:
-        """True if files beside the log lack data that are in memory."""
+        """Returns true if index entries of the active segment, or leader epochs, are in memory but not in their
+        files."""
         return active.has_unwritten or self._epochs_file.is_unwritten(log_end_offset)
 
     def unwritten(self, active: LogSegment, log_end_offset: int) -> list[FileWrite]:
-        """Returns writes of the active segment's index entries and the leader epochs that are not in their files yet,
-        for another thread."""
+        """Returns writes, to be run in another thread, of the active segment's index entries and the leader epochs
+        that are not in their files yet."""
         writes: list[FileWrite] = [*active.unwritten()]
         if writes:
             self.names_changed()

@@ -1,22 +1,21 @@
-"""Checks the segment files that were there at the start of the broker, before their records are served. After an
-orderly stop no file is read from end to end, so bytes that a disk has lost or changed are noticed by this check when
-they are first read, and not by a client.
+"""Checks the segment files from before the broker's start, when their records are first read. After a clean shutdown
+no file is read completely at the start. So bytes that a disk has lost or changed are found by this check, and are not
+sent to a client.
 
     Checked          the bytes of the file that were checked, and the damaged ones among them
     check            checks the batches around an offset: their CRCs, and that their offsets follow one another
-    inspect          the same for the whole file, after a fault was found: the damaged stretches, the good batches
+    inspect          the same for the whole file, after a fault was found: the damaged parts, the good batches
                      after them, and the index entries of the good batches
 
-Offsets of damaged batches are refused (CORRUPT_MESSAGE), the offsets before and after them are served. Batches that
-this process has written, or checked at its start, are not checked again.
+Reads at offsets of damaged batches are refused (CORRUPT_MESSAGE); the offsets before and after them can be read.
+Batches that this process has written, or checked at its start, are not checked again.
 
 A batch's base offset is not covered by its CRC. It is compared with its neighbours: it must be above the last offset
 before it, and the next base offset must be above its own. If two batches contradict each other, the batch that does
 not directly follow the offset before them is damaged, or both are.
 
-The functions run in any thread: they read a copy of a segment (`LogSegment.copy`), and the owner of the segment takes
-over the result.
-"""
+The functions run in any thread. They read a copy of a segment (`LogSegment.copy`), and the owner of the segment stores
+the result in it."""
 
 from __future__ import annotations
 
@@ -31,29 +30,29 @@ from jesenska.log.segments.index_file import CorruptIndexError
 from jesenska.records.codec import BatchScan, crc32c
 from jesenska.records.header import ATTRIBUTES_OFFSET, HEADER_SIZE, MAGIC_OFFSET, MAGIC_V2, BatchHeader, read_header
 
-#: Number of bytes that are checked at a time, so that a check is short.
+#: Bytes that are checked at once. The number is limited so that a check is short.
 CHECK_BYTES = 4 * 1024 * 1024
 _INT32_MAX = 2**31 - 1
 _INT64_MAX = 2**63 - 1
-#: Distance in bytes after the start of damage within which a good batch may begin at every byte.
+#: Bytes after the start of damage in which a good batch is searched at every position.
 _SEARCH_BYTES = 1024 * 1024
 _MAGIC = bytes([MAGIC_V2])
-#: The errors of bytes that are no batch. A magic of 0 or 1 in a log of batches is damage, too.
+#: The errors of bytes that are not a batch. A magic of 0 or 1 in a log of batches is damage, too.
 _NO_BATCH = (CorruptMessageError, UnsupportedForMessageFormatError)
 
 
 class Damage(NamedTuple):
-    """A stretch of a file that holds no good batch."""
+    """A damaged part of a segment file: it has no good batch."""
 
     position: int
     end_position: int
-    #: The first offset that may be in the stretch, and the first offset after it.
+    #: The first offset that may be in the damaged part, and the first offset after it.
     offset: int
     next_offset: int
     reason: str
 
     def described(self, path: Path) -> str:
-        """Returns the message for an operator."""
+        """Returns a message about the damage for an operator."""
         what = f"{path} is damaged from position {self.position} to {self.end_position} ({self.reason})"
         if self.offset >= self.next_offset:
             return f"{what}: no record is lost by that"
@@ -65,8 +64,8 @@ class Damage(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """An index entry of a good batch: its last offset, its position, and the largest timestamp so far with the offset
-    of that timestamp."""
+    """The index entry for a good batch: its last offset, its position, the largest timestamp so far, and the offset of
+    that timestamp."""
 
     last_offset: int
     position: int
@@ -75,7 +74,7 @@ class Entry(NamedTuple):
 
 
 class CheckedIndex(Protocol):
-    """A segment's offset index (offset_index)."""
+    """The interface of a segment's offset index that a check uses (offset_index)."""
 
     def entries(self) -> list[tuple[int, int]]: ...
 
@@ -83,7 +82,7 @@ class CheckedIndex(Protocol):
 
 
 class CheckedSegment(Protocol):
-    """The part of a segment that a check needs (segment.LogSegment)."""
+    """The interface of a segment that a check uses (segment.LogSegment)."""
 
     @property
     def base_offset(self) -> int: ...
@@ -103,7 +102,7 @@ class CheckedSegment(Protocol):
 
 
 class DamagedRecordsError(CorruptMessageError):
-    """The records at an offset are damaged; reading can go on at `next_offset`."""
+    """The records at an offset are damaged. A reader can continue at `next_offset`."""
 
     def __init__(self, message: str, next_offset: int) -> None:
         super().__init__(message)
@@ -111,14 +110,14 @@ class DamagedRecordsError(CorruptMessageError):
 
 
 class Checked:
-    """The results of the checks of one segment, for the first `size_bytes` bytes of its file, which were there at the
-    start."""
+    """The results of the checks of one segment. They are about the first `size_bytes` bytes of its file: those that
+    the file had at the broker's start."""
 
     __slots__ = ("_ends", "_starts", "damaged", "size_bytes")
 
     def __init__(self, size_bytes: int) -> None:
         self.size_bytes = size_bytes
-        #: In order of their positions; if there is any damage, the list is complete.
+        #: The damaged parts in order of position. If there is any damage, the list is complete.
         self.damaged: list[Damage] = []
         self._starts: list[int] = []
         self._ends: list[int] = []
@@ -138,15 +137,15 @@ class Checked:
         starts[first:last], ends[first:last] = [start], [end]
 
     def take(self, other: Checked) -> None:
-        """Takes over the results of another check of the same file."""
+        """Adds the results of another check of the same file."""
         for start, end in zip(other._starts, other._ends, strict=True):
             self.add(start, end)
         if other.damaged and not self.damaged:
             self.damaged = other.damaged
 
     def end_from(self, position: int) -> int:
-        """Returns the position up to which the batches from `position` on are good: `position` itself if they are not
-        known to be good. Bytes written after the start are good."""
+        """Returns the position up to which the batches from `position` on are known to be good; `position` itself if
+        nothing is known. Bytes written after the broker's start count as good."""
         if position >= self.size_bytes:
             return _INT32_MAX
         index = bisect_right(self._starts, position) - 1
@@ -156,42 +155,43 @@ class Checked:
         return _INT32_MAX if end >= self.size_bytes else end
 
     def damage_at(self, offset: int) -> Damage | None:
-        """Returns the damage that contains an offset."""
+        """Returns the damage that contains an offset; None if the offset is not damaged."""
         for damage in self.damaged:
             if damage.offset <= offset < damage.next_offset:
                 return damage
         return None
 
     def floor(self, offset: int) -> int:
-        """Returns the end position of the last damage before an offset: the search for a batch does not cross it."""
+        """Returns the end position of the last damage before an offset. The search for a batch begins there or
+        later."""
         return max((damage.end_position for damage in self.damaged if damage.next_offset <= offset), default=0)
 
     def after_damage(self, position: int) -> int:
-        """Returns the position itself, or the end of the damage that contains it."""
+        """Returns `position`, or the end of the damage that contains it."""
         return next(
             (damage.end_position for damage in self.damaged if damage.position <= position < damage.end_position),
             position,
         )
 
     def next_damage(self, position: int) -> int:
-        """Returns the start of the next damage after a position."""
+        """Returns the start of the first damage after a position. Returns a very large number if there is none."""
         return next((damage.position for damage in self.damaged if damage.position > position), _INT64_MAX)
 
     def forget_from(self, position: int) -> None:
-        """Forgets the results for everything from `position` on: the file now ends there."""
+        """Removes the results about everything from `position` on, because the file now ends there."""
         self.size_bytes = min(self.size_bytes, position)
         self.damaged = [damage for damage in self.damaged if damage.position < position]
 
     @property
     def is_whole(self) -> bool:
-        """True if everything was checked and is good."""
+        """True if all bytes from the broker's start were checked and are good."""
         return not self.damaged and self.end_from(0) >= self.size_bytes
 
 
 def check(segment: CheckedSegment, offset: int, bound: int) -> list[Entry] | None:
-    """Checks some megabytes of batches around an offset of a segment that ends before offset `bound`, and records the
-    result in `segment.checked`. If a fault is found, the whole segment is inspected, and the new entries of its
-    indexes are returned, since the indexes may be wrong; otherwise None is returned."""
+    """Checks some megabytes of batches around an offset, and records the result in `segment.checked`. The segment ends
+    before the offset `bound`. If a fault is found, the whole segment is inspected, and the new entries of its indexes
+    are returned, since the indexes may be wrong. Otherwise None is returned."""
     checked = segment.checked
     assert checked is not None
     if checked.damaged:
@@ -213,8 +213,8 @@ def check(segment: CheckedSegment, offset: int, bound: int) -> list[Entry] | Non
 
 
 def _is_followed(segment: CheckedSegment, run: _GoodRun, end: int, bound: int) -> bool:
-    """True if the file ends after a run of good batches, before `bound`, or a batch with higher offsets follows the
-    run."""
+    """Returns true if a run of good batches reaches the end of the file and ends before `bound`, or if a batch with
+    higher offsets follows the run."""
     if run.position >= end:
         return run.last_offset < bound
     following = _header_in(segment.read_bytes(run.position, HEADER_SIZE))
@@ -224,8 +224,8 @@ def _is_followed(segment: CheckedSegment, run: _GoodRun, end: int, bound: int) -
 
 
 def _is_indexed(segment: CheckedSegment, run: _GoodRun) -> bool:
-    """True if the entries of the offset index agree with the batches of a run, in which each batch has an entry. The
-    offset of an index entry must be at least the last offset of the batch at its position."""
+    """Returns true if the offset index agrees with the batches of a run. The offset of an index entry must be at least
+    the last offset of the batch at its position."""
     found = {entry.position: entry.last_offset for entry in run.entries}
     if run.start not in found:
         found[run.start] = read_header(segment.read_bytes(run.start, HEADER_SIZE)).last_offset
@@ -234,19 +234,19 @@ def _is_indexed(segment: CheckedSegment, run: _GoodRun) -> bool:
 
 
 class _GoodRun:
-    """Consecutive good batches from a position on."""
+    """A run: consecutive good batches of a segment, from a position on."""
 
     def __init__(self, segment: CheckedSegment, position: int, end: int, floor: int, index_interval_bytes: int) -> None:
-        """`floor` is the last offset before the run."""
+        """`floor` is the last offset before the run of good batches."""
         self._segment = segment
         self._end = end
         self.start = self.position = position
         self.entries: list[Entry] = []
         self._scan = BatchScan(max(floor + 1, segment.base_offset), index_interval_bytes, _INT32_MAX)
-        #: The last offset of the run after its last batch was taken out.
+        #: The last offset of the run after its last batch was removed from it; None if that did not happen.
         self._dropped_to: int | None = None
         self._has_stopped = False
-        #: Start of the piece that was read last, and the last offset before the piece.
+        #: The start of the piece that was read last, and the last offset before that piece.
         self._piece = position, floor
 
     @property
@@ -255,7 +255,7 @@ class _GoodRun:
 
     @property
     def has_more(self) -> bool:
-        """True if the run has met neither its end nor a bad batch."""
+        """True if the run may continue: neither the end of the file nor a bad batch was reached."""
         return self.position < self._end and not self._has_stopped
 
     @property
@@ -263,7 +263,7 @@ class _GoodRun:
         return self._scan.last_offset if self._dropped_to is None else self._dropped_to
 
     def go(self, at_least: int) -> None:
-        """Reads on until that many bytes are good, or a bad batch is found."""
+        """Reads further batches until the run has `at_least` bytes, or a bad batch is found."""
         wanted = CHECK_BYTES
         while self.position < self._end and self.position - self.start < at_least:
             data = memoryview(self._segment.read_bytes(self.position, min(wanted, self._end - self.position)))
@@ -282,7 +282,7 @@ class _GoodRun:
             wanted = header.size_bytes
 
     def last_batch(self) -> tuple[int, BatchHeader, int]:
-        """Returns position and header of the last batch, and the last offset before it."""
+        """Returns the position and header of the run's last batch, and the last offset before that batch."""
         position, floor = self._piece
         while True:
             header = read_header(self._segment.read_bytes(position, HEADER_SIZE))
@@ -291,7 +291,7 @@ class _GoodRun:
             position, floor = position + header.size_bytes, header.last_offset
 
     def drop_last(self) -> Damage:
-        """Takes the last batch out of the run, as the damaged one."""
+        """Removes the last batch from the run and returns it as damage."""
         position, header, self._dropped_to = self.last_batch()
         dropped = Damage(
             position, self.position, 0, 0, f"its base offset {header.base_offset} does not fit between its neighbours"
@@ -303,7 +303,7 @@ class _GoodRun:
 
 def inspect(segment: CheckedSegment, bound: int, positions: Sequence[int]) -> list[Entry]:
     """Checks a whole segment, records the result in `segment.checked`, and returns the index entries of its good
-    batches. `positions` are possible starts of batches: good batches far after a damaged one are looked for there."""
+    batches. `positions` are possible starts of batches, where good batches far after a damaged one are searched."""
     checked = segment.checked
     assert checked is not None
     end, last_offset, position = checked.size_bytes, segment.base_offset - 1, 0
@@ -317,7 +317,7 @@ def inspect(segment: CheckedSegment, bound: int, positions: Sequence[int]) -> li
         if position < end:
             found = _fault_at(segment, position, end)
             if isinstance(found, BatchHeader):
-                # The batch is whole, and contradicts the batch before it.
+                # The batch itself is good, but its offset contradicts the batch before it.
                 if run.has_moved and _is_first_wrong(run, found):
                     damaged.append(run.drop_last())
                     last_offset = run.last_offset
@@ -340,8 +340,8 @@ def inspect(segment: CheckedSegment, bound: int, positions: Sequence[int]) -> li
 
 
 def _is_first_wrong(run: _GoodRun, following: BatchHeader) -> bool:
-    """True if the first of two batches that contradict each other has the wrong base offset. A batch that directly
-    follows the offset before it is right."""
+    """Returns true if, of two batches with contradicting offsets, the first has the wrong base offset. A batch that
+    directly follows the offset before it is correct."""
     _, header, floor = run.last_batch()
     return following.base_offset > floor and header.base_offset != floor + 1
 
@@ -363,7 +363,7 @@ def _fault_at(segment: CheckedSegment, position: int, end: int) -> BatchHeader |
 
 
 def _header_in(data: bytes | memoryview) -> BatchHeader | None:
-    """Returns the header at the start of the data; None if there is no header of a batch."""
+    """Returns the batch header at the start of the data; None if there is no valid header."""
     try:
         header = read_header(data)
     except _NO_BATCH:
@@ -374,8 +374,8 @@ def _header_in(data: bytes | memoryview) -> BatchHeader | None:
 def _resumed(
     segment: CheckedSegment, position: int, end: int, last_offset: int, bound: int, positions: Sequence[int]
 ) -> int:
-    """Returns the position at which good batches go on after a bad one: the end of the bad batch by its length, any
-    byte nearby, or one of the positions; the end of the segment if no good batch follows."""
+    """Returns the position of the next good batch after a bad one. It tries the end of the bad batch by its length,
+    every byte nearby, and `positions`. Returns the end of the segment if no good batch follows."""
     header = _header_in(segment.read_bytes(position, HEADER_SIZE))
     following = end if header is None else position + header.size_bytes
     near = segment.read_bytes(position, min(_SEARCH_BYTES, end - position))
@@ -386,7 +386,7 @@ def _resumed(
             found = _fault_at(segment, candidate, end)
             if not isinstance(found, BatchHeader) or not last_offset < found.base_offset <= found.last_offset < bound:
                 continue
-            # Records may contain bytes that look like a batch; the bytes after such a false batch are no batch.
+            # Records may contain bytes that look like a batch. So the batch after it is checked, too.
             next_position = candidate + found.size_bytes
             if (
                 next_position == end
@@ -400,7 +400,8 @@ def _resumed(
 
 
 def _looks_like_batches(data: bytes, position: int) -> Iterator[int]:
-    """Yields the positions of possible headers in some bytes of a file, except for the first byte."""
+    """Yields the positions in `data` at which a batch header may begin, except its first byte. `position` is that of
+    `data` in the file."""
     at = data.find(_MAGIC, MAGIC_OFFSET + 1)
     while at >= 0:
         start = at - MAGIC_OFFSET
@@ -410,7 +411,7 @@ def _looks_like_batches(data: bytes, position: int) -> Iterator[int]:
 
 
 def indexed_positions(segment: CheckedSegment) -> list[int]:
-    """Returns the starts of batches in the offset index; an empty list if the index is damaged."""
+    """Returns the positions of batches in the offset index; an empty list if the index is damaged."""
     try:
         return [position for _, position in segment.offset_index.entries()]
     except CorruptIndexError:
@@ -418,7 +419,7 @@ def indexed_positions(segment: CheckedSegment) -> list[int]:
 
 
 def _joined(damaged: list[Damage]) -> Iterator[Damage]:
-    """Yields the stretches in order, with touching ones joined."""
+    """Yields the damaged parts in order of position. Adjacent parts are joined."""
     before: Damage | None = None
     for item in sorted(damaged):
         if before is not None and item.position <= before.end_position:
@@ -434,7 +435,7 @@ def _joined(damaged: list[Damage]) -> Iterator[Damage]:
 def _with_offsets(
     segment: CheckedSegment, runs: list[_GoodRun], damaged: Iterator[Damage], bound: int
 ) -> Iterator[Damage]:
-    """Yields the damage with the offsets between the good batches on either side."""
+    """Yields the damaged parts with their offsets: those between the good batches on either side."""
     ends = {run.position: run.last_offset for run in runs}
     starts = {run.start for run in runs}
     for item in damaged:
@@ -445,8 +446,8 @@ def _with_offsets(
 
 
 def _entries(segment: CheckedSegment, runs: list[_GoodRun], has_damage: bool) -> list[Entry]:
-    """Returns the index entries of all runs, with an entry for the first batch of each run after damage, so that a
-    look-up does not cross damage."""
+    """Returns the index entries of all runs. The first batch of each run after damage gets an entry, too, so that a
+    look-up never begins before the damage."""
     entries: list[Entry] = []
     newest, newest_offset = -1, segment.base_offset
     for run in runs:

@@ -1,16 +1,15 @@
-"""Damage in a segment's file: the error that names the segment, and the files that keep the bytes that recovery cuts
-off after an orderly stop.
+"""Damage in a segment's file: the error that names the segment, and the files in which recovery saves the bytes that
+it cuts off after a clean shutdown.
 
-An orderly stop leaves only whole batches. Damage after an orderly stop is therefore a fault of the disk, and the bytes
-that are cut off were acknowledged. They are not removed but renamed, so that an operator can look at them:
+A clean shutdown leaves only complete batches. So damage after it is a fault of the disk, and the bytes that are cut
+off were acknowledged. They are not deleted but saved, so that an operator can look at them:
 
     00000000000000001180.log.cut            a segment after the damage, unchanged
     00000000000000001180.log.4711.cut       the end of a damaged segment's file, from position 4711 on
 
-Apache Kafka and jesenska read neither name. After a crash it is different: the bytes that are cut off were never
-acknowledged as synced, and they are removed. `checked_batches` finds damaged batches, and `reading` refuses them to
-readers.
-"""
+Apache Kafka and jesenska do not read files with these names. After a crash the bytes that are cut off were never
+acknowledged as synced, so they are deleted. `checked_batches` finds damaged batches, and `reading` refuses reads of
+them."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ _COPY_BYTES = 4 * 1024 * 1024
 
 
 class DamagedSegmentError(CorruptMessageError):
-    """A segment's file holds no whole batch at a position that should have one. `base_offset` is the segment's."""
+    """A segment's file has no complete batch at a position that should have one. `base_offset` is the segment's."""
 
     def __init__(self, base_offset: int, message: str) -> None:
         super().__init__(message)
@@ -33,7 +32,7 @@ class DamagedSegmentError(CorruptMessageError):
 
 
 def keep_end(files: FileLayer, path: Path, descriptor: int, position: int, file_bytes: int) -> Path:
-    """Copies a file's bytes from `position` on into a new file, syncs it, and returns its path."""
+    """Copies the bytes of a file from `position` on into a new file, syncs that, and returns its path."""
     target = path.with_name(f"{path.name}.{position}{CUT_SUFFIX}")
     copy = files.open(target, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
     try:
@@ -51,7 +50,7 @@ def keep_end(files: FileLayer, path: Path, descriptor: int, position: int, file_
 
 
 def keep_whole(files: FileLayer, path: Path) -> Path:
-    """Renames a file so that it is not read again; returns the new path."""
+    """Renames a file, so that it is no longer read as a segment, and returns the new path."""
     target = path.with_name(path.name + CUT_SUFFIX)
     files.rename(path, target)
     return target

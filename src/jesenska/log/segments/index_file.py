@@ -1,16 +1,17 @@
-"""The common base of the offset index and the time index: a file of entries of one size. The entries are loaded into
-memory when they are needed, and new ones are written in groups, so that an entry costs no system call.
+"""The base class of the indexes: a file of entries of one size. The entries are loaded into memory when they are
+needed. New entries are written in groups, so that an append costs no system call.
 
-States: not loaded (the segment has not been read: no memory, no descriptor) -> loaded -> not loaded again, when the
-cache of indexes unloads it. Only a sealed index with all entries on disk may be unloaded.
+An index is not loaded until its segment is read; it then takes no memory and no descriptor. It is unloaded when the
+segment's file leaves the cache of open files. Only a sealed segment's index with all entries on the disk may be
+unloaded.
 
-Entries go to disk with the log's flushes, with a roll, every few seconds (`LogDirectories.tick`) and at an orderly
-stop. The owner of the log takes an `IndexWrite`, another thread carries it out, and the owner then marks it as done.
-At any moment the file holds a prefix of the entries.
+New entries are written by the log's flushes, by a roll, every few seconds (`LogDirectories.tick`) and at a clean
+shutdown. The owner of the log takes an `IndexWrite`, another thread runs it, and the owner then marks it as done. At
+any moment the file has a prefix of the entries.
 
-A truncation gives the segment a new index, made from a copy, that shares the file: `truncate_to` removes entries only
-from the copy, the copy's next write cuts the file, and `disown` makes pending writes of the old index do nothing.
-"""
+A truncation gives the segment a new index, made from a copy, that uses the same file. `truncate_to` removes entries
+only from the copy, the copy's next write cuts the file, and `disown` makes pending writes of the old index do
+nothing."""
 
 from __future__ import annotations
 
@@ -24,18 +25,18 @@ from typing import Any
 from jesenska.log.disk.files import FileLayer
 from jesenska.log.disk.shared_files import is_shared, own_copy
 
-#: Number of entries that are looked at in one compiled pass.
+#: Number of entries that are checked in one pass of compiled code.
 _PIECE = 16_384
 
 
 class CorruptIndexError(Exception):
-    """The file is not one that this broker has written; the index can be rebuilt from the segment."""
+    """The content of the file is not that of an index. The index can be rebuilt from the segment."""
 
 
 def goes_up(column: array[int]) -> bool:
-    """True if no number is smaller than the number before it. The check sorts the column, which for a sorted column is
-    one compiled pass. It is done in pieces, since each pass holds the interpreter's lock, and the event loop waits for
-    the lock."""
+    """Returns true if no number is smaller than the number before it. The column is compared with its sorted copy,
+    which is fast in compiled code. It is done in pieces: each pass holds Python's interpreter lock, for which the
+    event loop must wait."""
     for start in range(0, len(column), _PIECE):
         values = column[start : start + _PIECE + 1].tolist()
         if values != sorted(values):
@@ -44,8 +45,8 @@ def goes_up(column: array[int]) -> bool:
 
 
 def big_endian(column: array[int]) -> array[int]:
-    """Returns the same numbers (a new array, or the same one on a big-endian machine) converted to or from the byte
-    order of the file."""
+    """Returns the numbers converted between the machine's byte order and that of the file (big-endian). The result is
+    a new array, or on a big-endian machine the same one."""
     if sys.byteorder == "big":
         return column
     swapped = column[:]
@@ -54,7 +55,8 @@ def big_endian(column: array[int]) -> array[int]:
 
 
 class IndexWrite:
-    """Entries of one index to be written to its file: call `run` in any thread, then `done` on the owner's thread."""
+    """Entries of one index that are to be written to its file. Call `run` in any thread, then `done` on the owner's
+    thread."""
 
     __slots__ = ("_count", "_data", "_generation", "_index", "_position", "_size_bytes")
 
@@ -65,12 +67,13 @@ class IndexWrite:
         self._count = count
         self._position = position
         self._data = data
-        #: New size of the file in bytes; None leaves its size unchanged.
+        #: The new size of the file in bytes; None leaves its size unchanged.
         self._size_bytes = size_bytes
         self._generation = generation
 
     def run(self, *, create: bool = False) -> None:
-        """Writes the entries; OSError if the write fails. A missing file (its segment was deleted) is no error."""
+        """Writes the entries. Raises OSError if the write fails. Without `create`, a missing file is no error, because
+        its segment was deleted."""
         with self._index.lock:
             if self._generation == self._index.generation:
                 try:
@@ -85,7 +88,7 @@ class IndexWrite:
 
 
 class IndexFile:
-    """Subclasses keep the entries and define their format on disk."""
+    """The base class of an index. Subclasses store the entries in memory and define their format in the file."""
 
     __slots__ = ("_files", "_loaded", "_longer", "_written", "base_offset", "generation", "lock", "max_entries", "path")
 
@@ -98,11 +101,12 @@ class IndexFile:
         self.max_entries = max(1, max_bytes // self.entry_bytes)
         self._files = files
         self._loaded = False
-        #: True if the file is longer than its entries (Kafka gives an active segment's files their full size).
+        #: True if the file is longer than its entries. (Kafka gives an active segment's index files their full size.)
         self._longer = False
-        #: Number of entries that are on disk.
+        #: The number of entries that are on the disk.
         self._written = 0
-        #: Held while the file is written and while `generation` is incremented, which makes pending writes void.
+        #: A lock for writes to the file and for changes of `generation`. A change of `generation` makes pending writes
+        #: do nothing.
         self.lock = Lock()
         self.generation = 0
         self._clear()
@@ -124,7 +128,8 @@ class IndexFile:
         return self.path.exists()
 
     def load(self) -> None:
-        """Reads the entries; a missing file has no entries. CorruptIndexError if the entries are not valid."""
+        """Reads the entries from the file. A missing file has no entries. Raises CorruptIndexError if the entries are
+        not valid."""
         try:
             data = self._files.read_file(self.path)
         except FileNotFoundError:
@@ -139,28 +144,28 @@ class IndexFile:
         self._loaded = True
 
     def begin(self) -> None:
-        """Begins the index of a new segment: loaded, without entries. The caller makes the file."""
+        """Makes this the index of a new segment: loaded, without entries. The caller makes the file."""
         self._loaded = True
 
     def take(self, other: IndexFile) -> None:
-        """Makes this index a copy of another index of the same file. The two share their entries, since neither
-        changes those of a sealed segment."""
+        """Makes this index a copy of another index of the same file. Both use the same arrays of entries, since
+        neither changes those of a sealed segment."""
         self._share(other)
         self._written, self._longer = other._written, other._longer
-        # Last, the reverse of the order in `unload`: if the owner unloads the other index meanwhile, this one is
-        # unloaded, too.
+        # This is done last, the reverse of the order in `unload`. If the owner unloads the other index meanwhile, this
+        # one is unloaded, too.
         self._loaded = other._loaded
         if not self._loaded:
             self._clear()
 
     def unload(self) -> None:
-        """Frees the memory of an index whose entries are on disk."""
+        """Frees the memory of an index if all its entries are on the disk."""
         if self._loaded and self._written == self._count():
             self._loaded = False
             self._clear()
 
     def forget(self) -> None:
-        """Marks the index as not loaded: the file has all entries."""
+        """Marks the index as not loaded. The file must have all entries."""
         self._loaded = False
         self._clear()
 
@@ -170,11 +175,12 @@ class IndexFile:
         self._longer = True
 
     def content(self) -> bytes | None:
-        """Returns the content of a file with all entries; None if the index is not loaded, since the file has them."""
+        """Returns the content that a file with all entries has. Returns None if the index is not loaded, because then
+        the file has all entries."""
         return self._encode(0) if self._loaded else None
 
     def reset(self) -> None:
-        """Empties the index, in memory and on disk, ready to be rebuilt."""
+        """Removes all entries, in memory and in the file, so that the index can be rebuilt."""
         with self.lock:
             self.generation += 1
         self._clear()
@@ -184,8 +190,8 @@ class IndexFile:
         self._longer = False
 
     def replace(self) -> None:
-        """Empties the index in memory, ready to be rebuilt; the next write that trims writes all entries from the
-        start of the file and cuts it to them."""
+        """Removes all entries in memory, so that the index can be rebuilt. The next write with `trim` writes all
+        entries from the start of the file, and cuts the file after them."""
         with self.lock:
             self.generation += 1
         self._clear()
@@ -195,12 +201,12 @@ class IndexFile:
 
     @property
     def has_unwritten(self) -> bool:
-        """True if some entries are only in memory."""
+        """True if some index entries are only in memory."""
         return self._loaded and self._written < self._count()
 
     def unwritten(self, *, trim: bool = False) -> IndexWrite | None:
-        """Returns the write that brings all entries to disk, and with `trim` cuts the file to them; None if there is
-        nothing to write."""
+        """Returns the write that brings all entries to the disk; None if there is nothing to write. With `trim` the
+        write also cuts the file after the entries."""
         if not self._loaded:
             return None
         count, written = self._count(), self._written
@@ -213,13 +219,13 @@ class IndexFile:
         )
 
     def wrote(self, count: int, trimmed: bool) -> None:
-        """Records that an `IndexWrite` was carried out."""
+        """Records that an `IndexWrite` was done: the first `count` entries are on the disk."""
         self._written = max(self._written, min(count, self._count()))
         if trimmed:
             self._longer = False
 
     def put(self, data: bytes, position: int, size_bytes: int | None, create: bool) -> None:
-        """Writes the bytes of an `IndexWrite` and cuts the file."""
+        """Writes the bytes of an `IndexWrite` to the file, and cuts the file to `size_bytes` if that is given."""
         descriptor = self._open(os.O_CREAT if create else 0)
         try:
             if data:
@@ -230,34 +236,34 @@ class IndexFile:
             self._files.close(descriptor)
 
     def write(self, *, trim: bool = False) -> None:
-        """Writes the entries that are only in memory, at once."""
+        """Writes the entries that are only in memory immediately, on the calling thread."""
         wanted = self.unwritten(trim=trim)
         if wanted is not None:
             wanted.run(create=True)
             wanted.done()
 
     def trim(self) -> None:
-        """Writes all entries and cuts the file to them, for an orderly stop. A loaded index without a file gets
-        one."""
+        """Writes all entries and cuts the file after them, at a clean shutdown. If a loaded index has no file, the
+        file is made."""
         self.write(trim=True)
         if self._loaded and not self.path.exists():
             self._resize(0)
 
     def disown(self) -> None:
-        """Gives the file to another index: pending writes of this index end first, later ones do nothing. Any
-        thread."""
+        """Makes all later writes of this index do nothing, because another index uses the file now. Waits for a
+        running write. It may be called in any thread."""
         with self.lock:
             self.generation += 1
 
     def _cut(self, count: int) -> None:
-        """Drops all entries except the first `count`, in memory."""
+        """Removes all entries of the index except the first `count`, in memory only."""
         if count < self._count():
             self._drop(count)
             self._written = min(self._written, count)
             self._longer = True
 
     def _open(self, flags: int) -> int:
-        """Opens the file for changes; a file that is shared with a branch is copied first."""
+        """Opens the file for changes. A file that is shared with a branch is copied first."""
         if is_shared(self._files, self.path):
             return own_copy(self._files, self.path)
         return self._files.open(self.path, os.O_RDWR | flags)
@@ -276,8 +282,8 @@ class IndexFile:
         raise NotImplementedError
 
     def keep(self, count: int) -> None:
-        """Keeps the first `count` entries in arrays of its own: for a copy of an active segment's index, which only
-        adds entries."""
+        """Copies the first `count` entries into new arrays. It is for a copy of an active segment's index, whose
+        arrays grow."""
         raise NotImplementedError
 
     def _count(self) -> int:

@@ -1,24 +1,22 @@
-"""`<base offset>.index`, the positions of a sparse set of batches in the segment.
+"""The offset index of a segment, `<base offset>.index`: the positions of some of its batches.
 
     8 bytes per entry, big-endian:
         4  relative_offset   last offset of a batch, less the segment's base offset
         4  position          start of that batch in the .log file
 
-Both columns increase. An entry is added after more than `index.interval.bytes` were appended since the last entry, so
-an entry's batch is found at most about that many bytes after the position that a look-up returns. Since the key is the
-*last* offset of the batch, the batch that holds offset X begins at or after the position of the largest entry <= X.
+Both columns increase. An entry is added after more than `index.interval.bytes` were appended since the last entry. So
+a batch is found at most about that many bytes after the position that a look-up returns. Since the key is the *last*
+offset of the batch, the batch that contains offset X begins at or after the position of the largest entry <= X.
 
 The entries are kept in two arrays in memory and are written in groups (index_file). Kafka gives the file of an active
 segment its full size (`segment.index.bytes`), with zeros after the entries. Here the file ends with its entries, so
 the files of a running broker have no zeros.
 
-After a crash the file may lack entries, or end in zeros that the file system or Kafka left. Such a file belongs to a
-segment past the recovery point, and recovery rebuilds it. A file that is not valid when it is first needed is rebuilt,
-too.
+After a crash the file may lack entries, or end in zeros that the file system or Kafka wrote. Such a file belongs to a
+segment above the recovery point, and recovery rebuilds it. A file that is not valid when it is first needed is
+rebuilt, too.
 
-The time index has the same base class, `index_file.IndexFile`, which handles the file, the unwritten entries in
-memory, and the cutting.
-"""
+The base class `index_file.IndexFile` handles the file, the unwritten entries in memory, and the cutting."""
 
 from __future__ import annotations
 
@@ -31,7 +29,8 @@ ENTRY_BYTES = 8
 
 
 class OffsetIndex(IndexFile):
-    """Entries in memory as two arrays; the look-up is one bisection in compiled code."""
+    """The offset index of a segment. The entries are in two arrays, and a look-up is one bisection in compiled
+    code."""
 
     __slots__ = ("_offsets", "_positions")
 
@@ -42,7 +41,8 @@ class OffsetIndex(IndexFile):
     _positions: array[int]
 
     def append(self, offset: int, position: int) -> None:
-        """Adds an entry; offsets must increase. A full index drops the entry: the segment rolls at the next append."""
+        """Adds an entry if its offset is above the last one. A full index drops the entry; the segment is rolled at
+        the next append."""
         if not self.is_loaded:
             self.load()
         relative = offset - self.base_offset
@@ -52,41 +52,42 @@ class OffsetIndex(IndexFile):
         self._positions.append(position)
 
     def lookup(self, offset: int) -> int:
-        """Returns a position in the segment at or before the batch that holds `offset`."""
+        """Returns the position at which the search for the batch that contains `offset` begins. The batch is there or
+        later."""
         if not self.is_loaded:
             self.load()
         index = bisect_right(self._offsets, offset - self.base_offset)
         return self._positions[index - 1] if index else 0
 
     def around(self, position: int) -> tuple[int, int | None]:
-        """Returns the offset of the last entry before a position (the segment's base offset less one if there is
-        none), and the offset of the entry at the position, if there is one."""
+        """Returns the offset of the last entry before a position, and the offset of the entry at the position, or
+        None. If there is no entry before, the first value is the segment's base offset less one."""
         index = bisect_left(self._positions, position)
         before = self.base_offset + (self._offsets[index - 1] if index else -1)
         is_there = index < len(self._positions) and self._positions[index] == position
         return before, self.base_offset + self._offsets[index] if is_there else None
 
     def between(self, start: int, end: int) -> list[tuple[int, int]]:
-        """Returns the entries (offset, position) from position `start` to before position `end`."""
+        """Returns the entries (offset, position) with `start` <= position < `end`."""
         first, last = bisect_left(self._positions, start), bisect_left(self._positions, end)
         return [(self.base_offset + self._offsets[index], self._positions[index]) for index in range(first, last)]
 
     def position_bound(self, position: int) -> int | None:
-        """Returns the position of the first entry at or after a position; None past the last entry."""
+        """Returns the position of the first entry at or after a position; None after the last entry."""
         if not self.is_loaded:
             self.load()
         index = bisect_left(self._positions, position)
         return self._positions[index] if index < len(self._positions) else None
 
     def offset_bound(self, position: int) -> int | None:
-        """Returns the offset of the first entry at or after a position; None past the last entry."""
+        """Returns the offset of the first entry at or after a position; None after the last entry."""
         if not self.is_loaded:
             self.load()
         index = bisect_left(self._positions, position)
         return self.base_offset + self._offsets[index] if index < len(self._positions) else None
 
     def last(self) -> tuple[int, int] | None:
-        """Returns the newest entry (offset, position)."""
+        """Returns the last entry (offset, position); None if there are no entries."""
         if not self.is_loaded:
             self.load()
         return (self.base_offset + self._offsets[-1], self._positions[-1]) if self._offsets else None
@@ -100,7 +101,7 @@ class OffsetIndex(IndexFile):
         ]
 
     def truncate_to(self, offset: int) -> None:
-        """Drops entries of `offset` and later ones, in memory; the next write that trims cuts the file."""
+        """Removes the entries from `offset` on, in memory. The next write with `trim` cuts the file."""
         if not self.is_loaded:
             self.load()
         self._cut(bisect_left(self._offsets, offset - self.base_offset))
@@ -129,7 +130,7 @@ class OffsetIndex(IndexFile):
         columns.frombytes(data)
         columns = big_endian(columns)
         self._offsets, self._positions = columns[0::2], columns[1::2]
-        # Zeros at the end are unused room; only the first entry can be at position 0.
+        # Zeros at the end are unused space; only the first entry can have position 0.
         count = len(self._positions)
         while count and self._positions[count - 1] == 0 and (count > 1 or self._offsets[0] == 0):
             count -= 1
@@ -139,5 +140,5 @@ class OffsetIndex(IndexFile):
             raise CorruptIndexError(f"The entries of {self.path} do not go up.")
 
     def _drop(self, count: int) -> None:
-        # New arrays: another thread may be reading the old ones.
+        # New arrays are made, because another thread may be reading the old ones.
         self._offsets, self._positions = self._offsets[:count], self._positions[:count]

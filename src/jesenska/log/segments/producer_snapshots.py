@@ -1,8 +1,7 @@
-"""The snapshots of a log's producers on its disk: `<offset>.snapshot` beside the segments, each with the producers'
-state as of that offset (`producer_state` describes the format, and how a start reads it). A snapshot is written for
-each new segment, and for the log's end at an orderly stop. It is not synced when it is written: a flush syncs it, and
-a start ignores a torn one.
-"""
+"""The producer snapshots of a log: the files `<offset>.snapshot` beside the segments. Each has the state of the
+producers at that offset (`producer_state` describes the format, and how a start reads it). A snapshot is written for
+each new segment, and at the log end offset at a clean shutdown. It is not synced when it is written: a flush syncs it,
+and a start ignores an incomplete one."""
 
 from __future__ import annotations
 
@@ -16,37 +15,38 @@ from jesenska.log.segments.segment import DELETED_SUFFIX, SNAPSHOT_SUFFIX, file_
 
 
 def snapshot_offsets(directory: Path, files: FileLayer) -> list[int]:
-    """Returns the offsets of the producer snapshots in a directory, ascending."""
+    """Returns the offsets of the producer snapshots in a directory, in ascending order."""
     names = (name.removesuffix(SNAPSHOT_SUFFIX) for name in files.names(directory) if name.endswith(SNAPSHOT_SUFFIX))
     return sorted(int(name) for name in names if name.isdigit())
 
 
 class ProducerSnapshots:
-    """The producer snapshots of one log."""
+    """Writes, renames and removes the producer snapshots of one log."""
 
     __slots__ = ("_files", "directory")
 
     def __init__(self, directory: Path, files: FileLayer) -> None:
-        #: The log's directory; a deletion renames it.
+        #: The log's directory. It changes when the directory is renamed.
         self.directory = directory
         self._files = files
 
     def path(self, offset: int) -> Path:
-        """Returns the path of the snapshot as of an offset, even if there is no such snapshot."""
+        """Returns the path of the snapshot at an offset. The file need not exist."""
         return self.directory / file_name(offset, SNAPSHOT_SUFFIX)
 
     def write(self, offset: int, producers: ProducerState) -> None:
-        """Writes the state as the snapshot as of `offset`; OSError if the write fails."""
+        """Writes the producers' state as the snapshot at `offset`. Raises OSError if the write fails."""
         self._files.replace_file(self.path(offset), encode_snapshot(producers.entries()), sync=False)
 
     def remove(self, offset: int) -> None:
-        """Removes a snapshot; if that fails it stays, and a start removes it if it is past the log's end."""
+        """Removes the snapshot at `offset`. An error is ignored, because a start removes snapshots above the log's
+        end."""
         with suppress(OSError):
             self._files.unlink(self.path(offset))
 
     def mark_deleted(self, offset: int) -> list[Path]:
-        """Renames a snapshot that is to be removed later; returns its new path, or an empty list if there is no
-        snapshot."""
+        """Renames the snapshot at `offset`, so that it is removed later. Returns its new path, or an empty list if
+        there is no snapshot."""
         path = self.path(offset)
         target = path.with_name(path.name + DELETED_SUFFIX)
         try:
@@ -56,7 +56,7 @@ class ProducerSnapshots:
         return [target]
 
     def keep_only(self, offsets: Collection[int]) -> None:
-        """Removes all snapshots except those at `offsets`: the others belong to removed segments."""
+        """Removes all snapshots except those at `offsets`, because the others belong to removed segments."""
         for offset in snapshot_offsets(self.directory, self._files):
             if offset not in offsets:
                 self.remove(offset)

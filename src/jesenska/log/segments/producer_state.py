@@ -1,6 +1,6 @@
 """The state of the producers that write to a partition. It recognises a batch that was sent twice, a gap in the
-sequence, a producer that was replaced (its epoch increased), and open transactions. The functions do no I/O and read
-no clock.
+sequence numbers, a producer that was replaced (its epoch increased), and open transactions. The functions do no input
+or output and read no clock.
 
 Each snapshot is a file, `<offset, 20 digits>.snapshot`: the state after every batch below that offset.
 
@@ -18,35 +18,35 @@ Each snapshot is a file, `<offset, 20 digits>.snapshot`: the state after every b
                      4  coordinator_epoch      of the last transaction marker; -1 if none
                      8  current_txn_first_offset   -1 if none is open
 
-Snapshots are taken when a segment is rolled and at an orderly stop. After a crash the state is the newest readable
-snapshot that is not past the log's end, updated with the headers of all batches after it. A damaged snapshot is
-ignored, so a torn one only makes the replay longer.
+Snapshots are taken when a segment is rolled and at a clean shutdown. After a crash the state is the newest readable
+snapshot that is not above the log's end, updated with the headers of all batches after it. A damaged snapshot is
+ignored, so an incomplete one only means that more batches are read.
 
-A snapshot holds only the last batch of a producer; the state in memory holds the last five. After a snapshot is
-loaded, a repeat of an older batch therefore counts as out of order and not as a duplicate, as in Kafka.
+A snapshot has only the last batch of each producer; the state in memory has the last five. So after a snapshot was
+loaded, a repeat of an older batch counts as out of order and not as a duplicate, as in Kafka.
 
 The rules for a batch from a client, in this order:
 
-    its sequence range is one of the last five    duplicate: the answer has the earlier offsets
+    its sequence range is one of the last five    duplicate: the result has the earlier offsets
       batches of the same epoch
     its epoch is older than the known epoch       INVALID_PRODUCER_EPOCH
     its epoch is newer                            sequence must be 0, else OUT_OF_ORDER_SEQUENCE_NUMBER
-    the producer is not known (expired, or its    any sequence is taken
+    the producer is not known (expired, or its    any sequence is accepted
       records deleted)
     same epoch                                    sequence follows the last, else OUT_OF_ORDER_SEQUENCE_NUMBER
     it is outside a transaction while one is      INVALID_TXN_STATE
       open
 
-Kafka expires a producer by its records' timestamps. Here the time of the append counts if it is later, so that a
-producer that writes records with old timestamps (a replayed history) is still protected against duplicates. The file
-format is the same.
+Kafka expires a producer by its records' timestamps. Here the time of the append counts if it is later. So a producer
+that writes records with old timestamps is still protected against duplicates. The file format is the same.
 
 Aborted transactions are also kept in the log's transaction index (transaction_index).
 
 Verification (KIP-890): before the first batch of a transaction the leader asks the coordinator if the partition is in
-it. A marker that arrives meanwhile makes the answer void (`begin_verification`, `is_verified`). A verification lasts
-until a batch of a transaction is written, even if the coordinator refuses: the refused batch is sent again, and a
-batch that was sent after it must not be written before it. As in Kafka, three more rules hold until then:
+the transaction. If a transaction marker arrives meanwhile, the coordinator's response is not used
+(`begin_verification`, `is_verified`). A verification lasts until a batch of a transaction is written, even if the
+coordinator refuses: the refused batch is sent again, and a batch that was sent after it must not be written before it.
+As in Kafka, three more rules apply until then:
 
     before the coordinator is asked: its epoch    INVALID_PRODUCER_EPOCH
       is older than the known epoch
@@ -54,8 +54,7 @@ batch that was sent after it must not be written before it. As in Kafka, three m
       has arrived since, in the newest epoch
     no batch of the producer is known, and its    sequence must be 0, else OUT_OF_ORDER_SEQUENCE_NUMBER
       first request since leaves it to the leader
-      to add the partition
-"""
+      to add the partition"""
 
 from __future__ import annotations
 
@@ -99,18 +98,19 @@ class RememberedBatch(NamedTuple):
 
 
 class ProducerEntry(NamedTuple):
-    """One producer. The value is immutable, so that a failed append can restore the earlier one."""
+    """The state of one producer. The value is immutable, so that the earlier one can be restored after a failed
+    append."""
 
     producer_id: int
     producer_epoch: int
-    #: Newest last, at most five.
+    #: The last batches of the producer, at most five, the newest last.
     batches: tuple[RememberedBatch, ...]
     coordinator_epoch: int
-    #: Largest timestamp of the last batch, as in the snapshot.
+    #: The largest timestamp of the last batch, as in the snapshot.
     last_timestamp: int
-    #: -1 if no transaction is open.
+    #: The first offset of the open transaction; -1 if no transaction is open.
     current_txn_first_offset: int
-    #: Time at which this broker last saw the producer, for expiry.
+    #: The time at which this broker last received a batch of the producer. The producer expires by it.
     last_seen_ms: int
 
     @property
@@ -121,56 +121,57 @@ class ProducerEntry(NamedTuple):
 class CompletedTransaction(NamedTuple):
     producer_id: int
     first_offset: int
-    #: Offset of the marker.
+    #: The offset of the transaction marker.
     last_offset: int
 
 
 class AbortedTransaction(NamedTuple):
-    """A transaction that a marker has aborted, as the transaction index keeps it."""
+    """A transaction that was aborted, as an entry of the transaction index."""
 
     producer_id: int
     first_offset: int
-    #: Offset of the marker.
+    #: The offset of the transaction marker.
     last_offset: int
-    #: The last stable offset after the marker is committed: the first offset of the oldest transaction that is open
+    #: The last stable offset once the marker is committed: the first offset of the oldest transaction that is open
     #: then, else the offset after the marker.
     last_stable_offset: int
 
 
 class Verification:
-    """A producer's transaction whose first batch is not written yet."""
+    """The verification of a producer's transaction whose first batch is not written yet."""
 
     __slots__ = ("begun_ms", "is_for_new_clients", "lowest_sequence", "producer_epoch")
 
     def __init__(self, producer_epoch: int, sequence: int, begun_ms: int, is_for_new_clients: bool) -> None:
-        #: The newest epoch that has arrived, and the lowest sequence that has arrived with it.
+        #: The newest producer epoch that has arrived, and the lowest sequence number that has arrived with it.
         self.producer_epoch = producer_epoch
         self.lowest_sequence = sequence
         self.begun_ms = begun_ms
-        #: True if the request that began the verification leaves it to the leader to add the partition.
+        #: True if the request that began the verification expects the leader to add the partition to the transaction.
         self.is_for_new_clients = is_for_new_clients
 
 
-#: A change by `ProducerState.apply`: the producer and its entry before the change.
+#: A change of the state that can be undone: the producer id, and its entry before the change (None if it had none).
 Undo = tuple[int, ProducerEntry | None]
 
 
 class ProducerState:
-    """All producers of one partition."""
+    """The state of all producers of one partition."""
 
     __slots__ = ("_completed", "_ongoing", "_producers", "_verifications", "expiration_ms", "max_producers")
 
     def __init__(self, expiration_ms: int = 86_400_000, max_producers: int = PRODUCERS_PER_PARTITION_MAX) -> None:
-        #: `producer.id.expiration.ms`
+        #: The value of `producer.id.expiration.ms`.
         self.expiration_ms = expiration_ms
         self.max_producers = max_producers
-        #: In the order of their last batches, so that the first producer is the next to be forgotten.
+        #: The producers in the order of their last batches, so that the first one is the next to be removed.
         self._producers: dict[int, ProducerEntry] = {}
-        #: First offset of each open transaction -> producer; offsets only increase, so the first key is the smallest.
+        #: The producer id of each open transaction, by first offset. Offsets only increase, so the first key is the
+        #: smallest.
         self._ongoing: dict[int, int] = {}
         #: Transactions that have ended, but whose marker is not below the high watermark yet.
         self._completed: list[CompletedTransaction] = []
-        #: By producer, the oldest verification first.
+        #: The verifications by producer id, the oldest first.
         self._verifications: dict[int, Verification] = {}
 
     def __len__(self) -> int:
@@ -184,8 +185,8 @@ class ProducerState:
 
     @property
     def first_unstable_offset(self) -> int | None:
-        """Returns an upper bound of the last stable offset: the first offset of the oldest transaction that is open,
-        or whose end marker is not below the high watermark. None if there is no such transaction."""
+        """An upper bound of the last stable offset: the first offset of the oldest transaction that is open, or whose
+        marker is not below the high watermark. None if there is no such transaction."""
         if not self._completed and not self._ongoing:
             return None
         candidates = [transaction.first_offset for transaction in self._completed]
@@ -193,7 +194,7 @@ class ProducerState:
         return min(candidates, default=None)
 
     def high_watermark_moved(self, high_watermark: int) -> None:
-        """Records the new high watermark: transactions with an end marker below it no longer hold back the last stable
+        """Records the new high watermark. Transactions with a marker below it no longer limit the last stable
         offset."""
         if self._completed:
             self._completed = [
@@ -201,9 +202,9 @@ class ProducerState:
             ]
 
     def check(self, header: BatchHeader) -> RememberedBatch | None:
-        """Checks a batch before it is appended. Returns the remembered batch that it repeats; None if it may be
-        appended. Otherwise raises one of the errors in the table above. For batches of clients only: a follower
-        appends everything that the leader has appended."""
+        """Checks a batch from a client before it is appended. Returns the earlier batch that it repeats, or None if it
+        may be appended. Otherwise raises one of the errors in the table above. A follower does not check: it appends
+        everything that the leader has appended."""
         entry = self._producers.get(header.producer_id)
         if entry is None:
             if self._verifications:
@@ -247,7 +248,8 @@ class ProducerState:
         return None
 
     def _check_verification(self, header: BatchHeader, *, has_batches: bool) -> None:
-        """Raises OUT_OF_ORDER_SEQUENCE_NUMBER if an earlier batch, which must be written first, was refused."""
+        """Raises OUT_OF_ORDER_SEQUENCE_NUMBER if an earlier batch, which must be written before this one, was
+        refused."""
         verification = self._verifications.get(header.producer_id)
         if verification is None:
             return
@@ -264,8 +266,9 @@ class ProducerState:
             )
 
     def check_epoch(self, producer_id: int, producer_epoch: int) -> None:
-        """Raises INVALID_PRODUCER_EPOCH for an epoch older than the known one. This is the only check of a batch that
-        a coordinator writes in a producer's transaction: such a batch has no sequence numbers."""
+        """Raises INVALID_PRODUCER_EPOCH if the epoch is older than the known epoch of the producer. It is the only
+        check of a batch that a coordinator writes in a producer's transaction, because such a batch has no sequence
+        numbers."""
         entry = self._producers.get(producer_id)
         if entry is not None and producer_epoch < entry.producer_epoch:
             raise InvalidProducerEpochError(
@@ -274,7 +277,7 @@ class ProducerState:
             )
 
     def has_open_transaction(self, producer_id: int, producer_epoch: int) -> bool:
-        """True if the producer has an open transaction here, in that epoch."""
+        """Returns true if the producer has an open transaction with this epoch in the partition."""
         entry = self._producers.get(producer_id)
         return (
             entry is not None and entry.current_txn_first_offset != NO_OFFSET and entry.producer_epoch == producer_epoch
@@ -284,9 +287,9 @@ class ProducerState:
         self, producer_id: int, producer_epoch: int, sequence: int, now_ms: int, *, is_for_new_clients: bool
     ) -> Verification:
         """Begins the verification of a transaction's first batch, before the leader asks the coordinator if the
-        partition is in the transaction. The returned object shows later if a transaction of the producer has ended
-        here since (`is_verified`). `sequence` is that of the batch, -1 if a coordinator writes it; with
-        `is_for_new_clients` the coordinator is to add the partition."""
+        partition is in the transaction. With the returned object `is_verified` finds out later if a transaction of the
+        producer has ended here since. `sequence` is that of the batch, -1 if a coordinator writes it. With
+        `is_for_new_clients` the coordinator is asked to add the partition."""
         verification = self._verifications.get(producer_id)
         if verification is None:
             if len(self._verifications) >= self.max_producers:
@@ -301,14 +304,14 @@ class ProducerState:
         return verification
 
     def is_verified(self, producer_id: int, producer_epoch: int, verification: Verification | None) -> bool:
-        """True if a batch of the producer's transaction may be written: such a transaction is open here, or none has
-        ended here since `verification` began."""
+        """Returns true if a batch of the producer's transaction may be written: the transaction is open here, or no
+        transaction of the producer has ended here since `verification` began."""
         if verification is not None and self._verifications.get(producer_id) is verification:
             return True
         return self.has_open_transaction(producer_id, producer_epoch)
 
     def apply(self, header: BatchHeader, base_offset: int, max_timestamp: int, now_ms: int) -> Undo:
-        """Remembers a batch that is about to be appended, or is replayed from the log, with its assigned base offset.
+        """Records a batch that is about to be appended, or is read from the log at a start, with its base offset.
         Returns the value with which `undo` undoes the change."""
         producer_id = header.producer_id
         previous = self._producers.pop(producer_id, None)
@@ -341,10 +344,10 @@ class ProducerState:
     def apply_marker(
         self, header: BatchHeader, base_offset: int, marker: ControlMarker, now_ms: int
     ) -> tuple[Undo, AbortedTransaction | None]:
-        """Ends the producer's transaction: `header` is a control batch with its assigned offset, `marker` is its
-        content. Returns the value with which `undo` undoes the change, and the transaction that the marker aborts;
-        None if it aborts none. TRANSACTION_COORDINATOR_FENCED for a marker of an older coordinator,
-        INVALID_PRODUCER_EPOCH for a marker of an older producer epoch."""
+        """Ends the producer's transaction. `header` is that of the control batch with its offset, `marker` its
+        content. Returns the value with which `undo` undoes the change, and the aborted transaction, or None if the
+        marker commits. Raises TRANSACTION_COORDINATOR_FENCED for a marker of an older coordinator,
+        INVALID_PRODUCER_EPOCH for one of an older producer epoch."""
         producer_id, coordinator_epoch = header.producer_id, marker.coordinator_epoch
         aborted: AbortedTransaction | None = None
         previous = self._producers.get(producer_id)
@@ -384,7 +387,7 @@ class ProducerState:
         return (producer_id, previous), aborted
 
     def undo(self, changes: list[Undo]) -> None:
-        """Undoes changes of `apply`, given in the order in which they were made."""
+        """Undoes changes of `apply` and `apply_marker`. They are given in the order in which they were made."""
         for producer_id, previous in reversed(changes):
             current = self._producers.pop(producer_id, None)
             if current is not None and current.current_txn_first_offset != NO_OFFSET:
@@ -398,8 +401,8 @@ class ProducerState:
                     self._ongoing = dict(sorted(self._ongoing.items()))
 
     def expire(self, now_ms: int) -> int:
-        """Forgets producers that have written nothing for `expiration_ms` and have no open transaction; returns their
-        number. Verifications that began longer than `expiration_ms` ago are forgotten, too."""
+        """Removes the producers that have written nothing for `expiration_ms` and have no open transaction, and
+        returns their number. Verifications older than `expiration_ms` are removed, too."""
         gone = [
             entry.producer_id
             for entry in self._producers.values()
@@ -422,7 +425,7 @@ class ProducerState:
         self._verifications.clear()
 
     def load(self, entries: Iterable[ProducerEntry]) -> None:
-        """Replaces the state with the entries of a snapshot."""
+        """Replaces the state of all producers by the entries of a snapshot."""
         self.clear()
         for entry in entries:
             self._producers[entry.producer_id] = entry
@@ -430,8 +433,8 @@ class ProducerState:
         self._ongoing = {first: producer_id for first, producer_id in sorted(opened) if first != NO_OFFSET}
 
     def _forget_oldest(self) -> None:
-        """Makes room for new producers. A hundredth of all producers is forgotten at a time, since the search for the
-        oldest producer passes the empty slots of all producers forgotten since the dict was built."""
+        """Removes the oldest producers to make room for new ones. A hundredth of all producers is removed at once: the
+        search for the oldest is slow, because it passes the empty slots of the producers removed before."""
         wanted = max(1, self.max_producers // 100)
         oldest: list[int] = []
         for producer_id, entry in self._producers.items():
@@ -444,7 +447,7 @@ class ProducerState:
 
 
 def encode_snapshot(entries: Iterable[ProducerEntry]) -> bytes:
-    """Returns the bytes of a .snapshot file."""
+    """Returns the content of a .snapshot file with these entries."""
     rows = []
     for entry in entries:
         last = entry.batches[-1] if entry.batches else None
@@ -465,8 +468,9 @@ def encode_snapshot(entries: Iterable[ProducerEntry]) -> bytes:
 
 
 def decode_snapshot(data: bytes, now_ms: int) -> list[ProducerEntry]:
-    """Returns the entries of a .snapshot file; CorruptMessageError if the file is torn, has another version, or its
-    CRC is wrong. `now_ms` counts as the time at which the producers were last seen, unless their records are newer."""
+    """Returns the entries of a .snapshot file. Raises CorruptMessageError if the file is incomplete, has another
+    version, or its CRC is wrong. `now_ms` becomes the time at which the producers were last seen, if their records are
+    not newer."""
     try:
         version, crc, count = _HEADER.unpack_from(data)
     except StructError as error:

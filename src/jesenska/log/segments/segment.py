@@ -1,5 +1,5 @@
-"""A segment: a range of a partition's log, in files that share a name, the base offset (the first possible offset) in
-20 digits.
+"""A segment: a range of a partition's log. Its files have the same name, the base offset (the first possible offset)
+in 20 digits.
 
     00000000000000001180.log         batches, one after the other, with no gaps (records.batch has a drawing)
     00000000000000001180.index       offset -> position, sparse (offset_index)
@@ -8,15 +8,14 @@
     00000000000000001180.snapshot    the producers as of this offset (producer_state)
     *.deleted                        waits to be removed; readers that began earlier still hold the file
 
-Only the last segment of a log (the *active* segment) takes appends; a roll seals it and begins the next.
+Only the last segment of a log (the *active* segment) takes appends. A roll seals it and begins the next.
 
 Invariants: the offsets in the file increase and are never below the base offset; `size_bytes` is always the end of a
-whole batch; the positions in the indexes are always below `size_bytes`.
+complete batch; the positions in the indexes are always below `size_bytes`.
 
 A crash of the process loses only index entries in memory. After a crash of the machine the file may end in a part of a
-batch or in arbitrary bytes, but only past the recovery point. `recovery.scan_batches` finds the end of the last good
-batch and rebuilds the indexes.
-"""
+batch or in arbitrary bytes, but only above the recovery point. `recovery.scan_batches` finds the end of the last good
+batch and rebuilds the indexes."""
 
 from __future__ import annotations
 
@@ -63,17 +62,17 @@ NO_TIMESTAMP = -1
 _RELATIVE_OFFSET_MAX = 2**31 - 1
 _SCAN_BYTES = 8192
 _HEADER_CHUNK_BYTES = 64 * 1024
-# Base offset, length and last offset delta, at their positions in the header of a batch (records.batch): these fields
-# are needed to find a batch in the file.
+# Reads the base offset, length and last offset delta at their positions in a batch header (records.batch). These
+# fields are needed to find a batch in the file.
 _PLACE = Struct(f">qi{LAST_OFFSET_DELTA_OFFSET - LENGTH_OVERHEAD}xi")
 
 
 class ColdError(Exception):
-    """The data needed for an answer may not be in memory, so reading them could wait for the disk."""
+    """The data needed for a read may not be in memory, so the read could wait for the disk."""
 
 
 class BatchPlace(NamedTuple):
-    """The place of a batch in its segment."""
+    """The position of a batch in its segment's file, its size and its offsets."""
 
     position: int
     size_bytes: int
@@ -86,9 +85,9 @@ def file_name(offset: int, suffix: str) -> str:
 
 
 class LogSegment:
-    """One segment of a log: its file, its indexes and its times. The class has more than 500 lines, since the methods
-    that find a batch are in the same class as the positions and indexes that they use: calls into other objects would
-    cost time in each append and fetch."""
+    """One segment of a log: its file, its indexes and its timestamps. The class is long because the methods that find
+    a batch need the positions and indexes of the class: calls into other objects would cost time in each append and
+    fetch."""
 
     __slots__ = (
         "_checked",
@@ -132,11 +131,12 @@ class LogSegment:
         self._files = files
         self._config = config
         self.base_offset = base_offset
-        #: Held by another thread that reads or rebuilds the index files of this segment through a copy of the segment.
+        #: A lock that another thread holds while it reads or rebuilds the index files of this segment through a copy
+        #: of the segment.
         self._guard: Lock | None = None
-        #: The original, if this segment is a copy; None for a segment of a log.
+        #: The segment of which this one is a copy; None for a segment of a log.
         self._original: LogSegment | None = None
-        #: Number of entries of the two indexes that a copy shares with an active segment, until `keep_entries`.
+        #: The numbers of entries of the two indexes that a copy shares with an active segment, until `keep_entries`.
         self._shared_entries: tuple[int, int] | None = None
         self.file = SegmentFile(directory / file_name(base_offset, LOG_SUFFIX), files, open_files, self.unload_indexes)
         self.offset_index = OffsetIndex(
@@ -145,21 +145,21 @@ class LogSegment:
         self.time_index = TimeIndex(
             directory / file_name(base_offset, TIME_INDEX_SUFFIX), base_offset, config.segment_index_bytes, files
         )
-        #: None if no transaction was aborted.
+        #: The index of aborted transactions; None if no transaction was aborted.
         self.transaction_index: TransactionIndex | None = None
-        #: Bytes of whole batches that readers may see.
+        #: Bytes of complete batches that readers may see.
         self.size_bytes = size_bytes
-        #: Length of the beginning of the file whose batches were there at the start and are not all known to be good
-        #: (checked_batches); 0 if all are good.
+        #: Bytes at the beginning of the file whose batches are from before the broker's start and are not all known to
+        #: be good (checked_batches); 0 if all are good.
         self.unchecked_bytes = 0
         self._checked: Checked | None = None
         self.index_interval_bytes = config.index_interval_bytes
         self.bytes_since_index_entry = 0
-        #: Largest timestamp of the first batch, from which rolling by time counts. -1 if there is no batch yet, or the
-        #: batches have no timestamps.
+        #: The largest timestamp of the first batch, from which rolling by time counts. -1 if there is no batch yet, or
+        #: if the batches have no timestamps.
         self.first_timestamp = NO_TIMESTAMP
         self.max_timestamp = NO_TIMESTAMP
-        #: Last offset of the batch that holds `max_timestamp`.
+        #: The last offset of the batch that has `max_timestamp`.
         self.max_timestamp_offset = base_offset
         self._timestamps_known = size_bytes == 0
         self._times_were_read = False
@@ -192,8 +192,8 @@ class LogSegment:
         self.time_index.reset()
 
     def make_files(self, config: LogConfig) -> OpenFile:
-        """Makes the files as `create` does, but in a thread other than the owner's. Returns the open log file. If a
-        file cannot be made, the others are removed."""
+        """Makes the segment's files as `create` does, but in another thread than the owner's. Returns the open log
+        file. If a file cannot be made, the others are removed."""
         path = self.file.path
         descriptor = self._files.open(path, os.O_RDWR | os.O_CREAT)
         try:
@@ -215,13 +215,13 @@ class LogSegment:
         return OpenFile(descriptor, self._files)
 
     def activate(self) -> None:
-        """Prepares the last segment of a log that was opened for appends."""
+        """Prepares the last segment of a loaded log for appends."""
         self.is_sealed = False
         self.file.create()
         self.file.pin()
 
     def note_batch(self, position: int, size_bytes: int, last_offset: int, max_timestamp: int) -> None:
-        """Records a batch that was written at `position` in the indexes and the timestamps. The caller updates
+        """Adds a batch that was written at `position` to the indexes and the timestamps. The caller updates
         `size_bytes` of the segment."""
         if max_timestamp > self.max_timestamp:
             self.max_timestamp = max_timestamp
@@ -235,7 +235,8 @@ class LogSegment:
         self.bytes_since_index_entry += size_bytes
 
     def _transaction_index_path(self) -> Path:
-        """Returns the path of the transaction index, with the same suffix as the other files."""
+        """Returns the path of the transaction index. It has the same additional suffix (such as `.cleaned`) as the
+        segment's other files."""
         path = self.file.path
         return path.with_name(
             file_name(self.base_offset, TXN_INDEX_SUFFIX)
@@ -250,19 +251,19 @@ class LogSegment:
         self.transaction_index.append(aborted)
 
     def load_transaction_index(self) -> None:
-        """Reads the transaction index from its file, which must be there; CorruptIndexError if it is not valid."""
+        """Reads the transaction index from its file, which must exist. Raises CorruptIndexError if it is not valid."""
         index = TransactionIndex(self._transaction_index_path(), self.base_offset, self._files)
         index.load()
         self.transaction_index = index
 
     def forget_transaction_index(self) -> None:
-        """Removes the transaction index and its file before it is rebuilt."""
+        """Removes the transaction index and its file, before it is rebuilt."""
         self.transaction_index = None
         self._files.unlink(self._transaction_index_path())
 
     def note_entries(self, entries: Sequence[tuple[int, int, int, int]]) -> None:
-        """Adds index entries of batches that were read by recovery or an inspection: last offset, position, largest
-        timestamp so far and the offset of that timestamp."""
+        """Adds index entries for batches that recovery or an inspection has read. Each entry has the last offset, the
+        position, the largest timestamp so far and the offset of that timestamp."""
         for last_offset, position, max_timestamp, max_timestamp_offset in entries:
             self.offset_index.append(last_offset, position)
             self.time_index.append(max_timestamp, max_timestamp_offset)
@@ -270,8 +271,7 @@ class LogSegment:
     def note_scanned(
         self, first_timestamp: int, max_timestamp: int, max_timestamp_offset: int, bytes_since_entry: int
     ) -> None:
-        """Sets the timestamps of all batches and the bytes since the last index entry, after another function has read
-        the batches."""
+        """Sets the segment's timestamps and the bytes since the last index entry, after a scan of all batches."""
         self.first_timestamp, self.max_timestamp, self.max_timestamp_offset = (
             first_timestamp,
             max_timestamp,
@@ -282,9 +282,9 @@ class LogSegment:
     def should_roll(
         self, write_position: int, more_bytes: int, max_timestamp: int, last_offset: int, now_ms: int, config: LogConfig
     ) -> bool:
-        """True if the next append belongs into a new segment: this segment would get too large, is too old by its
-        records' times (or by the clock, if they have none), an index is full, or the offset is too far from the base
-        offset."""
+        """Returns true if the next append needs a new segment. There are four reasons: this segment would become too
+        large, it is too old, an index is full, or the offset is too far from the base offset. Age is measured by the
+        records' timestamps, or by the clock if they have none."""
         if write_position == 0:
             return last_offset - self.base_offset > _RELATIVE_OFFSET_MAX
         if write_position + more_bytes > config.segment_bytes:
@@ -303,15 +303,15 @@ class LogSegment:
         )
 
     def seal(self) -> None:
-        """Ends the appends: adds the largest timestamp to the time index. The following flush cuts the files to their
-        content."""
+        """Ends the appends to this segment, and adds the largest timestamp to the time index. The next flush cuts the
+        files to their content."""
         if self.max_timestamp >= 0:
             self.time_index.append(self.max_timestamp, self.max_timestamp_offset, sealing=True)
         self.is_sealed = True
         self.file.unpin()
 
     def trim(self) -> None:
-        """Cuts preallocated files to their content, at once."""
+        """Cuts preallocated files to their content immediately."""
         if self.file.is_open:
             descriptor = self.file.handle().fileno()
             if self._files.size(descriptor) > self.size_bytes:
@@ -332,8 +332,8 @@ class LogSegment:
         )
 
     def unwritten(self, *, trim: bool = False) -> list[IndexWrite]:
-        """Returns the writes that bring all index entries to disk, for another thread. With `trim`, and for a sealed
-        segment, they also cut the files to the entries."""
+        """Returns writes, to be run in another thread, that bring all index entries to the disk. With `trim`, and for
+        a sealed segment, they also cut the files after the entries."""
         trim = trim or self.is_sealed
         writes = [self.offset_index.unwritten(trim=trim), self.time_index.unwritten(trim=trim)]
         if self.transaction_index is not None:
@@ -341,7 +341,7 @@ class LogSegment:
         return [write for write in writes if write is not None]
 
     def write_indexes(self) -> None:
-        """Writes the index entries that are only in memory, at once."""
+        """Writes the index entries that are only in memory immediately, on the calling thread."""
         self.offset_index.write()
         self.time_index.write()
         if self.transaction_index is not None:
@@ -353,7 +353,8 @@ class LogSegment:
         return self._files.pread(self.file.handle().fileno(), size_bytes, position)
 
     def find_warm(self, offset: int) -> BatchPlace | None:
-        """Does the same as `find`, but only with data in memory; ColdError if these may not be enough."""
+        """Finds a batch as `find` does, but only with data in memory. Raises ColdError if it could have to read from
+        the disk."""
         if not self.size_bytes:
             return None
         if not (self.file.is_open and self.offset_index.is_loaded):
@@ -366,13 +367,14 @@ class LogSegment:
 
     @property
     def is_warm(self) -> bool:
-        """True if a look-up needs no data from the disk, except pages of the file."""
+        """True if the segment's file is open and its index loaded, so that a look-up reads at most pages of the file
+        from the disk."""
         return self.file.is_open and self.offset_index.is_loaded
 
     def copy(self) -> LogSegment:
-        """Returns a copy of the segment for another thread to read, with its own file handle and the present index
-        entries. Only the owner may copy the active segment; any thread may copy a sealed one. The user of the copy
-        closes it, and calls `keep_entries` before the first use."""
+        """Returns a copy of the segment for another thread, with its own file handle and the present index entries.
+        Only the owner may copy the active segment; any thread may copy a sealed one. The user of the copy calls
+        `keep_entries` before the first use, and closes the copy."""
         copy = LogSegment(
             self.file.path.parent,
             self.base_offset,
@@ -385,7 +387,7 @@ class LogSegment:
         copy.file.path = self.file.path
         copy.offset_index.path, copy.time_index.path = self.offset_index.path, self.time_index.path
         copy._guard = self.offset_index.lock
-        # A copy of a segment that has left the log reads the files by their present names.
+        # If the segment has left the log, its copy reads the files by their present names.
         copy._original = None if copy.file.path.name.endswith(DELETED_SUFFIX) else self
         if self.offset_index.is_loaded and self.time_index.is_loaded:
             copy.offset_index.take(self.offset_index)
@@ -401,9 +403,9 @@ class LogSegment:
         return copy
 
     def in_another_directory(self, directory: Path, opened: OpenFile | None, open_files: OpenFiles) -> LogSegment:
-        """Returns the segment that continues this one with a copy of its files in `directory`; this segment has then
-        left the log. `opened` is the copy of the active segment's file: its index entries, which are not in a file
-        yet, stay in memory. A sealed segment's index files are complete, and are read when they are needed."""
+        """Returns the segment that continues this one with a copy of its files in `directory`. This segment has then
+        left the log. `opened` is the copy of the active segment's file; its index entries, which are not in a file
+        yet, remain in memory. A sealed segment's index files are complete, and are read when they are needed."""
         moved = self.copy()
         moved._guard = moved._original = moved._shared_entries = None
         moved.jitter_ms = self.jitter_ms
@@ -427,25 +429,26 @@ class LogSegment:
 
     def keep_entries(self) -> None:
         """Gives a copy its own index entries: those that the active segment had when the copy was made. They may take
-        megabytes, so the thread that needs them copies them, and not the owner."""
+        megabytes, so they are copied in the other thread, and not by the owner."""
         shared, self._shared_entries = self._shared_entries, None
         if shared is not None:
             self.offset_index.keep(shared[0])
             self.time_index.keep(shared[1])
 
     def forget_entries(self) -> None:
-        """Frees the memory of a copy's index entries, after the copy was used."""
+        """Frees the memory of a copy's index entries after the copy was used."""
         self.offset_index.keep(0)
         self.time_index.keep(0)
 
     def learn(self, copy: LogSegment) -> None:
-        """Takes over the timestamps and index entries that a copy of a sealed segment has read."""
+        """Takes the timestamps and index entries that a copy of this sealed segment has read."""
         if not self.is_sealed or self.is_gone or copy.size_bytes != self.size_bytes:
             return
         if not self._timestamps_known:
             self._take_timestamps(copy)
         if copy.offset_index.is_loaded and copy.time_index.is_loaded and not self.offset_index.is_loaded:
-            # The place of the file in the cache decides how long the entries stay in memory.
+            # The index entries stay in memory as long as the file is in the cache of open files, so the file is opened
+            # here.
             self.file.handle()
             self.offset_index.take(copy.offset_index)
             self.time_index.take(copy.time_index)
@@ -454,15 +457,16 @@ class LogSegment:
 
     @property
     def checked(self) -> Checked | None:
-        """Returns the known state of the batches that were there at the start; None if all of them are good."""
+        """The results of the checks of batches from before the broker's start; None if all of these are known to be
+        good."""
         if self._checked is None and self.unchecked_bytes:
             self._checked = Checked(self.unchecked_bytes)
         return self._checked
 
     def checked_from(self, offset: int) -> tuple[int, int]:
-        """Returns, for `checked_batches.check`, the position at which the check for an offset begins (after the
-        batches that are already checked), and an offset that is below all batches from that position on.
-        CorruptMessageError if the index is wrong."""
+        """Returns the position at which the check for an offset begins (after the batches that are already checked),
+        for `checked_batches.check`. The second value is an offset that is below all batches from that position on.
+        Raises CorruptMessageError if the index is wrong."""
         position = self._indexed_position(offset)
         before, entry = self.offset_index.around(position)
         if entry is not None and self.header_at(position).base_offset > entry:
@@ -472,12 +476,13 @@ class LogSegment:
         return max(position, self.checked.end_from(position) if self.checked is not None else position), before
 
     def check_about(self, offset: int, bound: int) -> list[Entry] | None:
-        """Checks the batches around an offset; the segment ends before `bound`. Returns the new index entries if the
-        index may be wrong, for the owner (`learn_checked`)."""
+        """Checks the batches around an offset. The segment ends before `bound`. Returns new index entries for
+        `learn_checked` if the index may be wrong, otherwise None."""
         return check(self, offset, bound) if self.unchecked_bytes else None
 
     def learn_checked(self, other: LogSegment, entries: list[Entry] | None) -> None:
-        """Takes over the results of a copy's check, and the entries that it returned (`check_about`)."""
+        """Takes the results of a check that was done with a copy (`check_about`), and the index entries that it
+        returned."""
         checked, found = self.checked, other._checked
         if checked is None or found is None or self.is_gone or other.unchecked_bytes != self.unchecked_bytes:
             return
@@ -489,13 +494,14 @@ class LogSegment:
         self._forget_what_is_whole()
 
     def _forget_what_is_whole(self) -> None:
-        """Drops the state of the checks if everything is checked and good."""
+        """Drops the check results of the batches from before the broker's start, if all of those batches were checked
+        and are good."""
         if self._checked is not None and self._checked.is_whole:
             self.unchecked_bytes, self._checked = 0, None
 
     def rebuild_indexes_from(self, entries: Sequence[Entry]) -> None:
-        """Rebuilds both indexes, also on the disk, from the results of an inspection. Call this only for a segment
-        without readers."""
+        """Rebuilds both indexes, in memory and on the disk, from the entries that an inspection has returned. It may
+        be called only while the segment has no readers."""
         self.offset_index.reset()
         self.time_index.reset()
         self.forget_timestamps()
@@ -514,7 +520,8 @@ class LogSegment:
         self.trim()
 
     def _replace_entries(self, entries: Sequence[Entry]) -> None:
-        """Replaces the index entries of the batches that were there at the start; those of later appends stay."""
+        """Replaces the index entries for batches from before the broker's start. The entries of later appends are
+        kept."""
         try:
             later = [entry for entry in self.offset_index.entries() if entry[1] >= self.unchecked_bytes]
             later_times = [entry for entry in self.time_index.entries() if later and entry[1] >= later[0][0]]
@@ -529,7 +536,7 @@ class LogSegment:
             self.time_index.append(timestamp, offset)
         if self.is_sealed and self.max_timestamp >= 0:
             self.time_index.append(self.max_timestamp, self.max_timestamp_offset, sealing=True)
-        logger.warning("the indexes of %s were built anew", self.file.path)
+        logger.warning("the indexes of %s were rebuilt", self.file.path)
         with suppress(OSError):  # a full disk: the entries stay in memory
             for write in self.unwritten(trim=self.is_sealed):
                 write.run()
@@ -544,17 +551,17 @@ class LogSegment:
         )
 
     def place_at(self, position: int) -> BatchPlace | None:
-        """Returns the batch that begins at a position; None at the end."""
+        """Returns the batch that begins at a position; None at the end of the segment."""
         return self._scan(position, -1)
 
     def find(self, offset: int, position: int | None = None) -> BatchPlace | None:
         """Returns the first batch whose last offset is at least `offset`; None if there is no such batch. The search
-        starts at `position` or at the position from the index."""
+        begins at `position`, or at the position from the index."""
         return self._scan(self._indexed_position(offset) if position is None else position, offset)
 
     def headers(self, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
-        """Yields position and header of each batch from `position` on, without those known to be damaged. The records
-        are not read; batches larger than a piece are stepped over."""
+        """Yields the position and header of each batch from `position` on. Batches that are known to be damaged are
+        left out. Records are not read."""
         descriptor = self.file.handle().fileno()
         unpack = HEADER.unpack_from
         end = self.size_bytes
@@ -587,8 +594,8 @@ class LogSegment:
         return position if self._checked is None else max(position, self._checked.floor(offset))
 
     def check_indexes(self) -> bool:
-        """Loads the indexes. If they do not fit this file, they are rebuilt from the headers, and the result is
-        False."""
+        """Loads the indexes, and returns true if they match the segment's file. Otherwise rebuilds them from the batch
+        headers, and returns false."""
         if self._guard is None:
             return self._check_indexes()
         with self._guard:
@@ -609,7 +616,7 @@ class LogSegment:
         return False
 
     def rebuild_indexes(self) -> None:
-        """Rebuilds both indexes from the headers of a file that is known to be whole."""
+        """Rebuilds both indexes from the batch headers. All batches in the file must be good."""
         self.offset_index.reset()
         self.time_index.reset()
         self.forget_timestamps()
@@ -674,33 +681,35 @@ class LogSegment:
         return found
 
     def after_damage(self, position: int) -> int:
-        """Returns the position itself, or the end of the known damage that contains it."""
+        """Returns `position`, or the end of the known damage that contains it."""
         return position if self._checked is None else self._checked.after_damage(position)
 
     def next_damage(self, position: int) -> int:
-        """Returns the start of the next known damage after a position; the end of the segment if no damage follows."""
+        """Returns the start of the next known damage after a position. Returns the end of the segment if there is
+        none."""
         return self.size_bytes if self._checked is None else min(self.size_bytes, self._checked.next_damage(position))
 
     # -- time ---------------------------------------------------------------------------------------------------------
 
     @property
     def knows_its_time(self) -> bool:
-        """True if `largest_timestamp` needs no file."""
+        """True if `largest_timestamp` needs no read of a file."""
         return self._timestamps_known
 
     @property
     def knows_all_times(self) -> bool:
-        """True if the first batch's timestamp is known, too, or could not be read."""
+        """True if the largest and the first timestamp are known, or could not be read."""
         return self._timestamps_known and (self.first_timestamp >= 0 or self._times_were_read or self.size_bytes == 0)
 
     def learn_times(self, copy: LogSegment) -> None:
-        """Takes over the timestamps that a copy of a sealed segment has read, or could not read."""
+        """Takes the timestamps that a copy of this sealed segment has read, and records that they were read, even if
+        that failed."""
         self._times_were_read = True
         if copy.size_bytes == self.size_bytes and not self.is_gone:
             self._take_timestamps(copy)
 
     def largest_timestamp(self) -> int:
-        """Returns the largest timestamp of the segment's records, -1 if they have none; the first call reads it from
+        """Returns the largest timestamp of the segment's records; -1 if they have none. The first call reads it from
         the time index."""
         if not self._timestamps_known:
             newest = self.time_index.peek_last() if self.is_sealed and self.time_index.exists() else None
@@ -712,14 +721,14 @@ class LogSegment:
         return self.max_timestamp
 
     def retention_timestamp(self) -> int:
-        """Returns the timestamp for retention by time: the largest timestamp, or for records without one the file's
-        modification time."""
+        """Returns the timestamp that retention uses: the largest timestamp of the records, or the file's modification
+        time if they have none."""
         largest = self.largest_timestamp()
         return largest if largest >= 0 else int(self.file.path.stat().st_mtime * 1000)
 
     def load_timestamps(self) -> None:
-        """Reads the first and the largest timestamp from the first batch, the time index and the batches after its
-        last entry."""
+        """Reads the first and the largest timestamp of the segment: from the first batch, the last entry of the time
+        index and the batches after that entry."""
         self._timestamps_known = True
         if self.size_bytes == 0:
             return
@@ -742,7 +751,7 @@ class LogSegment:
                 self.max_timestamp, self.max_timestamp_offset = header.records_timestamp, header.last_offset
 
     def forget_timestamps(self) -> None:
-        """Resets the timestamps before the batches are read again."""
+        """Resets the timestamps, before the batches are read again."""
         self.max_timestamp, self.max_timestamp_offset, self.first_timestamp = (
             NO_TIMESTAMP,
             self.base_offset,
@@ -753,10 +762,11 @@ class LogSegment:
     # -- cutting and removing -----------------------------------------------------------------------------------------
 
     def shorten(self, position: int, offset: int) -> None:
-        """Cuts a copy in memory: it then ends at `position`, the start of the batch of `offset`. The files are
-        unchanged."""
+        """Shortens a copy of a segment in memory: it then ends at `position`, the start of the batch that contains
+        `offset`. The files are unchanged."""
         self.is_sealed = False
-        # Own arrays: those of a sealed segment are shared with other copies, and these will grow.
+        # The copy needs its own arrays, because those of a sealed segment are shared with other copies, and these will
+        # grow.
         self.offset_index.keep(len(self.offset_index))
         self.time_index.keep(len(self.time_index))
         self.offset_index.truncate_to(offset)
@@ -770,7 +780,7 @@ class LogSegment:
         self.load_timestamps()
 
     def replace(self, original: LogSegment, open_files: OpenFiles) -> None:
-        """Puts this shortened copy into the log instead of its original, as the active segment."""
+        """Puts this shortened copy into the log in place of its original, as the active segment."""
         self._guard = None
         self._original = None
         self.jitter_ms = original.jitter_ms
@@ -779,7 +789,7 @@ class LogSegment:
         self.file.pin()
 
     def retire(self) -> None:
-        """Marks the segment as removed from the log. Readers that hold the file can go on reading."""
+        """Marks the segment as removed from the log. Reads that have begun can continue."""
         if self.transaction_index is not None:
             self.transaction_index.disown()
         self.is_sealed = True
@@ -787,15 +797,15 @@ class LogSegment:
         self.file.close()
 
     def disown_indexes(self) -> None:
-        """Gives the index files to another segment; any thread."""
+        """Makes later index writes of this segment do nothing, because another segment uses the index files now. It
+        may be called in any thread."""
         self.offset_index.disown()
         self.time_index.disown()
         if self.transaction_index is not None:
             self.transaction_index.disown()
 
     def paths(self) -> list[Path]:
-        """Returns the paths of the segment's own files (without the producers' snapshot, which is handled
-        separately)."""
+        """Returns the paths that the segment's files have in a log. The producer snapshot is not included."""
         path = self.file.path
         return [
             path,
@@ -805,12 +815,12 @@ class LogSegment:
         ]
 
     def own_paths(self) -> list[Path]:
-        """Returns the present paths of the files, the log first."""
+        """Returns the present paths of the segment's files, the log file first."""
         paths = [self.file.path, self.offset_index.path, self.time_index.path]
         return paths if self.transaction_index is None else [*paths, self.transaction_index.path]
 
     def name_files(self, suffix: str) -> None:
-        """Sets the paths: the segment's usual file names, with a suffix after them."""
+        """Sets the paths of the files, without renaming them: the usual names, followed by `suffix`."""
         directory, base_offset = self.file.path.parent, self.base_offset
         self.file.path = directory / (file_name(base_offset, LOG_SUFFIX) + suffix)
         self.offset_index.path = directory / (file_name(base_offset, INDEX_SUFFIX) + suffix)
@@ -819,21 +829,21 @@ class LogSegment:
             self.transaction_index.path = directory / (file_name(base_offset, TXN_INDEX_SUFFIX) + suffix)
 
     def take_names(self) -> None:
-        """Renames the files of a compaction's result to a segment's names, the log last: a start looks for the log
-        file."""
+        """Renames the files of a compaction's result to the usual names of a segment. The log file is the last,
+        because a start looks for log files."""
         given = self.own_paths()
         self.name_files("")
         for source, target in zip(reversed(given), reversed(self.own_paths()), strict=True):
             self._files.rename(source, target)
 
     def join(self, open_files: OpenFiles) -> None:
-        """Adds a sealed segment that another thread has made to the log."""
+        """Adds a sealed segment that another thread has made to the log's cache of open files."""
         self.file.move_to(open_files)
         self.unload_indexes()
 
     def mark_deleted(self) -> list[Path]:
-        """Renames the files so that the next start removes them; returns the new paths. Readers that hold the file go
-        on."""
+        """Renames the files, so that the next start removes them, and returns the new paths. Reads that have begun can
+        continue."""
         with self.offset_index.lock:
             self.is_gone = True
         self.is_sealed = True
@@ -856,7 +866,7 @@ class LogSegment:
         return renamed
 
     def moved(self, directory: Path) -> None:
-        """Sets the paths after the partition's directory was renamed."""
+        """Sets the new paths of the files after the partition's directory was renamed."""
         self.file.path = directory / self.file.path.name
         self.offset_index.path = directory / self.offset_index.path.name
         self.time_index.path = directory / self.time_index.path.name

@@ -1,6 +1,6 @@
-"""Open `.log` files. A segment's file is opened when it is first needed and stays open while the cache has room.
-Answers on their way to a socket hold their descriptor, so closing, renaming or deleting the file does not close it for
-them.
+"""Open `.log` files. A segment's file is opened when it is first needed, and stays open while the cache has room.
+Fetch responses that are being sent keep a reference to the open file. So they can finish even if the file is closed,
+renamed or deleted.
 
     SegmentFile   the file by name; knows if it is open
     OpenFile      one descriptor with a count of its holders: the cache is one, each region in flight is another;
@@ -8,8 +8,7 @@ them.
     OpenFiles     the open files of sealed segments, least recently used first; the files of active segments are
                   always open and not in it
 
-A crash closes all files; none of this state is on disk.
-"""
+A crash closes all files; none of this state is on the disk."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ from jesenska.log.disk.files import FileLayer
 
 
 class OpenFile:
-    """One open descriptor; `base.regions.SharedFile`."""
+    """An open descriptor of a segment file, with a count of its users. It implements `base.regions.SharedFile`."""
 
     __slots__ = ("_descriptor", "_files", "_holders")
 
@@ -48,7 +47,7 @@ class OpenFile:
 
 
 class OpenFiles:
-    """Keeps the files of sealed segments open, up to a limit."""
+    """A cache that keeps up to `limit` files of sealed segments open."""
 
     __slots__ = ("_files", "_least_recent", "limit")
 
@@ -61,7 +60,7 @@ class OpenFiles:
         return len(self._least_recent)
 
     def touch(self, file: SegmentFile) -> None:
-        """Marks `file` as just used; closes the least recently used file if there are too many."""
+        """Marks `file` as just used. Closes the least recently used file if there are too many."""
         self._least_recent[file] = None
         self._least_recent.move_to_end(file)
         while len(self._least_recent) > self.limit:
@@ -74,7 +73,7 @@ class OpenFiles:
 
 
 class SegmentFile:
-    """A segment's .log file."""
+    """A segment's .log file, which is opened when it is needed."""
 
     __slots__ = ("_cache", "_files", "_open", "_pinned", "evicted", "path")
 
@@ -82,7 +81,7 @@ class SegmentFile:
         self, path: Path, files: FileLayer, cache: OpenFiles, evicted: Callable[[], None] = lambda: None
     ) -> None:
         self.path = path
-        #: Called when the cache closes the file.
+        #: A function that is called when the cache closes the file.
         self.evicted = evicted
         self._files = files
         self._cache = cache
@@ -94,7 +93,7 @@ class SegmentFile:
         return self._open is not None
 
     def handle(self) -> OpenFile:
-        """Returns the open file; a caller that keeps it past the current call acquires it."""
+        """Returns the open file. A caller that uses it after the current call must call `acquire`."""
         opened = self._open
         if opened is None:
             opened = self._open = OpenFile(self._files.open(self.path, os.O_RDWR), self._files)
@@ -109,12 +108,13 @@ class SegmentFile:
         return self.handle()
 
     def adopt(self, opened: OpenFile) -> None:
-        """Takes over a file that another thread has made, and keeps it open, since the segment takes appends."""
+        """Uses a file that another thread has made and opened, and keeps it open, because the segment takes
+        appends."""
         self._open = opened
         self.pin()
 
     def pin(self) -> None:
-        """Keeps the file open, since the segment takes appends."""
+        """Keeps the file open, because the segment takes appends."""
         self._pinned = True
         self._cache.forget(self)
 
@@ -124,17 +124,17 @@ class SegmentFile:
             self._cache.touch(self)
 
     def move_to(self, cache: OpenFiles) -> None:
-        """Closes the file and moves it to another cache: a thread that loads a log has its own cache."""
+        """Closes the file, and uses another cache from now on. A thread that loads a log has its own cache."""
         self.close()
         self._cache = cache
 
     def join(self, cache: OpenFiles) -> None:
-        """Does the same as `move_to`, but leaves the file open."""
+        """Uses another cache from now on, as `move_to` does, but leaves the file open."""
         self._cache.forget(self)
         self._cache = cache
 
     def close(self) -> None:
-        """Releases the descriptor, which is closed when no answer holds it any more."""
+        """Releases the descriptor. It is closed when no response uses it any more."""
         opened, self._open = self._open, None
         self._cache.forget(self)
         if opened is not None:

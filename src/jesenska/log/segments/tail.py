@@ -1,6 +1,6 @@
-"""Remembers the positions of the last batches of a log, which consumers read most, so that finding them needs neither
-index nor file. The positions are only in memory. After a start, a truncation or a roll there are none, and the index
-is used."""
+"""Stores the positions of the last batches of a log, which consumers read most. So finding them needs neither index
+nor file. The positions are only in memory: after a start, a truncation or a roll there are none, and the index is
+used."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _KEPT_MIN, _KEPT_MAX = 64, 128
 
 
 class PublishedBatch(NamedTuple):
-    """The facts about a batch that the log needs when it writes it."""
+    """The position, size, offsets and largest timestamp of a batch that is being appended."""
 
-    #: Start of the batch in the bytes of its append, or in its segment.
+    #: The start of the batch in the bytes of its append, or in its segment.
     position: int
     size_bytes: int
     base_offset: int
@@ -25,16 +25,16 @@ class PublishedBatch(NamedTuple):
 
 
 class LogTail:
-    """The last batches that were published, all of one segment."""
+    """The positions of the last published batches, all of one segment."""
 
     __slots__ = ("_last_offsets", "_places", "first_offset", "segment")
 
     def __init__(self, segment: LogSegment) -> None:
         self.segment = segment
         self._last_offsets: list[int] = []
-        #: Position and base offset of each batch.
+        #: The position and base offset of each batch.
         self._places: list[tuple[int, int]] = []
-        #: Base offset of the first known batch; larger than any offset if no batch is known.
+        #: The base offset of the first stored batch. It is larger than any offset if no batch is stored.
         self.first_offset = 1 << 63
 
     def clear(self) -> None:
@@ -55,15 +55,15 @@ class LogTail:
             self.first_offset = self._places[0][1]
 
     def find(self, offset: int) -> tuple[int, int, int]:
-        """Returns position, base offset and end position of the batch that holds an offset, which must be at least
-        `first_offset` and below the log's end."""
+        """Returns the position, base offset and end position of the batch that contains an offset. The offset must be
+        at least `first_offset` and below the log end offset."""
         index = bisect_left(self._last_offsets, offset)
         position, base_offset = self._places[index]
         index += 1
         return position, base_offset, self._places[index][0] if index < len(self._places) else self.segment.size_bytes
 
     def position_of(self, offset: int) -> int:
-        """Returns the position of the batch that holds an offset, or of the first batch after it; the segment's end if
-        no batch follows."""
+        """Returns the position of the batch that contains an offset, or of the first batch after it. Returns the
+        segment's end if there is none."""
         index = bisect_left(self._last_offsets, offset)
         return self._places[index][0] if index < len(self._places) else self.segment.size_bytes

@@ -1,4 +1,5 @@
-"""`<base offset>.timeindex`, the offsets after which records are newer than a time, for a sparse set of batches.
+"""The time index of a segment, `<base offset>.timeindex`. For some batches it has the offset at which a timestamp was
+reached: records with larger timestamps come after that offset.
 
     12 bytes per entry, big-endian:
         8  timestamp         largest timestamp of the segment so far, in ms
@@ -6,11 +7,10 @@
 
 Timestamps increase strictly; an entry that would not increase them is left out (late records make no entry). Therefore
 every record with a timestamp larger than an entry's comes after that entry's offset. Entries are added together with
-those of the offset index, and once more when the segment is sealed, so that the last entry of a sealed segment has its
-largest timestamp.
+those of the offset index. A further entry is added when the segment is sealed, so that the last entry of a sealed
+segment has its largest timestamp.
 
-As in offset_index, entries are written in groups; a crash has the same effects as there.
-"""
+As in offset_index, entries are written in groups, and a crash has the same effects as there."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _ENTRY = Struct(">qi")
 
 
 class TimeIndex(IndexFile):
-    """Entries in memory as two arrays."""
+    """The time index of a segment. The entries are in two arrays in memory."""
 
     __slots__ = ("_offsets", "_timestamps")
 
@@ -38,11 +38,11 @@ class TimeIndex(IndexFile):
 
     @property
     def is_full(self) -> bool:
-        # One place is kept for the entry that seals the segment.
+        # The index counts as full one entry early, because sealing the segment adds an entry.
         return self._loaded and len(self._timestamps) >= self.max_entries - 1
 
     def append(self, timestamp: int, offset: int, *, sealing: bool = False) -> None:
-        """Adds an entry, if its timestamp is larger than that of the last entry."""
+        """Adds an entry if its timestamp is larger than that of the last entry."""
         if not self.is_loaded:
             self.load()
         if timestamp < 0 or (self._timestamps and timestamp <= self._timestamps[-1]):
@@ -55,16 +55,17 @@ class TimeIndex(IndexFile):
         self._offsets.append(offset - self.base_offset)
 
     def lookup(self, timestamp: int) -> int:
-        """Returns an offset whose batch, or a later one, holds the first record with a timestamp of at least
-        `timestamp`: an entry names the first batch that reached its time, so all batches before it are older."""
+        """Returns the offset of a batch: this batch or a later one contains the first record with a timestamp of at
+        least `timestamp`. An entry names the first batch that reached its timestamp, so all batches before are
+        older."""
         if not self.is_loaded:
             self.load()
         index = bisect_right(self._timestamps, timestamp)
         return self.base_offset + self._offsets[index - 1] if index else self.base_offset
 
     def peek_last(self) -> tuple[int, int] | None:
-        """Reads the newest entry from the end of the file of a sealed segment, without the other entries; None if
-        there is no valid entry."""
+        """Reads only the last entry (timestamp, offset) from the file of a sealed segment. Returns None if there is no
+        valid entry."""
         if self.is_loaded:
             return self.last()
         descriptor = self._files.open(self.path, os.O_RDONLY)
@@ -78,7 +79,7 @@ class TimeIndex(IndexFile):
         return (timestamp, self.base_offset + relative) if timestamp > 0 and relative >= 0 else None
 
     def last(self) -> tuple[int, int] | None:
-        """Returns the newest entry (timestamp, offset)."""
+        """Returns the last entry (timestamp, offset); None if there are no entries."""
         if not self.is_loaded:
             self.load()
         return (self._timestamps[-1], self.base_offset + self._offsets[-1]) if self._timestamps else None
@@ -92,7 +93,7 @@ class TimeIndex(IndexFile):
         ]
 
     def truncate_to(self, offset: int) -> None:
-        """Drops entries of `offset` and later ones, in memory; the next write that trims cuts the file."""
+        """Removes the entries from `offset` on, in memory. The next write with `trim` cuts the file."""
         if not self.is_loaded:
             self.load()
         self._cut(bisect_left(self._offsets, offset - self.base_offset))
@@ -135,5 +136,5 @@ class TimeIndex(IndexFile):
             raise CorruptIndexError(f"The entries of {self.path} do not go up.")
 
     def _drop(self, count: int) -> None:
-        # New arrays: another thread may be reading the old ones.
+        # New arrays are made, because another thread may be reading the old ones.
         self._timestamps, self._offsets = self._timestamps[:count], self._offsets[:count]

@@ -1,11 +1,11 @@
-"""Finds the offset for a time in a list of segments: the time index gives an approximate position, the headers after
-that position lead to a batch, and only that batch is decoded.
+"""Finds the offset for a timestamp in a list of segments. The time index gives an approximate position, the headers
+after that position lead to a batch, and only that batch is decoded.
 
-A look-up costs a read of the batch and of the pages that the cache does not hold. Clients ask a few times at their
-start, not per fetch. A look-up reads files, so it runs in a thread other than the owner's and works on copies of the
-segments: the owner of the log makes a `TimeLookup`, the other thread uses it, and `done` gives the results of the
-reading to the owner's segments. If a segment leaves the log meanwhile, the result must not be used (`is_stale`).
-Making a `TimeLookup` is cheap: the index entries of the active segment are copied in the other thread, and freed in
+A look-up costs a read of the batch and of the pages that are not in the page cache. Clients ask a few times at their
+start, not for each fetch. A look-up reads files, so it runs in another thread than the owner's and works on copies of
+the segments. The owner of the log makes a `TimeLookup`, the other thread uses it, and `done` copies what was read into
+the owner's segments. If a segment is removed from the log meanwhile, the result must not be used (`is_stale`). Making
+a `TimeLookup` is cheap: the index entries of the active segment are copied in the other thread, and freed in
 `close`."""
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class TimestampOffset(NamedTuple):
 
 
 class TimeLookup:
-    """Looks up times in a log, as the log was when the `TimeLookup` was made."""
+    """Looks up offsets by timestamp, in the segments that the log had when the `TimeLookup` was made."""
 
     def __init__(self, segments: Sequence[LogSegment], log_start_offset: int, files: FileLayer) -> None:
         self._segments = segments
@@ -59,9 +59,9 @@ class TimeLookup:
         return _first_of_batch(best, place.position, header, header.max_timestamp)
 
     def starts_before(self, timestamp_ms: int, limit: int, end_offset: int, now_ms: int) -> list[int]:
-        """Answers version 0 of ListOffsets. Returns the base offsets of the segments whose files were last written at
-        or before `timestamp_ms`, newest first, at most `limit`. If the time is now or later, the log's end comes
-        first. For the time -1 the result is all base offsets and the end, for -2 only the first offset of the log."""
+        """Returns the result of ListOffsets version 0: at most `limit` base offsets of segments whose files were last
+        written at or before `timestamp_ms`, the newest first. If `timestamp_ms` is now or later, the log end offset
+        comes first. For the time -1 the result has all base offsets and the end, for -2 only the log start offset."""
         starts, times = [], []
         for segment in self._segments:
             try:
@@ -81,7 +81,7 @@ class TimeLookup:
         return starts[:count][::-1][: max(limit, 0)]
 
     def _each(self, from_timestamp_ms: int) -> Iterator[LogSegment]:
-        """Yields copies of the segments that have records, except those known to have only older records."""
+        """Yields copies of the segments with records, except those that are known to have only older records."""
         for segment in self._segments[:-1]:
             if segment.size_bytes == 0 or (segment.knows_its_time and segment.max_timestamp < from_timestamp_ms):
                 continue
@@ -99,19 +99,19 @@ class TimeLookup:
 
     @property
     def is_stale(self) -> bool:
-        """True if a segment that was read has left the log meanwhile (a compaction, retention): the result or error is
-        void, and the look-up must be repeated. On the owner's thread."""
+        """True if a segment that was read has left the log meanwhile (by compaction or retention). Then the result or
+        error must be ignored, and the look-up repeated. It is read on the owner's thread."""
         return self._segments[-1].is_gone or any(segment.is_gone for segment, _ in self._copies)
 
     def close(self) -> None:
-        """Closes the files that were opened; any thread."""
+        """Closes the files that the look-up has opened. It may be called in any thread."""
         for _, copy in self._copies:
             copy.close()
         self._active.close()
         self._active.forget_entries()
 
     def done(self) -> None:
-        """Gives the results of the reading to the owner's segments."""
+        """Copies the timestamps and index entries that were read into the owner's segments."""
         for segment, copy in self._copies:
             try:
                 segment.learn(copy)

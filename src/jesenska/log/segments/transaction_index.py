@@ -1,4 +1,5 @@
-"""`<base offset>.txnindex`: the transactions whose abort markers are in the segment, in the order of the markers.
+"""The transaction index of a segment, `<base offset>.txnindex`: the transactions whose abort markers are in the
+segment, in the order of the markers.
 
     34 bytes per entry, big-endian:
          2  version = 0
@@ -7,17 +8,17 @@
          8  last_offset          of the marker
          8  last_stable_offset   after the marker is committed (producer_state.AbortedTransaction)
 
-A fetch of a consumer that reads only committed records gets a list of the aborted transactions in its records. The
-search begins in the segment of the fetch. It finds every entry whose marker is not before the records of the fetch and
-whose first record is not after them. It ends with an entry whose last stable offset is not before the end of these
-records: a transaction with a later entry began after them.
+A read-committed consumer gets with its records a list of the aborted transactions in them. The search for these begins
+in the segment of the fetch. It finds every entry whose marker is not before the fetched records and whose first record
+is not after them. It ends with an entry whose last stable offset is not before the end of these records: the
+transaction of any later entry began after them.
 
 Most segments have no aborted transaction, and no such file. The entries of all others are in memory, so a fetch does
 not wait for the disk.
 
 After a crash the file may lack entries, or end in arbitrary bytes. Recovery rebuilds the index of each segment that it
-reads from the start, and an index that is not valid. The other indexes share `index_file.IndexFile`.
-"""
+reads completely, and an index that is not valid. The base class is `index_file.IndexFile`, as for the other
+indexes."""
 
 from __future__ import annotations
 
@@ -38,7 +39,8 @@ _NO_LIMIT_BYTES = 2**62
 
 
 class TransactionIndex(IndexFile):
-    """Entries in memory as four arrays. The file is made with the first entry, and removed instead of emptied."""
+    """The transaction index of a segment. The entries are in four arrays in memory. The file is made with the first
+    entry; instead of an empty file there is none."""
 
     __slots__ = ("_first_offsets", "_last_offsets", "_producer_ids", "_stable_offsets")
 
@@ -54,15 +56,15 @@ class TransactionIndex(IndexFile):
         super().__init__(path, base_offset, _NO_LIMIT_BYTES, files)
 
     def append(self, aborted: AbortedTransaction) -> None:
-        """Adds an entry; the offsets of markers increase."""
+        """Adds an entry. The offsets of the markers must increase."""
         self._producer_ids.append(aborted.producer_id)
         self._first_offsets.append(aborted.first_offset)
         self._last_offsets.append(aborted.last_offset)
         self._stable_offsets.append(aborted.last_stable_offset)
 
     def find(self, from_offset: int, end_offset: int, found: list[AbortedTransaction]) -> bool:
-        """Adds to `found` the transactions with records from `from_offset` to before `end_offset`. True if no later
-        segment has any."""
+        """Adds to `found` the aborted transactions with records from `from_offset` to before `end_offset`. Returns
+        true if no later segment can have further ones."""
         for index in range(bisect_left(self._last_offsets, from_offset), len(self._last_offsets)):
             if self._first_offsets[index] < end_offset:
                 found.append(self._entry(index))
@@ -82,19 +84,19 @@ class TransactionIndex(IndexFile):
         )
 
     def copy(self) -> TransactionIndex:
-        """Returns a copy with the entries known now, for another thread; the file is the same."""
+        """Returns a copy of the index with the present entries, for another thread. It uses the same file."""
         copy = TransactionIndex(self.path, self.base_offset, self._files)
         copy.take(self)
         copy.keep(len(self._last_offsets))
         return copy
 
     def truncate_to(self, offset: int) -> None:
-        """Drops the entries of markers at `offset` and later, in memory; the next write that trims cuts the file."""
+        """Removes the entries of markers from `offset` on, in memory. The next write with `trim` cuts the file."""
         self._cut(bisect_left(self._last_offsets, offset))
 
     def put(self, data: bytes, position: int, size_bytes: int | None, create: bool) -> None:
-        """Writes the file, and makes it if it does not exist, since the segment does not make it. An empty file is
-        removed."""
+        """Writes entries to the file, which is made if it does not exist, because the segment does not make it. If no
+        entries are left, the file is removed."""
         if size_bytes == 0:
             self._files.unlink(self.path)
         else:

@@ -1,13 +1,12 @@
-"""Records to and from Arrow's memory layout in plain Python: the twin of `_column_reader.pxi` and
-`_column_writer.pxi`. No pyarrow here, only its buffers.
+"""Converts records to Arrow's memory layout and back, in plain Python: the twin of the compiled `_column_reader.pxi`
+and `_column_writer.pxi`. It uses the buffers of Arrow arrays, but not pyarrow.
 
     binary column   rows + 1 offsets of 32 bits into the data, the data, and a bitmap of the rows that are not null
                     (lowest bit first)
     headers         rows + 1 offsets of 32 bits into two binary columns, the keys and the values of all headers,
                     one after another
 
-Numbers are in the machine's byte order, as in Arrow.
-"""
+Numbers are in the machine's byte order, as in Arrow."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ _INT32_MAX = 0x7FFFFFFF
 
 
 class BinaryColumn:
-    """Values of a column in Arrow's layout."""
+    """The values of a binary column in Arrow's layout."""
 
     __slots__ = ("data", "nulls", "offsets", "validity")
 
@@ -46,8 +45,9 @@ class BinaryColumn:
 
 
 class ColumnReader:
-    """Gathers the records of batches as columns in Arrow's layout. `key` and `value`, with headers also `header_key`,
-    `header_value`, are binary columns; `header_offsets` assigns headers to rows, null for rows without headers."""
+    """Collects the records of batches as columns in Arrow's layout. `key` and `value` are binary columns, and with
+    headers also `header_key` and `header_value`. `header_offsets` assigns the headers to rows; a row without headers
+    is null."""
 
     def __init__(self, with_headers: bool) -> None:
         self.with_headers = with_headers
@@ -75,8 +75,8 @@ class ColumnReader:
         start: int,
         stop: int,
     ) -> int:
-        """Adds the records with offsets from `start` to before `stop`; returns their number. All of the batch's
-        records are read: InvalidRecordError if they are not `count` whole records, and then nothing is added.
+        """Adds the records with `start` <= offset < `stop`, and returns their number. All of the batch's records are
+        read. If they are not `count` complete records, nothing is added and InvalidRecordError is raised. Raises
         OverflowError if a column would be larger than 2 GiB."""
         reader = RecordReader(bytes(body))
         taken = []
@@ -112,13 +112,14 @@ class ColumnReader:
 
 
 class Source:
-    """A view into the buffers of one Arrow array: bytes (with offsets of 32 or 64 bits) or, without offsets, integers
-    of 64 bits."""
+    """A view of the buffers of one Arrow array: bytes (with offsets of 32 or 64 bits) or, without offsets, 64-bit
+    integers."""
 
     def __init__(
         self, validity: Buffer | None, offsets: Buffer | None, data: Buffer | None, first: int, rows: int, wide: bool
     ) -> None:
-        """Takes the buffers of the array or None, and the array's own offset into them and its length."""
+        """Takes the buffers of the array, each possibly None. `first` and `rows` are the array's own offset into the
+        buffers and its length; `wide` means offsets of 64 bits."""
         if first < 0 or rows < 0 or first > 1 << 60 or rows > 1 << 60:
             raise ValueError("an Arrow array has no such offset or length")
         self.first = first
@@ -143,7 +144,8 @@ class Source:
         return self.validity is None or bool(self.validity[row >> 3] >> (row & 7) & 1)
 
     def span(self, row: int, limit: int) -> tuple[int, int]:
-        """Returns the begin and the end of a row's elements."""
+        """Returns the begin and the end of a row's elements in the array's data. Raises ValueError if they are not
+        between 0 and `limit`."""
         if self.offsets is None:
             raise TypeError("this array has no offsets")
         begin, end = self.offsets[row], self.offsets[row + 1]
@@ -164,8 +166,8 @@ class Source:
 
 
 class ColumnWriter:
-    """Encodes rows of Arrow arrays as records: key and value (or None), the headers' lists, structs, keys and values
-    (all or none), timestamps (ms, or None)."""
+    """Encodes rows of Arrow arrays as records. It takes the arrays of keys and values (or None), of the headers'
+    lists, structs, keys and values (all or none), and of timestamps (ms, or None)."""
 
     def __init__(
         self,
@@ -199,8 +201,8 @@ class ColumnWriter:
         self.timestamps = timestamps
 
     def encode(self, buffer: bytearray, row: int, default_timestamp: int, max_bytes: int) -> tuple[int, int, int]:
-        """Appends records from `row` on to `buffer`, as many as keep it within `max_bytes`, but at least one. Returns
-        their count, the first timestamp and the largest one."""
+        """Appends records from `row` on to `buffer`: as many as keep it within `max_bytes`, but at least one. Returns
+        their number, the first timestamp and the largest timestamp."""
         if row < 0 or row >= self.rows:
             raise IndexError("no such row")
         base = self._timestamp(row, default_timestamp)
@@ -238,8 +240,8 @@ class ColumnWriter:
 
 
 def partitions_of_keys(keys: Source, partition_count: int, unkeyed: int) -> bytearray:
-    """Returns the partition of each row by murmur2 of its key, as 32-bit numbers; `unkeyed` for rows without a key.
-    ValueError for damaged arrays."""
+    """Returns the partition of each row, by murmur2 of its key, as 32-bit numbers. Rows without a key get `unkeyed`.
+    Raises ValueError for damaged arrays."""
     if keys.offsets is None:
         raise ValueError("this array needs offsets")
     if partition_count < 1:

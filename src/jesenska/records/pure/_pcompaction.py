@@ -1,20 +1,19 @@
-"""Selects the records that survive a compaction, in Python: the twin of `_compaction.pxi`.
+"""Selects the records that remain after a compaction, in plain Python: the twin of the compiled `_compaction.pxi`.
 
-A compaction reads the log twice. First it notes for each key the newest offset (`add_batches`, `add_records`), then it
-writes the remaining records to other files (`keep_batches`, `keep_records`). A record stays if
+A compaction reads the log twice. First it stores the newest offset of each key (`add_batches`, `add_records`), then it
+writes the remaining records to other files (`keep_batches`, `keep_records`). A record remains if
 
-    its offset is past the last batch that was noted, or
-    it has a key, no newer record of that key was noted, and it is not a tombstone (a null value) whose time is over
+    its offset is after the last batch of the first pass, or
+    it has a key, no newer record of that key was found, and it is not an expired tombstone (a null value)
 
-A tombstone's time is stored in its batch: the first compaction that reads it sets `base_timestamp` of the header to
-the time when it may be removed, and marks that in the attributes (the delete horizon, KIP-534).
+The time when a tombstone expires is stored in its batch: the first compaction that reads the batch writes this time
+into `base_timestamp` of the header, and marks that in the attributes (the delete horizon, KIP-534).
 
-A batch keeps its first and last offset, whichever records are removed. A batch without records is removed, unless it
-is the last of a producer: then its header stays, so that the log keeps the producer's sequence number.
+A batch keeps its first and last offset even if their records are removed. A batch without records is removed, unless
+it is the last of a producer: then its header remains, so that the log keeps the producer's sequence number.
 
 Compressed, transactional and control batches are left to the caller: `add_batches` and `keep_batches` stop before
-them.
-"""
+them."""
 
 from __future__ import annotations
 
@@ -44,8 +43,8 @@ _SECRET_BYTES = 16
 
 
 class _Brief(NamedTuple):
-    """The parts of a record that a compaction needs: the bytes of the whole record, those from the offset delta on,
-    and the fields for the decision."""
+    """The parts of a record that a compaction needs: the bytes of the whole record, the bytes from the offset delta
+    on, and the fields that decide if the record remains."""
 
     whole: bytes
     rest: bytes
@@ -84,9 +83,9 @@ class _BriefReader(RecordReader):
 
 
 class KeyOffsets:
-    """The newest offset of each key, for at most `most` keys. The compiled class is a table of `slots` places of 24
-    bytes, more than `most`, with hashes of 128 bits instead of keys; with the `secret`, 16 random bytes, clients
-    cannot construct two keys with one hash."""
+    """A table of the newest offset of each key, for at most `most` keys. The compiled class has `slots` entries of 24
+    bytes, more than `most`, and stores hashes of 128 bits instead of keys. The `secret`, 16 random bytes, prevents
+    that clients construct two keys with the same hash."""
 
     __slots__ = ("_offsets", "is_full", "latest_offset", "most")
 
@@ -96,9 +95,9 @@ class KeyOffsets:
         if len(secret) != _SECRET_BYTES:
             raise ValueError("the secret takes 16 bytes")
         self.most = most
-        #: Last offset of the last batch that was added as a whole; -1 before the first.
+        #: The last offset of the last batch that was added completely; -1 before the first.
         self.latest_offset = -1
-        #: True if there was no room for a key.
+        #: True if a key was not added because the table has `most` keys.
         self.is_full = False
         self._offsets: dict[bytes, int] = {}
 
@@ -106,13 +105,13 @@ class KeyOffsets:
         return len(self._offsets)
 
     def newest(self, key: Buffer) -> int:
-        """Returns the newest offset of a key; -1 if it is not in the table."""
+        """Returns the newest offset of a key; -1 if the key is not in the table."""
         return self._offsets.get(bytes(key), -1)
 
     def add_records(self, body: Buffer, count: int, base_offset: int, from_offset: int) -> int:
-        """Notes the keys of a batch's decompressed records with offsets from `from_offset` on; returns the number of
-        records that it read, fewer than `count` if the table got full. InvalidRecordError if the body does not match
-        the header."""
+        """Adds the keys of a batch's decompressed records with offsets from `from_offset` on. Returns the number of
+        records that it read, which is less than `count` if the table is full. Raises InvalidRecordError if the body
+        does not match the header."""
         reader, offsets = _BriefReader(bytes(body)), self._offsets
         for index in range(count):
             record = reader.brief()
@@ -129,13 +128,13 @@ class KeyOffsets:
         return max(count, 0)
 
     def note_batch(self, last_offset: int) -> None:
-        """Notes that the batch with this last offset is in the table as a whole, or has no keys for it."""
+        """Marks the batch with this last offset as completely added, or as a batch without keys."""
         self.latest_offset = last_offset
 
     def add_batches(self, buffer: Buffer, start: int, end: int, from_offset: int) -> int:
-        """Notes the keys of the batches in buffer[start:end] from `from_offset` on; returns the number of bytes that
-        it read. It stops before a batch that is not whole there, before one that is left to the caller, and when the
-        table is full. CorruptMessageError if a CRC is wrong, InvalidRecordError as in `add_records`."""
+        """Adds the keys of the batches in buffer[start:end] with offsets from `from_offset` on. Returns the number of
+        bytes that it read. It stops before an incomplete batch, before a batch that is left to the caller, and when
+        the table is full. Raises CorruptMessageError if a CRC is wrong, InvalidRecordError as in `add_records`."""
         if start < 0 or end > len(buffer):
             raise ValueError("the batches are not in the buffer")
         at = start
@@ -157,9 +156,9 @@ class KeyOffsets:
     def keep_records(
         self, body: Buffer, count: int, base_offset: int, base_timestamp: int, drops_tombstones: bool, new_base: int
     ) -> tuple[bytearray, int, int, int]:
-        """Returns the decompressed records of a batch that stay: their bytes, with timestamps relative to `new_base`;
-        their number, the number of tombstones among them, and their largest timestamp (-1 if none is larger). With
-        `drops_tombstones` the time of the batch's tombstones is over."""
+        """Returns the bytes of the decompressed records that remain, with timestamps relative to `new_base`. The
+        further values are the number of these records, the number of tombstones among them, and their largest
+        timestamp (-1 if none is larger). `drops_tombstones` means that the batch's tombstones have expired."""
         if count < 0 or count > len(body):
             raise_fault(Fault.ENDS_TOO_SOON)
         reader = _BriefReader(bytes(body))
@@ -200,11 +199,11 @@ class KeyOffsets:
         delete_retention_ms: int,
         ends: Sequence[int],
     ) -> tuple[int, int]:
-        """Writes the remaining parts of the batches in buffer[start:end] to `target`, whose first `filled` bytes are
-        in use; returns the number of bytes that it read, and the number of bytes then in use. It stops before a batch
-        that is not whole there, before one that is left to the caller, and before one for which the target may have no
-        room. `ends` (an ascending array of int64) has the last offsets of the batches that must not be removed as a
-        whole. Errors as in `add_batches`."""
+        """Writes the remaining parts of the batches in buffer[start:end] to `target`, after its first `filled` bytes.
+        Returns the number of bytes that it read, and the number of bytes of `target` then in use. It stops before an
+        incomplete batch, before a batch that is left to the caller, and before a batch for which `target` may have no
+        room. `ends` (an ascending array of int64) has the last offsets of the batches whose headers must remain.
+        Raises the errors of `add_batches`."""
         if start < 0 or end > len(buffer) or not 0 <= filled <= len(target):
             raise ValueError("the batches are not in the buffer")
         at = start
@@ -245,7 +244,8 @@ class KeyOffsets:
 
 
 def _plain_batch(view: memoryview, at: int, end: int) -> BatchHeader | None:
-    """Returns the header of a batch that is whole before `end` and is not left to the caller; else None."""
+    """Returns the header of the batch at `at` if the batch ends before `end` and this module can handle it. Returns
+    None for an incomplete batch, and for batches that are left to the caller."""
     if end - at < HEADER_SIZE:
         return None
     header = BatchHeader._make(HEADER.unpack_from(view, at))
@@ -266,7 +266,7 @@ def _holds(ends: Sequence[int], offset: int) -> bool:
 def _sealed(
     header: BatchHeader, records: Buffer, attributes: int, base_timestamp: int, max_timestamp: int, count: int
 ) -> bytes:
-    """Returns the batch with other records, its length and its CRC set."""
+    """Returns the batch with these records in place of its own, and with new length and CRC."""
     changed = header._replace(
         batch_length=HEADER_SIZE - LENGTH_OVERHEAD + len(records),
         attributes=attributes,

@@ -1,5 +1,5 @@
-"""Converts message sets (formats v0 and v1) into records of batches and back, in plain Python: the twin of
-`_messages.pxi`. The layout of a message is in message_set.py; everything here is already decompressed."""
+"""Converts message sets (formats v0 and v1) into records of batches and back, in plain Python: the twin of the
+compiled `_messages.pxi`. The layout of a message is in message_set.py. All data here is already decompressed."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ _HEAD = Struct(">qiIbb")
 _TIMESTAMP = Struct(">q")
 _LENGTH = Struct(">i")
 _CRC = Struct(">I")
-#: Bytes of offset and size, which the size does not count.
+#: Bytes of a message's offset and size fields. The value of the size field does not include them.
 _OVERHEAD = 12
 _CRC_AT, _MAGIC_AT, _FIELDS_AT = 12, 16, 18
-#: Bytes of a message without key and value, offset and size not counted.
+#: Bytes of a message without key and value in v0 and v1, without its offset and size fields.
 _SMALLEST = (14, 22)
 _NO_TIMESTAMP = -1
 
 
 class OldMessage(NamedTuple):
-    """One message of a message set. Key and value are views."""
+    """One message of a message set. Key and value are views into the set."""
 
     position: int
     size_bytes: int
     offset: int
     magic: int
     attributes: int
-    #: -1 in format v0.
+    #: The timestamp is -1 in format v0.
     timestamp_ms: int
     key: memoryview | None
     value: memoryview | None
 
 
 def messages_of(data: Buffer) -> Iterator[OldMessage]:
-    """Yields each message in `data` after a check of its CRC, without a part of a message at the end.
+    """Yields each message in `data` after checking its CRC; an incomplete message at the end is left out. Raises
     CorruptMessageError for an impossible length, magic or CRC, InvalidRecordError for fields that do not match the
     length."""
     view = memoryview(data)
@@ -95,12 +95,12 @@ def messages_to_records(
     latest: int,
     append_timestamp: int | None = None,
 ) -> tuple[int, int, int]:
-    """Appends the messages of `data`, all of this format and none compressed, to `out` as records of one batch;
-    returns their count, the base timestamp (that of the first) and the largest. Structural faults and rejected records
-    are refused like those of a batch.
+    """Appends the messages of `data` to `out` as records of one batch. All messages must be of format `magic` and
+    uncompressed. Returns their number, the base timestamp (that of the first message) and the largest timestamp.
+    Structural faults and rejected records raise the same errors as those of a batch.
 
-    `max_message_bytes` is for a set from a producer: no message may be larger, and a part of one at the end is
-    ignored. It is -1 for the content of a compressed message, which must end with its last message. `append_timestamp`
+    For a producer's set, `max_message_bytes` limits each message, and an incomplete message at the end is ignored. For
+    the content of a compressed message it is -1, and the content must end with its last message. `append_timestamp`
     replaces the times of all messages."""
     count = base = rejected = 0
     largest = _NO_TIMESTAMP
@@ -146,10 +146,10 @@ def append_message(
     value: Buffer | None,
     at: int = -1,
 ) -> int:
-    """Appends one message to `out`, or writes it at position `at`, over the bytes there; returns its end. The bytes
-    after it are then undefined."""
+    """Appends one message to `out`, or overwrites the bytes from position `at` on. Returns the position after the
+    message; the bytes after that position are then undefined."""
     if at > len(out):
-        raise ValueError("a message is to be put behind the end")
+        raise ValueError("a message cannot be written after the end of the buffer")
     if at >= 0:
         del out[at:]
     start = len(out)
@@ -180,10 +180,10 @@ def records_to_messages(
     relative_to: int,
     first_offset: int,
 ) -> tuple[int, int, int]:
-    """Appends the records of a decompressed batch, from `first_offset` on, to `out` as messages; headers are dropped.
-    Under log append time (`append_timestamp` is not -1) all messages have that time. Offsets are written less
-    `relative_to`. Returns the count of messages, the offset of the last one and the largest timestamp.
-    InvalidRecordError if the bytes are not exactly `count` whole records."""
+    """Appends the records of a decompressed batch, from `first_offset` on, to `out` as messages. Record headers are
+    dropped. Under log append time (`append_timestamp` is not -1) all messages have that time. `relative_to` is
+    subtracted from the offsets. Returns the number of messages, the offset of the last one and the largest timestamp.
+    Raises InvalidRecordError if the bytes are not exactly `count` complete records."""
     reader = RecordReader(bytes(body))
     messages = bytearray()
     written = 0
@@ -208,10 +208,10 @@ def records_to_messages(
 def plain_batches_to_messages(
     out: bytearray, data: Buffer, position: int, magic: int, first_offset: int, at: int
 ) -> tuple[int, int]:
-    """Writes the records of batches, from `first_offset` on, into `out` from `at` on as messages, over the bytes
-    there, up to the first batch that is compressed, a control batch, empty, cut short or faulty; returns its position,
-    and the end of the messages. The bytes after them are then undefined. Here that batch is always the first one: only
-    the compiled twin converts batches in this function."""
+    """Does nothing in this twin: returns `position` and `at`, so that the caller converts the batch at `position` in
+    another way. The compiled function writes the records of batches from `first_offset` on into `out`, as messages
+    from position `at` on. It stops at the first batch that is compressed, a control batch, empty, incomplete or
+    faulty. It returns the position of that batch and the end of the messages."""
     if not 0 <= at <= len(out):
-        raise ValueError("messages are to be put behind the end")
+        raise ValueError("messages cannot be written after the end of the buffer")
     return position, at

@@ -1,9 +1,9 @@
-"""The record codec in plain Python: the twin of `_crecords.pyx`, function by function, for machines without a C
-compiler and as a reference in tests. `codec.py` chooses between the two. The layout of a record is in record.py.
+"""The record codec in plain Python: the twin of the compiled `_crecords.pyx`, function by function. It is for machines
+without a C compiler, and a reference in tests. `codec.py` chooses between the two. The layout of a record is in
+record.py.
 
-Numbers inside records are zigzag varints: 32-bit ones take at most five bytes, 64-bit ones at most ten; bits beyond
-the type are dropped and sums of timestamps wrap, as in the JVM.
-"""
+Numbers inside records are zigzag varints. Those of 32 bits take at most five bytes, those of 64 bits at most ten. Bits
+beyond the type are dropped and sums of timestamps wrap, as in the JVM."""
 
 from __future__ import annotations
 
@@ -59,15 +59,15 @@ def crc32c(buffer: Buffer, start: int = 0, end: int | None = None) -> int:
 
 
 def wrap64(number: int) -> int:
-    """Returns the number as a signed 64-bit one, wrapped as in the JVM."""
+    """Returns the number wrapped to a signed 64-bit number, as the JVM does."""
     return ((number + 0x8000000000000000) & _MASK64) - 0x8000000000000000
 
 
 class Walker:
-    """Walks through the records of one batch, which is fed in pieces of any size, and keeps none of their bytes.
+    """Checks the records of one batch, which is fed in pieces of any size. It stores none of their bytes.
 
-    Offset deltas must be 0, 1, 2 … With `from_delta` they may be any (compaction leaves gaps), and records below it
-    are not refused.
+    Offset deltas must be 0, 1, 2 … With `from_delta` any offset deltas are allowed (compaction leaves gaps), and
+    records with a smaller delta are not rejected.
 
     `feed` raises for structural faults, `finish` for missing records and for rejected records. `finish` returns the
     largest timestamp (-1 if none is larger)."""
@@ -171,7 +171,8 @@ class Walker:
         self._state, self._left, self._number, self._shift = state, left, number, shift
 
     def _take(self, state: int, number: int, left: int) -> int:
-        """Handles a number in the middle of a record; returns the next state."""
+        """Handles a number that was read in the middle of a record. Returns the state of the parser for the next
+        bytes."""
         if state == _TIMESTAMP:
             self._timestamp = wrap64(self._base_timestamp + number)
             return _OFFSET
@@ -226,7 +227,7 @@ class Walker:
 
     @property
     def first_rejected(self) -> tuple[int, int] | None:
-        """Offset delta and timestamp of the first rejected record; None while there is none."""
+        """The offset delta and timestamp of the first rejected record; None if no record was rejected."""
         return self._first_rejected
 
     def finish(self) -> int:
@@ -246,8 +247,8 @@ def check_batch(
     earliest: int,
     latest: int,
 ) -> BatchHeader:
-    """Returns the header of the one batch at the beginning of `buffer` after all checks: frame, header, CRC and,
-    unless it is compressed, its records."""
+    """Returns the header of the one batch at the beginning of `buffer` after all checks: frame, header, CRC, and the
+    records of an uncompressed batch. The caller checks the records of a compressed batch."""
     header = _check_frame(buffer, produce_version, max_message_bytes)
     fault = _header_fault(header)
     if fault:
@@ -324,8 +325,8 @@ def _header_fault(header: BatchHeader) -> Fault:
 def set_max_timestamp(
     buffer: Buffer, position: int, header: BatchHeader, max_timestamp: int, append_time: bool
 ) -> BatchHeader:
-    """Writes largest timestamp and timestamp type with the new CRC, if they differ; returns the new header. Other
-    fields that were stamped into the buffer since `header` was read stay."""
+    """Writes the largest timestamp, the timestamp type and the new CRC into the header in the buffer, if they change.
+    Returns the new header. The header's other fields in the buffer are not changed."""
     attributes = header.attributes | LOG_APPEND_TIME_BIT if append_time else header.attributes & ~LOG_APPEND_TIME_BIT
     if attributes == header.attributes and max_timestamp == header.max_timestamp:
         return header
@@ -388,7 +389,7 @@ def encode_records(buffer: bytearray, records: Iterable[RecordInput], base_times
 
 
 class RecordReader:
-    """A cursor in the records of a batch that cannot leave its bounds."""
+    """Reads the records of a batch one after another, with checks that it never reads past the end."""
 
     __slots__ = ("data", "end", "index", "position")
 
@@ -429,8 +430,8 @@ class RecordReader:
         return self.data[start : start + size]
 
     def begin_record(self) -> None:
-        """Moves to the timestamp delta of the next record, after a check that the record is whole; the delta comes
-        after one byte of attributes."""
+        """Checks that the next record is complete, and moves to its timestamp delta, which comes after one byte of
+        attributes."""
         limit = len(self.data)
         self.end = limit
         if self.position >= limit:
@@ -446,7 +447,7 @@ class RecordReader:
         self.position += 1
 
     def record(self) -> tuple[int, int, bytes | None, bytes | None, tuple[tuple[bytes, bytes | None], ...]]:
-        """Returns timestamp delta, offset delta, key, value and headers of the next record."""
+        """Returns the timestamp delta, offset delta, key, value and headers of the next record."""
         self.begin_record()
         timestamp_delta = self.number(64)
         offset_delta = self.number()
@@ -479,8 +480,8 @@ def decode_records(
     append_timestamp: int,
     timestamp_type: TimestampType,
 ) -> list[Record]:
-    """Returns the records of a decompressed batch. Under log append time every timestamp is `append_timestamp`.
-    InvalidRecordError if the bytes are not exactly `count` whole records."""
+    """Returns the records of a decompressed batch. Under log append time every timestamp is `append_timestamp`. Raises
+    InvalidRecordError if the bytes are not exactly `count` complete records."""
     reader = RecordReader(bytes(body))
     records = []
     for _ in range(count):

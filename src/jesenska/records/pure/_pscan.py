@@ -1,5 +1,5 @@
-"""Scans the batches of a file, in Python: the twin of `_scan.pxi`. The layout for the checks is in header.py; the
-scans are used by the recovery of logs."""
+"""Scans the batches of a segment file, in plain Python: the twin of the compiled `_scan.pxi`. Recovery of a log uses
+these scans. The layout of a header is in header.py."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _KEPT_MAX = 4096
 
 
 class BatchScan:
-    """Checks consecutive batches, and gathers the facts for a segment's indexes and the leader epochs: an index entry
-    for each batch that comes after more than `index_interval_bytes` since the last entry, and an epoch if it is newer
-    than all before."""
+    """Checks consecutive batches of a segment, and collects entries for the segment's indexes and for the leader
+    epochs. There is an index entry for each batch that comes more than `index_interval_bytes` after the last entry.
+    There is a leader epoch for each batch whose epoch is newer than all before."""
 
     __slots__ = (
         "_base_offset",
@@ -48,19 +48,19 @@ class BatchScan:
         self._latest_epoch = latest_epoch
         self._entries: list[tuple[int, int, int, int]] = []
         self._epochs: list[tuple[int, int]] = []
-        #: Last offset of the last good batch.
+        #: The last offset of the last good batch.
         self.last_offset = base_offset - 1
-        #: Largest timestamp, and the last offset of its batch.
+        #: The largest timestamp, and the last offset of the batch that has it.
         self.max_timestamp = NO_TIMESTAMP
         self.max_timestamp_offset = base_offset
-        #: Largest timestamp of the batch at position 0.
+        #: The largest timestamp of the batch at position 0.
         self.first_timestamp = NO_TIMESTAMP
         self.bytes_since_entry = 0
 
     def feed(self, buffer: Buffer, start: int, end: int, position: int) -> int:
         """Checks the batches in buffer[start:end]; the first is at `position` in the file. Returns the number of bytes
-        of good batches: it stops at the first batch that is not whole there, that is damaged or out of order, and when
-        entries or epochs must be taken first."""
+        of good batches. It stops at the first batch that is incomplete, damaged or out of order. It also stops when
+        `take_entries` or `take_epochs` must be called first."""
         if start < 0 or end > len(buffer):
             raise ValueError("the batches are not in the buffer")
         at = start
@@ -98,21 +98,21 @@ class BatchScan:
         self.last_offset = last_offset
 
     def take_entries(self) -> list[tuple[int, int, int, int]]:
-        """Returns the index entries since the last call: last offset and position of a batch, largest timestamp so far
-        and its offset."""
+        """Returns the index entries since the last call. Each has the last offset and position of a batch, the largest
+        timestamp so far and the offset of that timestamp."""
         entries, self._entries = self._entries, []
         return entries
 
     def take_epochs(self) -> list[tuple[int, int]]:
-        """Returns the leader epochs since the last call, each with its first offset."""
+        """Returns the leader epochs found since the last call, each with its first offset."""
         epochs, self._epochs = self._epochs, []
         return epochs
 
 
 class ProducerScan:
-    """Scans the batches of a file and keeps the positions of those that the state of producers needs: of each producer
-    the newest `remembered`, the first of each transaction, markers, and the batches before a marker, since it is
-    checked against them."""
+    """Scans the batches of a file and collects the positions of those from which the state of producers can be
+    rebuilt: the newest `remembered` batches of each producer, the first batch of each transaction, transaction
+    markers, and the batches before a marker, against which the marker is checked."""
 
     __slots__ = ("_kept", "_newest", "_open", "_remembered", "ended")
 
@@ -121,16 +121,16 @@ class ProducerScan:
             raise ValueError("so many batches are not remembered")
         self._remembered = remembered
         self._kept: list[int] = []
-        #: Positions by producer, and the producers with an open transaction.
+        #: The positions of the newest batches by producer id, and the producers with an open transaction.
         self._newest: dict[int, list[int]] = {}
         self._open: set[int] = set()
-        #: True if a batch from the end offset on was reached.
+        #: True if a batch at or after the end offset was reached.
         self.ended = False
 
     def feed(self, buffer: Buffer, start: int, end: int, position: int, end_offset: int) -> int:
-        """Scans the headers in buffer[start:end]; the first is at `position` in the file. Returns the distance from
-        `start` (which may reach far beyond `end`) to the next header that is not whole there, is impossible or has the
-        end offset; it also stops when positions must be taken first."""
+        """Scans the batch headers in buffer[start:end]; the first is at `position` in the file. Returns the distance
+        from `start` to the next header that was not scanned; it may be far beyond `end`. The scan stops at a header
+        that is incomplete, is impossible or reaches `end_offset`, and when `take` must be called first."""
         if start < 0 or end > len(buffer):
             raise ValueError("the batches are not in the buffer")
         at = start
@@ -164,7 +164,7 @@ class ProducerScan:
             del newest[: -self._remembered]
 
     def take(self) -> list[int]:
-        """Returns the positions since the last call, ascending."""
+        """Returns the positions of the batches collected since the last call, in ascending order."""
         taken = self._kept
         for newest in self._newest.values():
             taken.extend(newest)

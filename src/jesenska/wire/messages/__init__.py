@@ -1,1 +1,1 @@
-"""One file per API key: the listing is the protocol's table of contents."""
+"""Kafka's requests and responses. Each API key has one file."""

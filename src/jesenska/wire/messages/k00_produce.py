@@ -1,8 +1,8 @@
-"""Produce (key 0): record batches, or message sets of the old formats, for partitions.
+"""Produce (key 0): appends records to partitions, as record batches or as message sets of the old formats.
 
-Versions: 0-2 carry message sets v0 and v1 (2 answers the append time), 3 batches v2 and transactions, 5 the log start
-offset, 7 zstd, 8 errors by record, 9 compact, 10 hints of a new leader (KIP-951), 13 topic ids instead of names
-(KIP-516)."""
+Versions: 0-2 carry message sets v0 and v1, and 2 returns the append time. 3 carries batches v2 and transactional ids.
+5 returns the log start offset, 7 allows zstd, 8 returns errors for single records, 9 uses the compact encoding, 10
+returns the new leader after a leader change (KIP-951). 13 has topic ids instead of names (KIP-516)."""
 
 from __future__ import annotations
 

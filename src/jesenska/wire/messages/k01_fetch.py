@@ -1,8 +1,9 @@
-"""Fetch (key 1): records of partitions from an offset on.
+"""Fetch (key 1): reads records of partitions from an offset on.
 
-Versions: 0-3 formats v0 and v1 (3 a limit for the whole answer), 4 isolation levels and batches v2, 7 sessions
-(KIP-227), 9 leader epochs, 11 the consumer's rack (KIP-392), 12 compact, 13 topic ids, 15 the follower's state in a
-tag, 16 hints of a new leader, 17 directory ids, 18 the follower's high watermark."""
+Versions: 0-3 return message sets v0 and v1, and 3 limits the size of the whole response. 4 adds isolation levels and
+batches v2, 7 fetch sessions (KIP-227), 9 leader epochs, 11 the consumer's rack (KIP-392). 12 uses the compact
+encoding, 13 topic ids. 15 has the follower's broker id and epoch in a tagged field, 16 returns the new leader after a
+leader change. 17 adds directory ids, 18 the follower's high watermark."""
 
 from __future__ import annotations
 

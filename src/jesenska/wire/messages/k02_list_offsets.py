@@ -1,8 +1,9 @@
-"""ListOffsets (key 2): offsets by time.
+"""ListOffsets (key 2): finds offsets by timestamp.
 
-Versions: 0 answers a list of segment starts, 1 one offset and its timestamp, 2 isolation levels, 4 leader epochs, 6
-compact; special times -1 latest, -2 earliest, from 7 -3 the greatest timestamp, from 8 -4 earliest local, from 9 -5
-last tiered, from 11 -6 earliest pending upload; 10 a time-out."""
+Versions: 0 returns a list of segment base offsets, 1 one offset and its timestamp. 2 adds isolation levels, 4 leader
+epochs, 6 the compact encoding, 10 a time-out. Special timestamps: -1 is the latest offset, -2 the earliest, from
+version 7 -3 the record with the greatest timestamp, from 8 -4 the earliest local offset, from 9 -5 the last tiered
+offset, from 11 -6 the earliest offset that waits for upload."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""LeaderAndIsr (key 4): the controller tells a broker which partitions it leads and follows; gone with Kafka 4."""
+"""LeaderAndIsr (key 4): the controller tells a broker the partitions that it leads or follows. Kafka 4 has removed
+this API."""
 
 from __future__ import annotations
 

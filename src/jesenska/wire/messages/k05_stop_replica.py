@@ -1,4 +1,5 @@
-"""StopReplica (key 5): the controller ends replicas of a broker, and may have them deleted; gone with Kafka 4."""
+"""StopReplica (key 5): the controller tells a broker to stop some of its replicas, and optionally to delete them.
+Kafka 4 has removed this API."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""UpdateMetadata (key 6): the controller tells a broker of every partition and broker; gone with Kafka 4."""
+"""UpdateMetadata (key 6): the controller sends a broker the state of the cluster's partitions and brokers. Kafka 4 has
+removed this API."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""ControlledShutdown (key 7): a broker asks the controller to move its leaderships before it stops; gone with Kafka
-4."""
+"""ControlledShutdown (key 7): a broker that is about to stop asks the controller to elect other leaders for the
+partitions that it leads. Kafka 4 has removed this API."""
 
 from __future__ import annotations
 

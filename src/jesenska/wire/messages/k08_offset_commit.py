@@ -1,8 +1,8 @@
-"""OffsetCommit (key 8): how far a group has read.
+"""OffsetCommit (key 8): stores the offsets up to which a group has read.
 
-Versions: 0 keeps offsets in the tree under /consumers, 1 in the group's log (with a timestamp per partition), 2 a
-retention time, 5 no longer one, 6 leader epochs, 7 static members, 8 compact, 9 the new group protocol (KIP-848), 10
-topic ids."""
+Versions: 0 stores offsets in ZooKeeper's nodes below /consumers, 1 in __consumer_offsets (with a timestamp per
+partition). 2 has a retention time, which 5 has removed. 6 adds leader epochs, 7 static members, 8 the compact
+encoding, 9 the new group protocol (KIP-848), 10 topic ids."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""OffsetFetch (key 9): what was committed for a group.
+"""OffsetFetch (key 9): returns the committed offsets of a group.
 
-Versions: 0 reads the tree, 1 the group's log, 2 null asks for every partition, 5 leader epochs, 6 compact, 7 only
-stable offsets on request, 8 several groups at once, 9 member id and epoch, 10 topic ids."""
+Versions: 0 reads ZooKeeper's nodes, 1 __consumer_offsets. From 2 on null asks for every partition. 5 returns leader
+epochs, 6 uses the compact encoding, 7 can ask for stable offsets only, 8 takes several groups, 9 a member id and
+epoch, 10 topic ids."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""FindCoordinator (key 10): the broker that coordinates a group (key type 0), a transactional id (1) or a share
-partition (2).
+"""FindCoordinator (key 10): returns the broker that coordinates a group (key type 0), a transactional id (1) or a
+share partition (2).
 
-Versions: 1 key types, 3 compact, 4 several keys at once (KIP-699), 5 TRANSACTION_ABORTABLE may be answered, 6 share
-groups."""
+Versions: 1 adds key types, 3 the compact encoding, 4 several keys in one request (KIP-699), 5 the error
+TRANSACTION_ABORTABLE, 6 share groups."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""JoinGroup (key 11): a member enters a group or comes back in a rebalance.
+"""JoinGroup (key 11): a member joins a group, or joins again in a rebalance.
 
-Versions: 1 a rebalance time-out, 4 MEMBER_ID_REQUIRED (KIP-394), 5 static members (KIP-345), 6 compact, 7 protocol
-type, 8 a reason, 9 the answer may let the leader skip the assignment."""
+Versions: 1 adds a rebalance time-out, 4 the error MEMBER_ID_REQUIRED (KIP-394), 5 static members (KIP-345), 6 the
+compact encoding, 7 the protocol type, 8 a reason. In 9 the response may tell the group's leader to skip the
+assignment."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Heartbeat (key 12): a member is alive.
+"""Heartbeat (key 12): a member of a group reports that it is alive.
 
-Versions: 3 static members, 4 compact."""
+Versions: 3 adds static members, 4 the compact encoding."""
 
 from __future__ import annotations
 

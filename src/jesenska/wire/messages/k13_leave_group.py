@@ -1,6 +1,6 @@
 """LeaveGroup (key 13): members leave a group.
 
-Versions: 0-2 one member, 3 several and static ones, 4 compact, 5 a reason."""
+Versions: 0-2 have one member, 3 has several and may name static members. 4 adds the compact encoding, 5 a reason."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""SyncGroup (key 14): the leader hands in the assignment, every member gets its own.
+"""SyncGroup (key 14): the group's leader sends the assignment of all members, and each member receives its own.
 
-Versions: 3 static members, 4 compact, 5 protocol type and name."""
+Versions: 3 adds static members, 4 the compact encoding, 5 the protocol's type and name."""
 
 from __future__ import annotations
 

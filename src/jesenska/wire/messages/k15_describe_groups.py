@@ -1,6 +1,7 @@
-"""DescribeGroups (key 15): state and members of groups.
+"""DescribeGroups (key 15): returns the state and the members of groups.
 
-Versions: 3 authorised operations, 4 static members, 5 compact, 6 error messages and GROUP_ID_NOT_FOUND."""
+Versions: 3 adds authorised operations, 4 static members, 5 the compact encoding, 6 error messages and
+GROUP_ID_NOT_FOUND."""
 
 from __future__ import annotations
 

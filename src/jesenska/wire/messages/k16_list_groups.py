@@ -1,6 +1,6 @@
-"""ListGroups (key 16): the groups that this broker coordinates.
+"""ListGroups (key 16): returns the groups that this broker coordinates.
 
-Versions: 3 compact, 4 filter by state, 5 filter by type."""
+Versions: 3 uses the compact encoding, 4 can filter by state, 5 by type."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """SaslHandshake (key 17): a client names its SASL mechanism before it authenticates.
 
-Versions: 0 is followed by bare tokens, 1 by SaslAuthenticate (KIP-152)."""
+Versions: after 0 the client sends SASL tokens without a request around them, after 1 SaslAuthenticate requests
+(KIP-152)."""
 
 from __future__ import annotations
 

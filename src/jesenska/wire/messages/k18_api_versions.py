@@ -1,7 +1,8 @@
-"""ApiVersions (key 18): what this broker serves. The header of the answer is always version 0, so that every client
-can read it.
+"""ApiVersions (key 18): returns the APIs and versions that this broker supports. The response header is always version
+0, so that every client can read it.
 
-Versions: 3 compact, with the client's name and with features in tagged fields; 4 features may start at 0 (KIP-584)."""
+Versions: 3 uses the compact encoding, has the client's name, and returns features in tagged fields. In 4 a feature's
+lowest level may be 0 (KIP-584)."""
 
 from __future__ import annotations
 

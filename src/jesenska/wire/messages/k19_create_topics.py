@@ -1,7 +1,8 @@
-"""CreateTopics (key 19).
+"""CreateTopics (key 19): creates topics.
 
-Versions: 1 error messages and validate_only, 4 defaults by -1 (KIP-464), 5 compact, answers the settings, 6 may be
-throttled, 7 answers topic ids."""
+Versions: 1 adds error messages and validate_only. From 4 on -1 asks for the default number of partitions or replicas
+(KIP-464). 5 uses the compact encoding and returns the topic's settings, 6 may be refused by a quota, 7 returns topic
+ids."""
 
 from __future__ import annotations
 

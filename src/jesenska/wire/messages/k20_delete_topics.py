@@ -1,6 +1,7 @@
-"""DeleteTopics (key 20).
+"""DeleteTopics (key 20): deletes topics.
 
-Versions: 3 TOPIC_DELETION_DISABLED, 4 compact, 5 error messages, 6 by name or by id."""
+Versions: 3 adds the error TOPIC_DELETION_DISABLED, 4 the compact encoding, 5 error messages. 6 names topics by name or
+by id."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """DeleteRecords (key 21): raises the log start offset of partitions (KIP-107); offset -1 means the high watermark.
 
-Versions: 2 compact."""
+Versions: 2 uses the compact encoding."""
 
 from __future__ import annotations
 

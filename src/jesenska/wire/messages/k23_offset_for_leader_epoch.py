@@ -1,6 +1,6 @@
-"""OffsetForLeaderEpoch (key 23): where a leader's epoch ends in the log (KIP-101, KIP-320).
+"""OffsetForLeaderEpoch (key 23): returns the end offset of a leader epoch in the leader's log (KIP-101, KIP-320).
 
-Versions: 1 answers the epoch, 2 current leader epochs, 3 replica id, 4 compact."""
+Versions: 1 returns the epoch, too, 2 adds the current leader epoch, 3 the replica id, 4 the compact encoding."""
 
 from __future__ import annotations
 

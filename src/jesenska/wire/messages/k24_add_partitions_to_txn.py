@@ -1,7 +1,7 @@
-"""AddPartitionsToTxn (key 24): partitions that a transaction is about to write to.
+"""AddPartitionsToTxn (key 24): adds partitions to a transaction before the producer writes to them.
 
-Versions: 3 compact, 4 several transactions at once, for brokers that verify what producers write (KIP-890), 5
-TRANSACTION_ABORTABLE."""
+Versions: 3 uses the compact encoding. 4 takes several transactions, for brokers that verify a producer's writes
+(KIP-890). 5 adds the error TRANSACTION_ABORTABLE."""
 
 from __future__ import annotations
 

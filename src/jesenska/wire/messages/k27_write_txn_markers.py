@@ -1,7 +1,7 @@
-"""WriteTxnMarkers (key 27): a transaction coordinator has the leaders of partitions write the markers of transactions'
-ends.
+"""WriteTxnMarkers (key 27): a transaction coordinator asks the leaders of partitions to write commit or abort markers.
 
-Versions: 1 compact, 2 the transaction version, which says how strictly epochs are compared (KIP-1228)."""
+Versions: 1 uses the compact encoding. 2 has the transaction version, which decides how strictly epochs are compared
+(KIP-1228)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""TxnOffsetCommit (key 28): offsets of a group that count when a transaction is committed.
+"""TxnOffsetCommit (key 28): stores offsets of a group that take effect when the transaction is committed.
 
-Versions: 2 leader epochs, 3 compact, with the group's generation and member (KIP-447), 4 TRANSACTION_ABORTABLE, 5 the
-coordinator adds the group to the transaction (KIP-890)."""
+Versions: 2 adds leader epochs, 3 the compact encoding and the group's generation and member (KIP-447), 4 the error
+TRANSACTION_ABORTABLE. In 5 the coordinator adds the group to the transaction (KIP-890)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """DeleteAcls (key 31): removes the access rules that match filters (KIP-140).
 
-Versions: 1 prefixed patterns (KIP-290), 2 compact, 3 user resources."""
+Versions: 1 adds prefixed patterns (KIP-290), 2 the compact encoding, 3 the resource type USER."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""DescribeConfigs (key 32): settings of topics (resource type 2) and brokers (4), with where each value comes from.
+"""DescribeConfigs (key 32): returns settings of topics (resource type 2) and brokers (4), with the source of each
+value.
 
-Versions: 0 says only is_default, 1 sources and synonyms, 3 types and documentation, 4 compact."""
+Versions: 0 has only the flag is_default, 1 sources and synonyms, 3 types and documentation, 4 the compact encoding."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""AlterConfigs (key 33): replaces all settings of a resource; superseded by IncrementalAlterConfigs.
+"""AlterConfigs (key 33): replaces all settings of a resource. IncrementalAlterConfigs is its successor.
 
-Versions: 2 compact."""
+Versions: 2 uses the compact encoding."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""AlterReplicaLogDirs (key 34): in which of its log directories a broker is to have replicas (KIP-113).
+"""AlterReplicaLogDirs (key 34): moves replicas of a broker to other log directories of that broker (KIP-113).
 
-Versions: 2 compact."""
+Versions: 2 uses the compact encoding."""
 
 from __future__ import annotations
 

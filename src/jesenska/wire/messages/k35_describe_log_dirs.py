@@ -1,6 +1,7 @@
-"""DescribeLogDirs (key 35): log directories with the sizes of their partitions (KIP-113).
+"""DescribeLogDirs (key 35): returns log directories with the sizes of their partitions (KIP-113).
 
-Versions: 2 compact, 3 an error for the whole, 4 room on the volume (KIP-827), 5 cordoned directories."""
+Versions: 2 uses the compact encoding, 3 has an error for the whole response, 4 the total and usable bytes of the
+volume (KIP-827), 5 the flag of cordoned directories."""
 
 from __future__ import annotations
 

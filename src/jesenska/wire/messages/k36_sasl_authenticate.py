@@ -1,6 +1,6 @@
 """SaslAuthenticate (key 36): one message of a SASL exchange (KIP-152).
 
-Versions: 1 says how long the session lasts (KIP-368), 2 compact."""
+Versions: 1 returns the lifetime of the session (KIP-368), 2 uses the compact encoding."""
 
 from __future__ import annotations
 

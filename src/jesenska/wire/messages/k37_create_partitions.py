@@ -1,6 +1,6 @@
 """CreatePartitions (key 37): raises the number of partitions of topics.
 
-Versions: 2 compact, 3 may be throttled."""
+Versions: 2 uses the compact encoding, 3 may be refused by a quota."""
 
 from __future__ import annotations
 

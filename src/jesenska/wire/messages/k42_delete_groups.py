@@ -1,6 +1,6 @@
 """DeleteGroups (key 42): removes empty groups with their offsets.
 
-Versions: 2 compact."""
+Versions: 2 uses the compact encoding."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""ElectLeaders (key 43): starts elections of partitions' leaders (KIP-183).
+"""ElectLeaders (key 43): starts leader elections of partitions (KIP-183).
 
-Versions: 1 unclean elections (KIP-460) and an error for the whole, 2 compact."""
+Versions: 1 adds unclean elections (KIP-460) and an error for the whole response, 2 the compact encoding."""
 
 from __future__ import annotations
 

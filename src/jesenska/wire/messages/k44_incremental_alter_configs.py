@@ -1,7 +1,7 @@
 """IncrementalAlterConfigs (key 44): sets (0), deletes (1), appends to (2) or subtracts from (3) single settings
 (KIP-339).
 
-Versions: 1 compact."""
+Versions: 1 uses the compact encoding."""
 
 from __future__ import annotations
 

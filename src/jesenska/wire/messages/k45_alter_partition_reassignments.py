@@ -1,6 +1,6 @@
-"""AlterPartitionReassignments (key 45): begins or cancels the move of partitions to other replicas (KIP-455).
+"""AlterPartitionReassignments (key 45): starts or cancels the reassignment of partitions to other replicas (KIP-455).
 
-Versions: 1 may refuse a change of the replication factor (KIP-860)."""
+Versions: 1 has a flag that forbids a change of the replication factor (KIP-860)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""ListPartitionReassignments (key 46), version 0: partitions that are on the move to other replicas (KIP-455)."""
+"""ListPartitionReassignments (key 46), version 0: returns the partition reassignments that are in progress
+(KIP-455)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OffsetDelete (key 47): removes committed offsets of single partitions. Version 0."""
+"""OffsetDelete (key 47), version 0: removes a group's committed offsets of single partitions."""
 
 from __future__ import annotations
 

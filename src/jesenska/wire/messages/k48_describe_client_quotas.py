@@ -1,6 +1,6 @@
-"""DescribeClientQuotas (key 48): quotas of users, client ids and addresses that match a filter (KIP-546).
+"""DescribeClientQuotas (key 48): returns the quotas of users, client ids and addresses that match a filter (KIP-546).
 
-Versions: 1 compact."""
+Versions: 1 uses the compact encoding."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """AlterClientQuotas (key 49): sets and removes quotas of users, client ids and addresses (KIP-546).
 
-Versions: 1 compact."""
+Versions: 1 uses the compact encoding."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""DescribeUserScramCredentials (key 50), version 0: SCRAM mechanisms and iterations of users, never their secrets
-(KIP-554)."""
+"""DescribeUserScramCredentials (key 50), version 0: returns the SCRAM mechanisms and iterations of users, never their
+secrets (KIP-554)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""AlterPartition (key 56): the leader of a partition asks the controller for another ISR (KIP-497)."""
+"""AlterPartition (key 56): the leader of a partition asks the controller to change the in-sync replicas (KIP-497)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""UpdateFeatures (key 57): the finalised levels of the cluster's features are changed (KIP-584).
+"""UpdateFeatures (key 57): changes the finalised levels of the cluster's features (KIP-584).
 
-Versions: 1 how a level may go down, and a trial; 2 no answer for each feature, all are changed or none."""
+Versions: 1 has the type of a downgrade, and validate_only. 2 returns no result for single features: either all are
+changed or none."""
 
 from __future__ import annotations
 

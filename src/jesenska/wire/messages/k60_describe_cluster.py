@@ -1,6 +1,6 @@
-"""DescribeCluster (key 60): cluster id, controller and brokers (KIP-700).
+"""DescribeCluster (key 60): returns the cluster id, the controller and the brokers (KIP-700).
 
-Versions: 1 endpoint types, 2 fenced brokers."""
+Versions: 1 adds endpoint types, 2 fenced brokers."""
 
 from __future__ import annotations
 

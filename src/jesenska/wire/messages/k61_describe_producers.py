@@ -1,4 +1,4 @@
-"""DescribeProducers (key 61), version 0: producers that a partition's log knows (KIP-664)."""
+"""DescribeProducers (key 61), version 0: returns the active producers of a partition's log (KIP-664)."""
 
 from __future__ import annotations
 

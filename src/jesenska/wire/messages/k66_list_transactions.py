@@ -1,6 +1,6 @@
-"""ListTransactions (key 66): transactions that this broker coordinates (KIP-664).
+"""ListTransactions (key 66): returns the transactions that this broker coordinates (KIP-664).
 
-Versions: 1 filter of duration (KIP-994), 2 pattern of transactional ids (KIP-1152)."""
+Versions: 1 can filter by duration (KIP-994), 2 by a pattern of transactional ids (KIP-1152)."""
 
 from __future__ import annotations
 

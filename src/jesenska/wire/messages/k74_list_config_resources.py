@@ -1,6 +1,7 @@
-"""ListConfigResources (key 74): resources that have settings.
+"""ListConfigResources (key 74): returns the resources that have settings.
 
-Versions: 0 client metrics only, then called ListClientMetricsResources (KIP-1000); 1 with types (KIP-1142)."""
+Versions: 0 returns client metrics only (it was called ListClientMetricsResources, KIP-1000). 1 takes resource types
+(KIP-1142)."""
 
 from __future__ import annotations
 

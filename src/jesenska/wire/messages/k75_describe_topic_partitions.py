@@ -1,6 +1,4 @@
-"""DescribeTopicPartitions (key 75): partitions of topics, page by page (KIP-966).
-
-Versions: 0."""
+"""DescribeTopicPartitions (key 75), version 0: returns the partitions of topics, page by page (KIP-966)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """The output of the two tools for leader elections: kafka-leader-election and its predecessor
-kafka-preferred-replica-election. Lines as Kafka's, in the order of the partitions; Kafka's own lines have no order."""
+kafka-preferred-replica-election. The lines are Kafka's, sorted by partition; Kafka's tools print them in no order."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from jesenska.client.administration.admin import Admin
 
 
 class Wording(NamedTuple):
-    """The beginnings of a tool's lines; a partition, or several separated by commas, follows."""
+    """The beginnings of a tool's output lines. A partition, or several separated by commas, follows."""
 
     elected: str
     not_needed: str
     failed: str
-    #: Noun for the replicas that could not be elected; their number comes before it.
+    #: The noun for replicas that could not be elected. Their number is printed before it.
     counted: str
 
 
@@ -36,8 +36,8 @@ async def elect(
     partitions: list[TopicPartition] | None,
     wording: Wording,
 ) -> int:
-    """Elects the leaders of the partitions (None: of all) and prints the result of each; JesenskaError if one could
-    not be elected."""
+    """Elects the leaders of the partitions (None: of all partitions) and prints the result of each. Raises
+    JesenskaError if a leader could not be elected."""
     if options.admin_config is not None:
         if options.command_config is not None:
             parser.error("--admin.config can't be used with --command-config")

@@ -1,7 +1,7 @@
-"""kafka-acls: lists, adds and removes access rules. Flags and lines of Apache Kafka 4.3.1's tool; `--output json`
-gives objects.
+"""kafka-acls: lists, adds and removes access rules (ACLs). Flags and output lines are those of Apache Kafka 4.3.1's
+tool; `--output json` prints objects.
 
-    --list      the rules of resources, of all without one; --principal for those of a user
+    --list      the rules of the given resources, without one of all resources; --principal for those of a user
     --add       --allow-principal, --deny-principal, from --allow-host and --deny-host (all), for --operation (All)
     --remove    the same; without a principal all rules of the resource. It asks before, unless --force is given
 
@@ -11,9 +11,8 @@ gives objects.
                 IDEMPOTENT_WRITE on the cluster
     --consumer  READ and DESCRIBE on topics, READ on groups
 
-Differs from Kafka's tool: rules stand in order, and questions are answered on standard input where that is no
-terminal. Left out: `--bootstrap-controller`, and the operation TwoPhaseCommit.
-"""
+Differs from Kafka's tool: rules are sorted, and questions can be answered on standard input that is not a terminal.
+`--bootstrap-controller` and the operation TwoPhaseCommit are not supported."""
 
 from __future__ import annotations
 
@@ -50,7 +49,7 @@ from jesenska.security.acls import (
 )
 
 _Op, _Type = AclOperation, ResourceType
-#: The flags of resources that have names, with their types.
+#: The flags for resources with names, and the resource types.
 _NAMED: Final = {
     "topic": _Type.TOPIC,
     "group": _Type.GROUP,
@@ -64,7 +63,8 @@ _PRODUCER: Final = {
 }
 _CONSUMER: Final = {_Type.TOPIC: (_Op.READ, _Op.DESCRIBE), _Type.GROUP: (_Op.READ,)}
 
-#: The rules for each resource. The pattern types ANY and MATCH choose resources to list or to remove from.
+#: The rules to list, add or remove for each resource. The pattern types ANY and MATCH only select resources to list or
+#: to remove from.
 Wanted = dict[ResourcePattern, list[AclEntry]]
 
 
@@ -191,7 +191,7 @@ def _patterns(options: argparse.Namespace) -> list[ResourcePattern]:
         for name in getattr(options, flag)
     ]
     if options.cluster or (options.idempotent and options.producer):
-        # The cluster has one name, which is meant literally.
+        # There is only one cluster, with a fixed name, so its pattern is always literal.
         found.append(ResourcePattern(_Type.CLUSTER, CLUSTER_NAME))
     return list(dict.fromkeys(found))
 
@@ -245,7 +245,7 @@ def _entries(options: argparse.Namespace, operations: Sequence[AclOperation]) ->
 
 
 def _confirmed(options: argparse.Namespace, wanted: Wanted) -> list[AclFilter]:
-    """Returns the filters of what is to be removed, as far as the user agrees."""
+    """Returns the filters of the rules to be removed, after the user has agreed to each."""
     filters = []
     for pattern, entries in wanted.items():
         if not entries:

@@ -1,5 +1,5 @@
-"""kafka-broker-api-versions: prints the APIs and their versions that each broker of the cluster serves. Flags and
-output of Apache Kafka 4.3.1's tool:
+"""kafka-broker-api-versions: prints the APIs and versions that each broker of the cluster supports. Flags and output
+are those of Apache Kafka 4.3.1's tool:
 
     127.0.0.1:9092 (id: 1 rack: null isFenced: false) -> (
             Produce(0): 0 to 13 [usable: 13],
@@ -7,8 +7,7 @@ output of Apache Kafka 4.3.1's tool:
     )
 
 `usable` is the version that jesenska's own clients use; an API that they do not use has none. For a broker that does
-not answer, its line has the reason, and the exit code is 1.
-"""
+not answer, its line has the reason, and the exit code is 1."""
 
 from __future__ import annotations
 
@@ -62,7 +61,7 @@ async def _work(options: argparse.Namespace) -> int:
     return int(any(isinstance(versions, KafkaError) for _, versions in found))
 
 
-#: APIs between brokers of ZooKeeper mode: Kafka's present clients do not use them, and its tool prints "node too new"
+#: APIs between brokers in ZooKeeper mode. Kafka's present clients do not use them, and its tool prints "node too new"
 #: for them.
 _OF_OLD_BROKERS = (4, 5, 6, 7)
 
@@ -88,8 +87,8 @@ def _line(key: int, served: tuple[int, int] | None) -> str:
 
 
 def _usable(key: int, served: tuple[int, int]) -> int | str | None:
-    """Returns the version that jesenska's clients use, or the reason why there is none, or None for an API that they
-    do not use."""
+    """Returns the version that jesenska's clients use, or the reason why they can use none. Returns None for an API
+    that they do not know."""
     api = APIS.get(key)
     if api is None:
         return None

@@ -1,17 +1,16 @@
-"""kafka-features: the features of the cluster, and changes of their levels (KIP-584). Commands, flags and lines of
-Apache Kafka 4.3.1's tool; `--output json` prints objects.
+"""kafka-features: prints the features of the cluster, and changes their levels (KIP-584). Commands, flags and output
+lines are those of Apache Kafka 4.3.1's tool; `--output json` prints objects.
 
     describe               the levels that brokers support, and the level in force
     upgrade, downgrade     --feature NAME=LEVEL, several; --dry-run; --unsafe of downgrade
     disable                --feature NAME: a downgrade to 0
     feature-dependencies   --feature NAME=LEVEL: no feature here has dependencies
 
-Left out: `version-mapping`, `--metadata`, `--release-version` and `--bootstrap-controller`, which are about the
-metadata versions of KRaft.
+    exit 0                 done
+         1                 a change was refused, with the reason on stdout, or the arguments are wrong
 
-exit 0   done
-     1   a change was refused, with the reason on stdout, or the arguments are wrong
-"""
+`version-mapping`, `--metadata`, `--release-version` and `--bootstrap-controller` are not supported: they are about the
+metadata versions of KRaft."""
 
 from __future__ import annotations
 
@@ -36,7 +35,7 @@ from jesenska.client.administration.admin import Admin
 from jesenska.client.administration.feature_administration import SAFE_DOWNGRADE, UNSAFE_DOWNGRADE, UPGRADE
 
 _LEVEL_MAX = 32767
-#: The words for a change that was made, that can be made, and that is refused.
+#: The texts for a change that was made, for one that can be made (--dry-run), and for one that is refused.
 _SAID = {
     "upgrade": ("was upgraded to {}", "can be upgraded to {}", "upgrade {} to {}"),
     "downgrade": ("was downgraded to {}", "can be downgraded to {}", "downgrade {} to {}"),

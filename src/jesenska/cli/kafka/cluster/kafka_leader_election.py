@@ -1,4 +1,5 @@
-"""kafka-leader-election: requests elections of leaders of partitions. Flags and lines of Apache Kafka 4.3.1's tool.
+"""kafka-leader-election: starts leader elections of partitions. Flags and output lines are those of Apache Kafka
+4.3.1's tool.
 
     --election-type preferred   the first replica of a partition leads again, if it is in sync
     --election-type unclean     a partition without a leader is led by any replica that is up; records that only other
@@ -6,10 +7,9 @@
 
     --topic NAME --partition N | --path-to-json-file FILE | --all-topic-partitions
 
-The file: {"partitions": [{"topic": "t", "partition": 0}]}. Exit code 1 if a partition could not get its leader; if the
-right replica already leads, that is not a failure. Differs from Kafka's tool: partitions are in order, --admin.config
-is accepted without a warning, and if no broker answers, that is reported at once.
-"""
+The file has the form {"partitions": [{"topic": "t", "partition": 0}]}. The exit code is 1 if a partition could not get
+its leader; it is no failure if the right replica is already the leader. Differs from Kafka's tool: partitions are
+sorted, --admin.config is accepted without a warning, and it is reported immediately if no broker answers."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _check(parser: Parser, options: argparse.Namespace) -> None:
 
 
 def _partitions(options: argparse.Namespace) -> list[TopicPartition] | None:
-    """Returns the chosen partitions; None for all."""
+    """Returns the partitions that the options select; None for all."""
     if options.topic is not None:
         return [TopicPartition(options.topic, options.partition)]
     return None if options.all_topic_partitions else read_partitions(options.path_to_json_file, "Replica election data")

@@ -1,5 +1,5 @@
-"""kafka-log-dirs: the log directories of brokers, with the size of each replica in them. Flags and output of Apache
-Kafka 4.3.1's tool: two lines, then one of JSON.
+"""kafka-log-dirs: prints the log directories of brokers, with the size of each replica in them. Flags and output are
+those of Apache Kafka 4.3.1's tool: two lines, then one of JSON.
 
     Querying brokers for log directories information
     Received log directory information from brokers 1,2
@@ -7,8 +7,7 @@ Kafka 4.3.1's tool: two lines, then one of JSON.
      "error":null,"logDir":"/data"}]}],"version":1}
 
 `--output json` prints only the JSON, with `totalBytes` and `usableBytes` of the volume in each directory (-1: the
-broker does not report them). Differs from Kafka's tool: brokers, directories and partitions are in order.
-"""
+broker does not report them). Differs from Kafka's tool: brokers, directories and partitions are sorted."""
 
 from __future__ import annotations
 
@@ -90,7 +89,7 @@ def _ids(brokers: Iterable[int]) -> str:
 
 
 def _document(directory: LogDirectory, topics: set[str], *, with_room: bool) -> dict[str, Any]:
-    """Returns a directory in the form of Kafka's tool, with its order of the names."""
+    """Returns a log directory as a JSON object, with the fields of Kafka's tool in its order."""
     replicas = [
         {
             "partition": str(key),

@@ -1,15 +1,14 @@
-"""kafka-preferred-replica-election: makes the first replica of each partition its leader again; the tool of the
+"""kafka-preferred-replica-election: makes the first replica of each partition its leader again. It is the tool of the
 releases 0.8 to 2.8, which kafka-leader-election has replaced.
 
-    --zookeeper HOST:PORT          writes the request into the tree (/admin/preferred_replica_election); the controller
-                                   deletes it when it is done. Lines of 1.0's tool.
+    --zookeeper HOST:PORT          writes the request into the metadata tree (/admin/preferred_replica_election); the
+                                   controller deletes it when it is done. Lines of 1.0's tool.
     --bootstrap-server HOST:PORT   asks the controller and prints the result of each partition. Lines of 2.8's tool.
 
-Without --path-to-json-file it applies to all partitions. Differs from Kafka's tools: partitions are in order; a failed
-election ends with exit code 1; partitions that do not exist are skipped, as in Kafka's tools, but end with exit code
-1, too; there is no warning that the tool is old; partitions whose preferred replica already leads are named (2.8's
-tool leaves the names out).
-"""
+Without --path-to-json-file it applies to all partitions. Differs from Kafka's tools: partitions are sorted, and there
+is no warning that the tool is old. A failed election ends with exit code 1. Partitions that do not exist are skipped,
+as in Kafka's tools, but end with exit code 1, too. Partitions whose preferred replica is already the leader are named
+(2.8's tool does not name them)."""
 
 from __future__ import annotations
 
@@ -106,7 +105,7 @@ async def _ask_in_tree(store: Store, wanted: list[TopicPartition] | None, output
 
 
 async def _existing(store: Store, topics: list[str] | None) -> set[TopicPartition]:
-    """Returns the existing partitions of these topics; None: of all topics."""
+    """Returns the existing partitions of these topics; None means all topics."""
     if topics is None:
         try:
             topics = (await store.children(paths.TOPICS))[0]
@@ -137,11 +136,11 @@ async def _write(store: Store, data: bytes) -> None:
     except NodeExistsError:
         raise JesenskaError(
             f"Preferred replica leader election currently in progress for {await _under_way(store)}: wait until the "
-            f"controller has taken {path} away."
+            f"controller has deleted {path}."
         ) from None
     except NoNodeError:
         raise JesenskaError(
-            "There is no /admin in this tree: start a broker on it, or correct the path behind the servers."
+            "There is no node /admin in this ZooKeeper: start a broker with it, or correct the path after the servers."
         ) from None
 
 

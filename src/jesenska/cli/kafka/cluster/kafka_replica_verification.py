@@ -1,5 +1,5 @@
-"""kafka-replica-verification: reads every replica of partitions from its broker and compares them, as Apache Kafka
-4.3.1's tool does. Flags and lines of Kafka's tools from 0.8.2 on; it runs until it is stopped:
+"""kafka-replica-verification: reads every replica of partitions from its broker and compares the replicas, as Apache
+Kafka 4.3.1's tool does. Flags and output lines are those of Kafka's tools from 0.8.2 on. It runs until it is stopped:
 
     2026-11-23 12:00:00,000: verification process is started
     2026-11-23 12:00:30,017: max lag is 12 for partition t-1 at offset 300 among 2 partitions
@@ -7,14 +7,13 @@
                              replica 2's checksum 905281712                                              (on one line)
     2026-11-23 12:00:31,020: partition t-1: replica 1's offset 320 doesn't match replica 2's offset 321
 
-The last line ends it, with exit code 1. For programs: `--reports N` ends it after N reports of the lag, with exit code
-1 if there was a difference; `--output json` prints one object per line.
+After a line like the last one it ends, with exit code 1. For programs: `--reports N` ends it after N reports of the
+lag, with exit code 1 if there was a difference; `--output json` prints one object per line.
 
 If a broker does not answer, its partitions wait until it does; that is reported on stderr, once between two reports.
-Offsets that were deleted meanwhile are skipped. Differs from Kafka's tool: the checksum of the bytes is computed, too,
-and not only the checksum in the batch compared; if several partitions have the same lag, the first by name is
-reported. The fetch size of each replica is in memory at once.
-"""
+Deleted offsets are skipped. Differs from Kafka's tool: the checksum of the bytes is computed, and not only the
+checksum in the batch header compared. If several partitions have the same lag, the first by name is reported. The
+fetched bytes of all replicas are in memory at once."""
 
 from __future__ import annotations
 
@@ -116,7 +115,7 @@ async def _work(parser: Parser, options: argparse.Namespace) -> int:
 async def _offsets_at(
     cluster: Cluster, replicas: Mapping[TopicPartition, Sequence[int]], time: int
 ) -> dict[TopicPartition, int]:
-    """Returns the offset of each partition at the time; its end if no record is that new."""
+    """Returns the offset of each partition for a timestamp; the end offset if no record is that new."""
     found = {key: item.offset for key, item in (await list_offsets(cluster, dict.fromkeys(replicas, time))).items()}
     newer = [key for key, offset in found.items() if offset < 0]
     if newer:
@@ -125,20 +124,20 @@ async def _offsets_at(
 
 
 class _Verification:
-    """One run of the tool."""
+    """One run of the tool: it fetches, compares and reports until it is stopped."""
 
     def __init__(self, cluster: Cluster, options: argparse.Namespace, comparison: ReplicaComparison) -> None:
         self._cluster, self._options, self._comparison = cluster, options, comparison
         self._events = Events(cluster.clock) if options.output == "json" else None
         self._differences = 0
-        #: Warnings on stderr since the last report.
+        #: The warnings that were printed on stderr since the last report.
         self._reported: set[tuple[int, str]] = set()
-        #: Rounds in a row in which a replica could not be read.
+        #: The number of rounds in a row in which a replica could not be read.
         self._failures = 0
 
     async def run(self) -> int:
-        """Runs until the number of reports is reached, else without end; returns the exit code. JesenskaError if
-        replicas cannot be compared any further."""
+        """Runs until the requested number of reports is reached, or until it is stopped. Returns the exit code. Raises
+        JesenskaError if replicas cannot be compared any further."""
         clock, options = self._cluster.clock, self._options
         self._say("verification process is started", "started")
         reported_at, reports = clock.monotonic(), 0
@@ -155,7 +154,8 @@ class _Verification:
         return 1 if self._differences else 0
 
     async def _fetch(self, broker: int) -> dict[TopicPartition, FetchedReplica]:
-        """Returns the replicas of a broker; empty if the broker does not answer."""
+        """Fetches from all replicas on a broker, and returns the results by partition. The result is empty if the
+        broker does not answer."""
         wanted = self._comparison.offsets_on(broker)
         options = self._options
         try:
@@ -202,8 +202,8 @@ class _Verification:
             raise _cannot_go_on(found, self._comparison.offsets[found.key])
 
     async def _look_at_errors(self, answers: Answers) -> None:
-        """Reports replicas that cannot be read, skips deleted offsets, and pauses before the next requests, because
-        errors are answered at once."""
+        """Reports replicas that cannot be read, and skips deleted offsets. After errors it pauses before the next
+        requests, because brokers return errors immediately."""
         gone = self._comparison.out_of_range(answers)
         for key in gone:
             await self._pass_over(key)
@@ -256,7 +256,7 @@ class _Verification:
             print(f"{date_text(self._cluster.clock.now_ms(), _DATE_FORMAT)}: {line}", flush=True)
 
     def _warn(self, broker: int, what: str) -> None:
-        """Prints the warning once until the next report."""
+        """Prints a warning on stderr, but each only once between two reports."""
         if (broker, what) not in self._reported:
             self._reported.add((broker, what))
             print(f"kafka-replica-verification: broker {broker}: {what}.", file=sys.stderr, flush=True)

@@ -1,10 +1,10 @@
-"""kafka-server-start: a broker with a configuration file. Flags of Apache Kafka's script:
+"""kafka-server-start: starts a broker with a configuration file. The flags are those of Apache Kafka's script:
 
     kafka-server-start [-daemon] [-name NAME] [-loggc] FILE [--override NAME=VALUE]...
 
--daemon starts it in the background, with its output in $LOG_DIR/kafkaServer.out (./logs without LOG_DIR), and returns
-when clients can connect (Kafka's script returns at once). -name and -loggc are about a JVM and are ignored.
-"""
+-daemon starts the broker in the background, with its output in $LOG_DIR/kafkaServer.out (./logs without LOG_DIR), and
+returns when clients can connect (Kafka's script returns immediately). -name and -loggc are about a JVM and are
+ignored."""
 
 from __future__ import annotations
 
@@ -73,8 +73,8 @@ def _announce(broker: Broker, ready_descriptor: int | None) -> None:
 
 
 def _in_background(options: argparse.Namespace) -> int:
-    """Starts the same command in a new session; a pipe from it carries the address when it is ready, and is closed
-    when it has ended."""
+    """Starts the same command in a new session, in the background. A pipe from the new process brings the broker's
+    address when clients can connect, and is closed if the process ends."""
     log = Path(os.environ.get("LOG_DIR") or "logs") / "kafkaServer.out"
     try:
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -111,7 +111,7 @@ def _in_background(options: argparse.Namespace) -> int:
         reason = said[-1].removeprefix("kafka-server-start: ").removesuffix(".") if said else "it said nothing"
         raise JesenskaError(f"The broker did not start: {reason} (more in {log}).")
     print(f"jesenska is up at {address} as process {process.pid}; it logs to {log}, kafka-server-stop stops it")
-    # The broker outlives this process, which does not wait for it.
+    # The broker continues to run after this process, which does not wait for it.
     process.returncode = 0
     return 0
 

@@ -1,13 +1,12 @@
-"""kafka-server-stop: stops the broker that holds the log directories of a configuration, or of ./data, and waits until
-it has stopped.
+"""kafka-server-stop: stops the broker that has locked the log directories of a configuration, or ./data, and waits
+until it has stopped.
 
     kafka-server-stop                      the broker of ./data, as `jesenska up` starts it
     kafka-server-stop --data DIR           another directory
     kafka-server-stop server.properties    the log.dirs of that file
 
-Kafka's script ends every process whose command line looks like Kafka's; this one ends only a process that holds one of
-those directories (`stopping`).
-"""
+Kafka's script ends every process whose command line looks like Kafka's. This one ends only a process that has locked
+one of those directories (`stopping`)."""
 
 from __future__ import annotations
 

@@ -2,14 +2,13 @@
 itself.
 
     offsets_on(broker)   the offsets from which the broker's partitions are to be read
-    compare(answers)     compares the brokers' answers; yields each difference, and moves past the common batches
+    compare(answers)     compares the brokers' responses; yields each difference, and moves past the common batches
     max_lag              the lag of the partition that lags most: its highest high watermark less the offset up
                          to which its replicas were compared
 
-If a replica returned nothing, or did not answer, its partition does not move. Two batches are the same if they end at
-the same offset and have the same checksum: the one in the header, and the one of the received bytes. The leader epoch
-is not covered by the checksum and is not compared.
-"""
+If a replica returned nothing, or did not answer, its partition's offset does not move. Two batches are the same if
+they end at the same offset and have the same checksums: the one in the header, and the one of the received bytes. The
+leader epoch is not covered by the checksum and is not compared."""
 
 from __future__ import annotations
 
@@ -23,12 +22,12 @@ from jesenska.records import codec
 from jesenska.records.batch import BatchHeader, iter_headers
 from jesenska.records.header import ATTRIBUTES_OFFSET
 
-#: The answers of the brokers.
+#: The fetched replicas, by broker and partition.
 Answers = Mapping[int, Mapping[TopicPartition, FetchedReplica]]
 
 
 class ChecksumsDiffer(NamedTuple):
-    """Two replicas have different batches that end at this offset."""
+    """A difference: two replicas have different batches that end at this offset."""
 
     key: TopicPartition
     offset: int
@@ -39,8 +38,8 @@ class ChecksumsDiffer(NamedTuple):
 
 
 class OffsetsDiffer(NamedTuple):
-    """After their common batches, two replicas have batches that end at these different offsets. Nothing after them
-    can be compared."""
+    """A difference: after their common batches, two replicas have batches that end at different offsets. Nothing after
+    these can be compared."""
 
     key: TopicPartition
     first_broker: int
@@ -50,7 +49,8 @@ class OffsetsDiffer(NamedTuple):
 
 
 class MaxLag(NamedTuple):
-    """The partition that lags most; -1 and None if no broker has reported a high watermark."""
+    """The largest lag, and the partition that has it. They are -1 and None if no broker has reported a high
+    watermark."""
 
     lag: int = -1
     key: TopicPartition | None = None
@@ -65,13 +65,14 @@ class _Replica(NamedTuple):
 
 
 class ReplicaComparison:
-    """Partitions with the brokers of their replicas, and the offsets at which the comparison begins."""
+    """Compares partitions, given with the brokers of their replicas, from the given offsets on."""
 
     def __init__(self, replicas: Mapping[TopicPartition, Sequence[int]], offsets: Mapping[TopicPartition, int]) -> None:
         self._replicas = {key: sorted(replicas[key]) for key in sorted(replicas)}
         self.offsets = dict(offsets)
-        #: The round in which each partition moved last. Partitions that have not moved for longest are requested
-        #: first, because only the first partition of a fetch gets a batch that is larger than the fetch size.
+        #: The round in which each partition's offset moved last. Partitions that have not moved for longest are
+        #: requested first, because only the first partition of a fetch gets a batch that is larger than the fetch
+        #: size.
         self._moved = dict.fromkeys(self._replicas, 0)
         self._round = 0
         self.max_lag = MaxLag()
@@ -84,13 +85,14 @@ class ReplicaComparison:
         return sorted({broker for brokers in self._replicas.values() for broker in brokers})
 
     def offsets_on(self, broker: int) -> dict[TopicPartition, int]:
-        """Returns the partitions of a broker with the offsets to read them from; in the same order for each broker."""
+        """Returns the offsets from which the broker's partitions are to be read. The order of the partitions is the
+        same for each broker."""
         keys = [key for key, brokers in self._replicas.items() if broker in brokers]
         return {key: self.offsets[key] for key in sorted(keys, key=lambda key: (self._moved[key], key))}
 
     def out_of_range(self, answers: Answers) -> list[TopicPartition]:
-        """Returns the partitions whose offsets are missing in all replicas: they were deleted up to a higher offset,
-        or created again."""
+        """Returns the partitions whose offset is out of range in all replicas: records were deleted up to a higher
+        offset, or the topic was created again."""
         return [
             key
             for key, brokers in self._replicas.items()
@@ -101,7 +103,8 @@ class ReplicaComparison:
         ]
 
     def compare(self, answers: Answers) -> Iterator[ChecksumsDiffer | OffsetsDiffer]:
-        """Does one round over all partitions. JesenskaError if the data of a replica cannot be read as batches."""
+        """Compares the fetched batches of all partitions, and yields the differences. Raises JesenskaError if the data
+        of a replica are not batches."""
         self._round += 1
         largest = MaxLag()
         for key in self._replicas:
@@ -117,7 +120,8 @@ class ReplicaComparison:
     def _compare_one(
         self, key: TopicPartition, answers: Answers
     ) -> Generator[ChecksumsDiffer | OffsetsDiffer, None, int]:
-        """Returns the highest high watermark that a replica has reported."""
+        """Compares the fetched batches of one partition, and yields the differences. Returns the highest high
+        watermark that a replica has reported."""
         replicas = []
         for broker in self._replicas[key]:
             found = _of(answers, broker, key)
@@ -133,8 +137,8 @@ class ReplicaComparison:
     def _compare_next(
         self, key: TopicPartition, replicas: Sequence[_Replica]
     ) -> Generator[ChecksumsDiffer | OffsetsDiffer, None, int | None]:
-        """Compares the next batch of each replica. Returns the offset after it, or None if some replica has no further
-        batch."""
+        """Compares the next batch of each replica, and yields the differences. Returns the offset after the batch, or
+        None if a replica has no further batch."""
         first: tuple[_Replica, int, BatchHeader] | None = None
         is_everywhere = True
         for replica in replicas:

@@ -1,14 +1,13 @@
-"""The output of kafka-consumer-groups: the columns of Kafka 4.3.1's tool, and the same values as JSON.
+"""The output tables of kafka-consumer-groups: the columns of Kafka 4.3.1's tool, and the same values as JSON.
 
     offsets    GROUP TOPIC PARTITION [LEADER-EPOCH] CURRENT-OFFSET LOG-END-OFFSET LAG CONSUMER-ID HOST CLIENT-ID
     members    GROUP CONSUMER-ID [GROUP-INSTANCE-ID] HOST CLIENT-ID #PARTITIONS [CURRENT-EPOCH CURRENT-ASSIGNMENT
                TARGET-EPOCH TARGET-ASSIGNMENT]
     state      GROUP COORDINATOR (ID) ASSIGNMENT-STRATEGY STATE [GROUP-EPOCH TARGET-ASSIGNMENT-EPOCH] #MEMBERS
 
-The columns in brackets are printed with --verbose (that of the instance if there is a static member). A group of the
-classic protocol has no epochs: `-`. A column is as wide as its widest value, and at least as wide as in Kafka's tool;
-the last one is padded only if Kafka's is.
-"""
+The columns in brackets are printed with --verbose (GROUP-INSTANCE-ID if there is a static member). A group of the
+classic protocol has no epochs: `-`. A column is as wide as its widest value, and at least as wide as in Kafka's tool.
+The last one is padded only if Kafka's is."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ class Column(NamedTuple):
 
 
 def table(columns: Sequence[Column], rows: Sequence[Sequence[object]]) -> str:
-    """Returns lines of columns, the headings first; a column of width 0 is not padded."""
+    """Returns a table as text, with the headings in the first line. A column of width 0 is not padded."""
     texts = [[str(cell) for cell in row] for row in rows]
     widths = []
     for number, column in enumerate(columns):
@@ -39,7 +38,8 @@ def table(columns: Sequence[Column], rows: Sequence[Sequence[object]]) -> str:
 
 
 class OffsetRow(NamedTuple):
-    """One partition of a group; None if there is no committed offset, no known end, or no member."""
+    """One partition of a group. A field is None if there is no committed offset, no known log end offset, or no member
+    for the partition."""
 
     topic: str
     partition: int
@@ -57,7 +57,8 @@ class OffsetRow(NamedTuple):
 def offset_rows(
     group: GroupDescription, committed: Mapping[TopicPartition, OffsetAndMetadata], ends: Mapping[TopicPartition, int]
 ) -> list[OffsetRow]:
-    """Returns the partitions of members, member by member, then those with offsets but without a member."""
+    """Returns a row for each partition of the members, member by member. After these come the partitions that have
+    committed offsets but no member."""
     rows = []
     seen: set[TopicPartition] = set()
     for member in sorted(group.members, key=lambda item: (-len(item.assignment), item.member_id)):

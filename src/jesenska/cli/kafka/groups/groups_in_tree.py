@@ -1,13 +1,13 @@
-"""kafka-consumer-groups with --zookeeper: groups that keep their offsets in the tree, as the consumers of 0.8 do.
-Output of 1.0's tool.
+"""kafka-consumer-groups with --zookeeper: groups that store their offsets in ZooKeeper's nodes, as the consumers of
+0.8 do. The output is that of 1.0's tool.
 
     /consumers/GROUP/ids/MEMBER                        ephemeral: a member
     /consumers/GROUP/owners/TOPIC/PARTITION            ephemeral: `MEMBER-<thread>`, its reader
     /consumers/GROUP/offsets/TOPIC/PARTITION           the offset as text
 
-Members and owners may change meanwhile: nodes that are deleted before they are read are left out.
+Members and owners may change while the tool runs: nodes that are deleted before they are read are left out.
 
-Differs from 1.0's tool: partitions without an owner are shown if they have an offset; a missing group, and one that
+Differs from 1.0's tool: partitions without an owner are shown if they have an offset. A group that does not exist, or
 cannot be deleted, is an error with exit code 1."""
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ class _Row(NamedTuple):
 
 
 async def work(options: argparse.Namespace, action: str) -> int:
-    """Does one action and returns the exit code; JesenskaError with one sentence if it cannot be done."""
+    """Runs one action of the tool and returns the exit code. Raises JesenskaError with one sentence if the action is
+    not possible."""
     if action not in ("list", "describe", "delete"):
         raise JesenskaError(
             f"--{action} is not done in ZooKeeper: name a broker with --bootstrap-server for groups that it "
@@ -133,7 +134,7 @@ async def _rows(store: Store, group: str, servers: str) -> list[_Row]:
             offsets[key] = int(text)
     keys = sorted(owners.keys() | offsets.keys())
     ends = await _ends(servers, keys) if keys else {}
-    # A member has a thread for each of its streams; the owner of a partition is stored with the number of its thread.
+    # A member has a thread for each of its streams. The owner's name in the node ends with the number of the thread.
     return [
         _Row(key, offsets.get(key), ends.get(key), owners[key].rpartition("-")[0] if key in owners else None)
         for key in keys
@@ -141,7 +142,8 @@ async def _rows(store: Store, group: str, servers: str) -> list[_Row]:
 
 
 async def _ends(servers: str, keys: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-    """Returns the ends of the logs that have a leader; empty if no broker is up."""
+    """Returns the log end offsets of the partitions that have a leader. The result is empty if no broker is
+    running."""
     try:
         cluster = Cluster(await brokers_in(servers))
     except JesenskaError as error:
@@ -194,7 +196,7 @@ async def _delete(store: Store, groups: Sequence[str], wanted: Sequence[str], op
 
 
 async def _delete_below(store: Store, path: str) -> None:
-    """Deletes a node and everything below it, with nodes that are created there meanwhile."""
+    """Deletes a node and everything below it, including nodes that are created there meanwhile."""
     while True:
         for name in await _names(store, path):
             await _delete_below(store, f"{path}/{name}")
@@ -208,7 +210,7 @@ async def _delete_below(store: Store, path: str) -> None:
 
 
 async def _leaves(store: Store, directory: str) -> dict[TopicPartition, str]:
-    """Returns the contents of the nodes TOPIC/PARTITION below a node."""
+    """Returns the contents of the nodes TOPIC/PARTITION below a directory node."""
     found = {}
     for topic in await _names(store, directory):
         for name in await _names(store, f"{directory}/{topic}"):

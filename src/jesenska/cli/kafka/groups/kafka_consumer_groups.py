@@ -1,5 +1,5 @@
-"""kafka-consumer-groups: lists, describes and deletes groups, sets and deletes their offsets. Flags and output of
-Apache Kafka 4.3.1's tool.
+"""kafka-consumer-groups: lists, describes and deletes groups, sets and deletes their offsets. Flags and output are
+those of Apache Kafka 4.3.1's tool.
 
     --list [--state [STATES]] [--type [TYPES]]
     --describe (--group G | --all-groups) [--offsets | --members | --state] [--verbose]
@@ -9,13 +9,12 @@ Apache Kafka 4.3.1's tool.
 
 A group's offsets can be set only while it has no members. Without --execute nothing is changed.
 
-With --zookeeper, as the tools before 2.0: --list, --describe and --delete of the groups that keep their offsets in the
-tree (groups_in_tree).
+With --zookeeper it works like the tools before 2.0: --list, --describe and --delete of the groups that store their
+offsets in ZooKeeper's nodes (groups_in_tree).
 
 Differs from Kafka's tool: failures are reported on stderr and the exit code is 1 (0 in most cases in Kafka's tool);
-partitions are in order; a malformed line of a file is an error. Left out: --validate-regex, with the new group
-protocol.
-"""
+partitions are sorted; a malformed line of a file is an error. --validate-regex, which belongs to the new group
+protocol, is not supported."""
 
 from __future__ import annotations
 
@@ -73,7 +72,7 @@ _VIEWS = ("offsets", "members", "state")
 _STATES = ("CompletingRebalance", "Empty", "PreparingRebalance", "Stable", "Dead", "Reconciling", "Assigning")
 _TYPES = ("Consumer", "Classic")
 _REBALANCING = ("PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling")
-#: Flags that are allowed with some actions only.
+#: Flags that are allowed only with some actions.
 _BELONGS = {
     "group": ("describe", "delete", "reset-offsets", "delete-offsets"),
     "all-groups": ("describe", "delete", "reset-offsets"),
@@ -165,7 +164,7 @@ async def _work(parser: Parser, options: argparse.Namespace) -> int:
             return await groups_in_tree.work(options, action)
     timeout = {} if options.timeout is None else {"request.timeout.ms": str(options.timeout)}
     async with cluster_of(options, timeout) as cluster, telling("Waiting for the group's coordinator"):
-        # The look-up of a coordinator takes up to half a minute: if no broker answers, that is reported at once.
+        # The look-up of a coordinator takes up to half a minute. So it is checked first if any broker answers.
         await cluster.any_channel()
         tool = _Tool(cluster, options)
         return await {
@@ -239,7 +238,7 @@ def _quoted(names: Sequence[str]) -> str:
 
 
 class _Tool:
-    """One run of the tool. Each action returns the exit code."""
+    """One run of the tool. The method of each action returns the exit code."""
 
     def __init__(self, cluster: Cluster, options: argparse.Namespace) -> None:
         self._cluster = cluster
@@ -253,7 +252,7 @@ class _Tool:
         self._code = 1
 
     async def _all(self) -> list[GroupListing]:
-        """Returns the groups of consumers, with or without members."""
+        """Returns the consumer groups, with or without members."""
         return [item for item in await self._groups.list_groups() if item.protocol_type in ("consumer", "")]
 
     async def _group_ids(self) -> list[str]:
@@ -354,7 +353,7 @@ class _Tool:
         return offset_rows(group, committed, await self._ends(keys))
 
     async def _ends(self, keys: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """Returns the ends of the logs of partitions that exist and have a leader."""
+        """Returns the log end offsets of those partitions that exist and have a leader."""
         if not keys:
             return {}
         await self._cluster.refresh({key.topic for key in keys})
@@ -396,8 +395,8 @@ class _Tool:
     # --- offsets -----------------------------------------------------------------------------------------------------
 
     async def _named(self, *, must_exist: bool) -> dict[str, list[TopicPartition]]:
-        """Returns the partitions of --topic, by topic; empty for a topic that does not exist, if that is not an
-        error."""
+        """Returns the partitions that --topic names, by topic. A topic that does not exist gets an empty list, or
+        raises an error if `must_exist` is set."""
         found: dict[str, list[TopicPartition]] = {}
         for text in self._options.topic:
             topic, colon, numbers = text.partition(":")
@@ -478,14 +477,14 @@ class _Tool:
             else:
                 plans[group_id] = await self._plan(group_id, reset, from_file, only_group=len(group_ids) == 1)
         if self._options.execute:
-            # Everything is planned before anything is changed: wrong arguments change nothing.
+            # All new offsets are planned before anything is changed, so that wrong arguments change nothing.
             plans = {group_id: await self._execute(group_id, plan) for group_id, plan in plans.items()}
         rows = [(group_id, key, offset) for group_id, plan in plans.items() for key, offset in sorted(plan.items())]
         self._print_reset(rows, several=len(group_ids) != 1)
         return self._code
 
     async def _execute(self, group_id: str, plan: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Sets the offsets; returns those that are set."""
+        """Commits the planned offsets of a group, and returns those that were committed."""
         results: dict[TopicPartition, KafkaError | None]
         try:
             results = await self._groups.alter_group_offsets(group_id, plan)
@@ -527,7 +526,7 @@ class _Tool:
 
 
 def _words(text: str | None, known: Sequence[str], what: str, plural: str) -> set[str]:
-    """Returns the words of a list in lower case; JesenskaError for an unknown one."""
+    """Returns the words of a list in lower case. Raises JesenskaError for an unknown word."""
     words = {word.strip().lower() for word in (text or "").split(",") if word.strip()}
     if words - {word.lower() for word in known}:
         raise JesenskaError(f"Invalid {what} '{text}'. Valid {plural} are: {', '.join(known)}")

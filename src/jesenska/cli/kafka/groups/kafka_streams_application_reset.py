@@ -1,5 +1,6 @@
 """kafka-streams-application-reset: lets an application of the Streams API start again from the beginning. Flags and
-output of Apache Kafka 4.3.1's tool; it works for applications of Kafka Streams and of jesenska's `KafkaStreams`.
+output are those of Apache Kafka 4.3.1's tool. It works for applications of Kafka Streams and of jesenska's
+`KafkaStreams`.
 
     --input-topics a,b [--to-earliest | --to-offset N | ...]    the new offsets of these topics
     --intermediate-topics c                                     these are skipped to their end
@@ -7,10 +8,9 @@ output of Apache Kafka 4.3.1's tool; it works for applications of Kafka Streams 
     --state-dir state                                           its state below this directory is removed, too
 
 Internal topics are those whose names begin with the application's id and have an ending of Kafka Streams. Everything
-is looked up before anything is changed. A running application is refused: it has to be closed first.
+is looked up before anything is changed. A running application is refused: it must be closed first.
 
-Beyond Kafka's tool: --state-dir, and --output json.
-"""
+Kafka's tool does not have --state-dir and --output json."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def _names(text: str | None) -> list[str]:
 
 
 class _Tool:
-    """One run of the tool: everything is looked up first (`look`), then done."""
+    """One run of the tool. Everything is looked up first (`look`), then changed (`do`)."""
 
     def __init__(self, name: str, options: argparse.Namespace, cluster: Cluster) -> None:
         self._name = name
@@ -196,7 +196,7 @@ class _Tool:
         return await planned(self._cluster, self._id, keys, self._reset, warn)
 
     async def do(self) -> None:
-        """Does it and prints each step; with --dry-run only prints."""
+        """Resets the application and prints each step. With --dry-run the steps are only printed."""
         if self._options.dry_run:
             self._say("----Dry run displays the actions which will be performed when running Streams Reset Tool----")
         state = self._remove_state()  # refused while the application runs, before anything is changed
@@ -268,8 +268,8 @@ class _Tool:
         self._say("Done.")
 
     async def _remove_offsets_of_a_state(self) -> None:
-        """Removes offsets whose metadata shows that `KafkaStreams` has a state for them, so that the state is not
-        looked for."""
+        """Removes committed offsets whose metadata shows that `KafkaStreams` has a state for them. Otherwise the
+        application would look for that state at its next start."""
         from jesenska.pipeline.connector.options import READ_BY_A_QUERY
 
         if self._options.dry_run:

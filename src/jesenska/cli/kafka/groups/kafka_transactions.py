@@ -1,13 +1,13 @@
 """kafka-transactions: shows the transactions of the cluster and their producers, and aborts hanging ones (KIP-664).
-Commands, flags and tables of Apache Kafka 4.3.1's tool; `--output json` prints a list of objects with the same names.
+Commands, flags and tables are those of Apache Kafka 4.3.1's tool; `--output json` prints a list of objects with the
+same names.
 
-A transaction hangs if it is open in a partition and its coordinator does not know it: consumers of committed records
-cannot read past it. `find-hanging` finds transactions that are open for longer than the limit, and asks the
-coordinators about them. `abort` ends one in one partition.
+A transaction hangs if it is open in a partition and its coordinator does not know it: read-committed consumers cannot
+read past it. `find-hanging` finds transactions that are open for longer than the limit, and asks the coordinators
+about them. `abort` ends one in one partition.
 
-Differs from Kafka's tool: transactions are in the order of their names, partitions in order; an unknown topic is
-reported at once, while Kafka's tool repeats the request for a minute.
-"""
+Differs from Kafka's tool: transactions are sorted by name, and partitions are sorted. An unknown topic is reported
+immediately, while Kafka's tool repeats the request for a minute."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from jesenska.client.cluster import Cluster
 
 _MINUTE_MS = 60_000
 _DEFAULT_MAX_TIMEOUT_MINUTES = 15
-#: A transaction that has ended may appear open for a little longer.
+#: Minutes for which a transaction that has ended may still appear open.
 _GRACE_MINUTES = 5
 
 _LIST = ("TransactionalId", "Coordinator", "ProducerId", "TransactionState")
@@ -139,7 +139,7 @@ async def _work(parser: Parser, options: argparse.Namespace) -> int:
 
 @dataclass(frozen=True)
 class _Open:
-    """A transaction that is open in a partition."""
+    """A transaction that is open in a partition, with its producer."""
 
     key: TopicPartition
     producer: ActiveProducer
@@ -255,7 +255,8 @@ async def _find_hanging(admin: Admin, options: argparse.Namespace) -> Table:
 
 
 async def _partitions(cluster: Cluster, options: argparse.Namespace) -> list[TopicPartition]:
-    """Returns the partitions to search: of one topic, or with a replica on one broker, or both."""
+    """Returns the partitions to search. --topic selects those of one topic, --broker-id those with a replica on one
+    broker; if both are given, both conditions apply."""
     topics = [await cluster.topic(options.topic)] if options.topic is not None else (await cluster.topics()).values()
     return [
         item.topic_partition
@@ -267,7 +268,7 @@ async def _partitions(cluster: Cluster, options: argparse.Namespace) -> list[Top
 
 
 async def _unknown_to_coordinators(admin: Admin, old: Sequence[_Open]) -> list[_Open]:
-    """Returns the transactions that no coordinator knows as open in their partition."""
+    """Returns the transactions that are open in a partition, but of which no coordinator knows that."""
     if not old:
         return []
     listed = await admin.list_transactions(producer_ids={item.producer.producer_id for item in old})

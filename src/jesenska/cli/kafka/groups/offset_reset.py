@@ -1,16 +1,15 @@
-"""The new offsets of a group: the flags of `kafka-consumer-groups --reset-offsets` and of
-`kafka-streams-application-reset`, and their meaning for partitions.
+"""Computes the new offsets of a group, for `kafka-consumer-groups --reset-offsets` and
+`kafka-streams-application-reset`: the flags, and the offset that each means for a partition.
 
     --to-earliest, --to-latest, --to-current, --to-offset N, --shift-by N, --by-duration P1DT2H, --to-datetime
     2026-01-31T12:00:00.000, --from-file
 
-An offset outside the log is moved to its nearest end; a time after the last record becomes the end. A partition
-without a committed offset has its end as the current offset, and cannot be shifted. A time without a zone is UTC, as
-in Kafka's tool.
+An offset outside of the log is moved to the nearest end of the log. A time after the last record becomes the log end
+offset. A partition without a committed offset has the log end offset as its current offset, and cannot be shifted. A
+time without a zone is UTC, as in Kafka's tool.
 
 The file has a line for each partition, as --export writes it: `topic,partition,offset` for one group,
-`group,topic,partition,offset` for several. Other lines are an error here; Kafka's tool reads missing fields as 0.
-"""
+`group,topic,partition,offset` for several. Other lines are an error here; Kafka's tool reads missing fields as 0."""
 
 from __future__ import annotations
 
@@ -38,18 +37,18 @@ _LONG = re.compile(r"-?\d{1,19}\Z")
 _OFFSET_MAX = 2**63 - 1
 _FILE_LIMIT_BYTES = 64 * 1024 * 1024
 
-#: The flags, without their dashes.
+#: The flags for new offsets, without their dashes.
 PLACES = ("to-earliest", "to-latest", "to-current", "to-offset", "shift-by", "by-duration", "to-datetime", "from-file")
 
 Warn = Callable[[str], None]
-#: Offsets from a file by group; the name is None if the file has no groups.
+#: Offsets from a file, by group. The name is None if the file has no groups.
 FileOffsets = Mapping[str | None, Mapping[TopicPartition, int]]
 
 
 @dataclass(frozen=True, slots=True)
 class Reset:
-    """Says how new offsets are chosen. `kind` is the flag without its dashes; `number` is the value for to-offset and
-    shift-by, and the time in ms for to-datetime."""
+    """The rule by which new offsets are chosen. `kind` is the flag without its dashes. `number` is the value for
+    to-offset and shift-by, and the time in ms for to-datetime."""
 
     kind: str
     number: int = 0
@@ -57,7 +56,8 @@ class Reset:
 
 
 def add_places(group: argparse._ActionsContainer, *more: str) -> None:
-    """Adds the flags for new offsets; `more` is to-current if the tool has it."""
+    """Adds the flags for new offsets to a parser. `more` names additional flags that only some tools have, such as
+    to-current."""
     group.add_argument("--to-earliest", action="store_true", help="To the beginning of the log.")
     group.add_argument("--to-latest", action="store_true", help="To the end of the log.")
     if "to-current" in more:
@@ -78,7 +78,7 @@ def add_places(group: argparse._ActionsContainer, *more: str) -> None:
 
 
 def given(options: argparse.Namespace, names: Iterable[str] = PLACES) -> list[str]:
-    """Returns those flags of `names` that the user has given, in the order of `names`."""
+    """Returns those flags in `names` that the user has given, in the order of `names`."""
     return [name for name in names if getattr(options, name.replace("-", "_"), None) not in (None, False)]
 
 
@@ -88,8 +88,8 @@ def warn(text: str) -> None:
 
 
 def reset_of(options: argparse.Namespace) -> Reset:
-    """Returns the Reset that the given flag asks for; if several are given, the first in the order of `PLACES`.
-    JesenskaError for a number or a time that is not valid."""
+    """Returns the rule for the flag that the user has given. If several are given, the first in the order of `PLACES`
+    is used. Raises JesenskaError for a number or a time that is not valid."""
     kind = given(options)[0]
     if kind in ("to-offset", "shift-by"):
         return Reset(kind, offset_of(getattr(options, kind.replace("-", "_"))))
@@ -103,7 +103,7 @@ def reset_of(options: argparse.Namespace) -> Reset:
 async def planned(
     cluster: Cluster, group_id: str, partitions: Collection[TopicPartition], reset: Reset, warn: Warn
 ) -> dict[TopicPartition, int]:
-    """Returns the new offset of each partition; all partitions must exist."""
+    """Returns the new offset of each partition. All partitions must exist."""
     keys = sorted(partitions)
     if not keys:
         return {}
@@ -132,7 +132,8 @@ async def planned(
 
 
 async def within(cluster: Cluster, offsets: Mapping[TopicPartition, int], warn: Warn) -> dict[TopicPartition, int]:
-    """Returns the offsets; those outside a partition's log are moved to its nearest end."""
+    """Returns the offsets. An offset outside of a partition's log is moved to the nearest end of the log, with a
+    warning."""
     first, end = await _at(cluster, list(offsets), EARLIEST), await _at(cluster, list(offsets), LATEST)
     found = {}
     for key, offset in sorted(offsets.items()):
@@ -172,7 +173,7 @@ async def _from_time(
 
 
 def duration_of(text: str) -> timedelta:
-    """Parses a duration as Java writes it, PnDTnHnMn.nS; each number may have a sign."""
+    """Parses a duration in Java's notation, PnDTnHnMn.nS; each number may have a sign."""
     match = _DURATION.match(text.strip())
     if match is None or not any(match.group(2, 4, 5, 6)) or (match[3] and not any(match.group(4, 5, 6))):
         raise JesenskaError(f"{text!r} is not a duration: write it as PnDTnHnMnS, for example PT2H30M or P1D.")
@@ -182,7 +183,8 @@ def duration_of(text: str) -> timedelta:
 
 
 def datetime_of(text: str) -> int:
-    """Parses a time as YYYY-MM-DDThh:mm:ss.sss into ms since 1970; UTC if it has no zone (Z, +hh, +hhmm, +hh:mm)."""
+    """Parses a time, YYYY-MM-DDThh:mm:ss.sss, and returns it in ms since 1970. A time without a zone (Z, +hh, +hhmm,
+    +hh:mm) is UTC."""
     match = _DATETIME.match(text.strip())
     try:
         if match is None:
@@ -202,14 +204,15 @@ def datetime_of(text: str) -> int:
 
 
 def offset_of(text: str) -> int:
-    """Parses a number that fits into 64 bits."""
+    """Parses an offset: a whole number that fits into 64 bits."""
     if not _LONG.match(text) or not -_OFFSET_MAX <= int(text) <= _OFFSET_MAX:
         raise JesenskaError(f"{text!r} is not an offset: write a whole number.")
     return int(text)
 
 
 def read_file(path: str) -> FileOffsets:
-    """Returns the offsets of a file, with or without groups; JesenskaError that names the line for a malformed one."""
+    """Returns the offsets in a file, with or without groups. Raises JesenskaError, which names the line, for a
+    malformed line."""
     try:
         file = Path(path)
         if file.stat().st_size > _FILE_LIMIT_BYTES:
@@ -244,7 +247,8 @@ def read_file(path: str) -> FileOffsets:
 
 
 def of_group(offsets: FileOffsets, group_id: str, only_group: bool) -> Mapping[TopicPartition, int]:
-    """Returns a group's lines; lines without a group are the group's if it is the only one that is reset."""
+    """Returns the offsets in the file for a group. Lines without a group are for the group if it is the only one that
+    is reset."""
     if None in offsets and not only_group:
         raise JesenskaError(
             "The file names no groups (topic,partition,offset), which does for one --group only: write "

@@ -1,11 +1,10 @@
-"""The records of __consumer_offsets as lines of JSON, for kafka-console-consumer: the output of Kafka's
-OffsetsMessageFormatter and GroupMetadataMessageFormatter.
+"""Formats the records of __consumer_offsets as lines of JSON, for kafka-console-consumer. The output is that of
+Kafka's OffsetsMessageFormatter and GroupMetadataMessageFormatter.
 
     {"key":{"type":1,"data":{"group":"g","topic":"t","partition":0}},"value":{"version":3,"data":{"offset":5,...}}}
 
-Each prints the records of its kind and leaves out all others. A tombstone's value is null. Differs from Kafka 4.3.1's
-formatters: every document is on its own line.
-"""
+Each formatter prints the records of its kind and leaves out all others. A tombstone's value is null. Differs from
+Kafka 4.3.1's formatters: every document is on its own line."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ from jesenska.records.record import Record
 
 
 class GroupRecordFormatter:
-    """Formats the records of one kind as lines. JesenskaError if a record of that kind cannot be read."""
+    """Formats the records of one kind as lines. Raises JesenskaError if a record of that kind cannot be read."""
 
     unknown: tuple[str, ...] = ()
 

@@ -30,9 +30,9 @@ _DEFAULTS = {
     "headers.key.separator": ":",
     "null.marker": "",
 }
-#: The names of all properties for reading a line.
+#: The names of all properties by which lines are read.
 PROPERTIES = tuple(_DEFAULTS)
-#: Pairs of properties that must differ; key.separator may be the same as headers.delimiter.
+#: Pairs of properties that must have different values. key.separator may equal headers.delimiter.
 _DIFFERENT = (
     ("headers.delimiter", "headers.separator"),
     ("headers.delimiter", "headers.key.separator"),
@@ -53,8 +53,8 @@ class ParsedLine(NamedTuple):
 
 
 class LineParser:
-    """Splits a line into headers, key and value. JesenskaError if a separator is missing, or if properties contradict
-    each other."""
+    """Splits a line into headers, key and value. Raises JesenskaError if a separator is missing, or if properties
+    contradict each other."""
 
     def __init__(self, properties: Mapping[str, str]) -> None:
         settings = _DEFAULTS | dict(properties)
@@ -76,7 +76,7 @@ class LineParser:
 
     @property
     def plain(self) -> bool:
-        """True if every line is a value and nothing else."""
+        """True if every line is only a value, without headers or key."""
         return not (self.parse_key or self.parse_headers or self.null_marker is not None)
 
     def parse(self, line: bytes, number: int) -> ParsedLine:
@@ -130,7 +130,8 @@ def _shown(text: bytes) -> str:
 
 
 class LineSplitter:
-    """Splits a stream into lines. A line longer than `max_bytes` is returned as None and is not kept."""
+    """Splits a stream of bytes into lines. A line longer than `max_bytes` is dropped, and None is returned in its
+    place."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
@@ -139,7 +140,7 @@ class LineSplitter:
         self._skipping = False
 
     def feed(self, data: bytes) -> list[bytes | None]:
-        """Returns the lines that end within this piece."""
+        """Returns the lines that end within this piece of the stream."""
         if self._after_return and data[:1] == b"\n":
             data = data[1:]
         if not data:
@@ -164,13 +165,13 @@ class LineSplitter:
                 self._skipping = True
             else:
                 self._tail = tail
-        # A line that is within one piece is not longer than the piece.
+        # A line that is within one piece cannot be longer than the piece.
         if len(data) > self._max_bytes:
             lines = [None if line is not None and len(line) > self._max_bytes else line for line in lines]
         return lines
 
     def finish(self) -> list[bytes | None]:
-        """Returns the rest after the last end of a line, if there is any."""
+        """Returns the bytes after the last end of a line as a line, if there are any."""
         if self._skipping:
             return [None]
         tail, self._tail = self._tail, b""

@@ -1,14 +1,13 @@
-"""The readers of kafka-console-consumer: partitions by assignment, or the share of a member of a group.
+"""The readers of kafka-console-consumer. One reads assigned partitions, the other is a member of a group.
 
     Assigned          every partition of the topics, or the one that is named; nothing is committed
     ReadingMember     the partitions that the group assigns to this member; positions are committed every few seconds,
                       before a rebalance and at the end. The member leaves the group when it ends, also on Ctrl-C,
-                      SIGTERM and SIGHUP. After kill -9 the group takes its share when the session ends, and
-                      reads again from the last commit.
+                      SIGTERM and SIGHUP. After kill -9 the group assigns its partitions to other members when its
+                      session expires, and they read again from the last commit.
 
-Both repeatedly look for new topics that match a pattern. Only the former looks for new partitions of a topic that it
-already reads.
-"""
+Both repeatedly look for new topics that match a pattern. Only `Assigned` looks for new partitions of a topic that it
+already reads."""
 
 from __future__ import annotations
 
@@ -32,7 +31,7 @@ from jesenska.client.membership.assignors import ASSIGNORS
 from jesenska.client.membership.options import MembershipOptions
 from jesenska.client.offsets import EARLIEST
 
-#: Kafka's classes of `partition.assignment.strategy`.
+#: Assignors by the names of Kafka's classes in `partition.assignment.strategy`.
 _ASSIGNOR_CLASSES = {
     "RangeAssignor": "range",
     "RoundRobinAssignor": "roundrobin",
@@ -43,22 +42,22 @@ _ASSIGNOR_CLASSES = {
 
 class RecordReader(Protocol):
     async def look(self) -> None:
-        """Adds new topics and partitions; the first call begins reading."""
+        """Adds new topics and partitions. The first call starts reading."""
 
     def idle(self) -> bool:
-        """True if there is nothing to read and no partition that could have records."""
+        """Returns true if there is nothing to read, and no partition that could get records."""
 
     async def poll_raw(self, timeout_seconds: float) -> list[Fetched]: ...
 
     def go_back(self, partition: TopicPartition, offset: int) -> None:
-        """Notes that records from this offset on were taken but not used."""
+        """Records that the records from this offset on were returned by `poll`, but not used."""
 
     async def close(self) -> None: ...
 
 
 class ReadTopics:
-    """The topics of `--topic` or `--include`, requested again each time. `waits`: a named topic need not exist yet;
-    `creates`: brokers that create topics automatically (`auto.create.topics.enable`) then create it."""
+    """The topics of `--topic` or `--include`, requested again each time. With `waits` a named topic need not exist
+    yet. With `creates` the request lets brokers create it (`auto.create.topics.enable`)."""
 
     def __init__(
         self,
@@ -81,8 +80,8 @@ class ReadTopics:
         self._is_printed = False
 
     async def now(self) -> list[TopicInfo]:
-        """Returns the existing topics; UnknownTopicOrPartitionError if a named topic does not exist and is not waited
-        for."""
+        """Returns the existing topics. Raises UnknownTopicOrPartitionError if a named topic does not exist, unless
+        `waits` is set."""
         if self._pattern is not None:
             topics = (await self._cluster.topics()).values()
             return [
@@ -109,8 +108,8 @@ class ReadTopics:
 
 
 class Assigned:
-    """Reads by assignment. Partitions that appear later are read from their beginning, since all their records are
-    new."""
+    """Reads assigned partitions, without a group. Partitions that appear later are read from their beginning, since
+    all their records are new."""
 
     def __init__(self, consumer: Consumer, topics: ReadTopics, partition: int | None, start: int) -> None:
         self._consumer, self._topics, self._partition, self._start = consumer, topics, partition, start
@@ -137,14 +136,14 @@ class Assigned:
         return await self._consumer.poll_raw(timeout_seconds)
 
     def go_back(self, partition: TopicPartition, offset: int) -> None:
-        """Does nothing: offsets are not committed."""
+        """Does nothing, because a reader without a group commits no offsets."""
 
     async def close(self) -> None:
         await self._consumer.close()
 
 
 class ReadingMember:
-    """Reads as a member of a group."""
+    """Reads the partitions that a group assigns to this member, and commits its positions."""
 
     def __init__(self, consumer: GroupConsumer, topics: ReadTopics) -> None:
         self._consumer, self._topics = consumer, topics
@@ -167,7 +166,7 @@ class ReadingMember:
 
 
 def fetch_options(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the arguments of both consumers from a consumer's settings."""
+    """Returns the arguments of a consumer, with or without a group, for a consumer's settings."""
     reset = settings["auto.offset.reset"]
     return {
         "max_wait_seconds": settings["fetch.max.wait.ms"] / 1000,
@@ -183,7 +182,7 @@ def fetch_options(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def group_options(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the further arguments of a member."""
+    """Returns the additional arguments of a consumer with a group, for a consumer's settings."""
     if settings["heartbeat.interval.ms"] >= settings["session.timeout.ms"]:
         raise InvalidRequestError("heartbeat.interval.ms must be smaller than session.timeout.ms, best a third of it.")
     return {
@@ -199,7 +198,7 @@ def group_options(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def assignor_of(name: str) -> str:
-    """Returns an assignor by its name in the protocol or by Kafka's class."""
+    """Returns an assignor's name in the protocol, for that name or the name of Kafka's class."""
     found = _ASSIGNOR_CLASSES.get(name.rpartition(".")[2], name)
     if found not in ASSIGNORS:
         raise InvalidRequestError(f"partition.assignment.strategy names {name}: use {', '.join(ASSIGNORS)}.")
@@ -207,7 +206,8 @@ def assignor_of(name: str) -> str:
 
 
 def group_of(options: argparse.Namespace, sources: Sequence[Mapping[str, str]]) -> str | None:
-    """Returns the group of `--group` or of `group.id` in the settings; they must agree."""
+    """Returns the group of `--group` or of `group.id` in the settings; None if there is none. Raises JesenskaError if
+    they differ."""
     given = [options.group, *(source.get("group.id") for source in sources)]
     names = list(dict.fromkeys(name.strip() for name in given if name is not None))
     if len(names) > 1:

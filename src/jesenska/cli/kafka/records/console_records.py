@@ -1,12 +1,12 @@
-"""Records as lines of text, for kafka-console-consumer: the output of its formatter, field by field.
+"""Formats records as lines of text, for kafka-console-consumer. The output is that of Kafka's default formatter, field
+by field.
 
     CreateTime:1500000000000 <TAB> Partition:0 <TAB> Offset:7 <TAB> h1:v1,h2:null <TAB> key <TAB> value <NEWLINE>
 
 Each field is turned on by a property (print.timestamp, print.partition, print.offset, print.delivery, print.epoch,
 print.headers, print.key, print.value); by default only the value is printed. key.separator is printed between fields,
 line.separator at the end, headers.separator between headers, null.literal for null. Bytes are printed unchanged,
-unless one of Kafka's deserializers is named.
-"""
+unless one of Kafka's deserializers is named."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _DEFAULTS = {
 }
 #: The names of all properties for printing.
 PROPERTIES = tuple(_DEFAULTS)
-#: Prefixes of the properties of deserializers; the built-in ones have no properties.
+#: Prefixes of properties for deserializers. They are accepted, but the built-in deserializers have no properties.
 _OF_DESERIALIZERS = ("key.deserializer.", "value.deserializer.", "headers.deserializer.")
 _TIMESTAMP_TYPES = {TimestampType.CREATE_TIME: b"CreateTime", TimestampType.LOG_APPEND_TIME: b"LogAppendTime"}
 _PACKAGE = "org.apache.kafka.common.serialization."
@@ -147,7 +147,7 @@ class RecordFormatter:
         self._values_only = self._fields == ["value"] and self._value is None
 
     def lines(self, partition: TopicPartition, records: Iterable[Record]) -> bytes:
-        """Returns the lines of these records. JesenskaError if a deserializer cannot read one."""
+        """Returns the lines for these records. Raises JesenskaError if a deserializer cannot read a record."""
         end = self._line_end
         if self._values_only:
             null = self._null
@@ -192,8 +192,8 @@ class RecordFormatter:
 
 
 class LoggingFormatter(RecordFormatter):
-    """Formats records like RecordFormatter, and prints each record with time, key and value as a line on stderr
-    (Kafka's LoggingMessageFormatter writes it to its log)."""
+    """Formats records like RecordFormatter. It also prints each record with timestamp, key and value as a line on
+    stderr (Kafka's LoggingMessageFormatter writes that line to its log)."""
 
     def lines(self, partition: TopicPartition, records: Iterable[Record]) -> bytes:
         kept = list(records)

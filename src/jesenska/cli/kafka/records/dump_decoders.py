@@ -1,4 +1,4 @@
-"""The formats of keys and values in kafka-dump-log, by the chosen decoder.
+"""The decoders of kafka-dump-log, which format keys and values.
 
     --key-decoder-class, --value-decoder-class   StringDecoder (the default), IntegerDecoder, LongDecoder, by their
                                                  names alone or with Kafka's packages
@@ -8,10 +8,9 @@
     --share-group-state-decoder                  those of __share_group_state
     --cluster-metadata-decoder                   those of __cluster_metadata, in segments and checkpoints
 
-Left out: DefaultDecoder (Kafka's prints a Java object's address), custom classes, the records of the newer group
-protocols (they are named by their number and skipped, as Kafka skips unknown records), and the decoder of
-__remote_log_metadata.
-"""
+Not supported: DefaultDecoder (Kafka's prints a Java object's address), custom classes, and the decoder of
+__remote_log_metadata. Records of the newer group protocols are named by their number and skipped, as Kafka skips
+unknown records."""
 
 from __future__ import annotations
 
@@ -44,7 +43,7 @@ _CONSUMERS = "consumer"
 
 
 class Shown(NamedTuple):
-    """A record's key and value as text; None: the field is left out of the line."""
+    """A record's key and value as text. A field that is None is left out of the output line."""
 
     key: str | None
     value: str | None
@@ -88,8 +87,8 @@ def _decoder(name: str) -> Callable[[bytes], str]:
 
 
 def by_class(key_class: str, value_class: str) -> Decoder:
-    """Returns a decoder of keys and values made of Kafka's decoders; JesenskaError for a class that is not built
-    in."""
+    """Returns a decoder of keys and values that is made of two of Kafka's decoders. Raises JesenskaError for a class
+    that is not built in."""
     key, value = _decoder(key_class), _decoder(value_class)
 
     def shown(record: Record) -> Shown:
@@ -104,8 +103,8 @@ def by_class(key_class: str, value_class: str) -> Decoder:
 
 
 def offsets(record: Record) -> Shown:
-    """Shows a committed offset or a group as JSON; a tombstone's value is `<DELETE>`. For a record that cannot be
-    read, the key is the error."""
+    """Formats a record of __consumer_offsets (a committed offset or a group) as JSON. A tombstone's value is
+    `<DELETE>`. For a record that cannot be read, the key is the error."""
     try:
         found = read_group_record(record.key, record.value)
     except CorruptMessageError as error:
@@ -122,7 +121,7 @@ def offsets(record: Record) -> Shown:
 
 
 def key_fields(found: OffsetRecord | GroupRecord) -> dict[str, Any]:
-    """Returns the fields of a record's key."""
+    """Returns the fields of the record's key."""
     if isinstance(found, OffsetRecord):
         return {"group": found.group, "topic": found.topic, "partition": found.partition}
     return {"group": found.group}
@@ -138,7 +137,8 @@ def _versioned(value: OffsetCommitValue | GroupMetadataValue, version: int) -> d
 
 
 def _inside(decode: Callable[[bytes], Struct], data: bytes) -> Any:
-    """Returns the fields of a consumer's message, in its own version; the bytes if it cannot be read."""
+    """Returns the fields of a message of the consumer protocol, in the message's own version. If it cannot be read,
+    returns its bytes in base64."""
     try:
         return fields_of(decode(data), int.from_bytes(data[:2], "big"))
     except MalformedMessageError:
@@ -146,8 +146,8 @@ def _inside(decode: Callable[[bytes], Struct], data: bytes) -> Any:
 
 
 def fields_of(message: Struct, version: int) -> dict[str, Any]:
-    """Returns a message's fields by the protocol's names, as far as the version has them; a tagged field with its
-    default is left out, as it is on the disk."""
+    """Returns the fields that a message has in this version, by the protocol's names. A tagged field with its default
+    is left out, because it is not on the disk either."""
     found = {}
     for item in message.fields:
         value = getattr(message, item.name)
@@ -174,7 +174,7 @@ def _camel(name: str) -> str:
 
 
 def _json(value: Any) -> str:
-    """Returns JSON as Kafka's tools write it: floating-point numbers in Java's format."""
+    """Returns a value as JSON in the format of Kafka's tools: floating-point numbers are written as in Java."""
     if isinstance(value, dict):
         return "{" + ",".join(f"{_json(name)}:{_json(inner)}" for name, inner in value.items()) + "}"
     if isinstance(value, list):
@@ -185,7 +185,7 @@ def _json(value: Any) -> str:
 
 
 def java_double(value: float) -> str:
-    """Formats a number as Java's Double.toString does: from ten million on, and below a thousandth, with an
+    """Formats a number as Java's Double.toString does: from ten million on, and below a thousandth, it has an
     exponent."""
     if value != value or value in (float("inf"), float("-inf")):
         return '"NaN"' if value != value else f'"{"-" if value < 0 else ""}Infinity"'
@@ -204,12 +204,12 @@ def java_double(value: float) -> str:
 
 
 def transactions(record: Record) -> Shown:
-    """Shows a record of __transaction_state, in the format of `offsets`."""
+    """Formats a record of __transaction_state as JSON, in the way of `offsets`."""
     return _of_kinds(record, TRANSACTIONS)
 
 
 def share_groups(record: Record) -> Shown:
-    """Shows a record of __share_group_state, in the format of `offsets`."""
+    """Formats a record of __share_group_state as JSON, in the way of `offsets`."""
     return _of_kinds(record, SHARE_GROUPS)
 
 
@@ -239,7 +239,7 @@ def _of_kinds(record: Record, kinds: Kinds) -> Shown:
 
 
 def cluster_metadata(record: Record) -> Shown:
-    """Shows a record of the metadata log; it has no key."""
+    """Formats a record of the KRaft metadata log as JSON. Such records have no key."""
     try:
         found = read_record(record.value)
     except CorruptMessageError as error:
@@ -253,7 +253,8 @@ def cluster_metadata(record: Record) -> Shown:
 
 
 def control(record: Record) -> str | None:
-    """Shows a control record of the metadata log; None for another control record."""
+    """Formats a control record of the KRaft metadata log. Returns None for control records that this log does not
+    have."""
     found = read_control(record)
     if found is None:
         return None
@@ -270,7 +271,7 @@ _CONTROL_NAMES: dict[type[Message], str] = {
 
 
 def _constant(name: str) -> str:
-    """Converts a class name, for example TopicRecord to TOPIC_RECORD."""
+    """Converts a class name to a constant's name, for example TopicRecord to TOPIC_RECORD."""
     return "".join(
         f"_{letter}" if letter.isupper() and number else letter for number, letter in enumerate(name)
     ).upper()

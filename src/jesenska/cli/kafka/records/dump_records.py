@@ -1,6 +1,6 @@
-"""The records of `__share_group_state` as Apache Kafka 4.3.1 writes them, and those of `__transaction_state`, for
-kafka-dump-log. A key begins with its kind, INT16, a value with its version; a key and a value of the same kind belong
-together."""
+"""The records of `__share_group_state` and of `__transaction_state` as Apache Kafka 4.3.1 writes them, for
+kafka-dump-log. A key begins with its kind, an INT16, and a value with its version. A key and a value of the same kind
+belong together."""
 
 from __future__ import annotations
 

@@ -1,17 +1,16 @@
-"""kafka-console-consumer: prints the records of topics. Flags and output of Apache Kafka 4.3.1's tool and of the older
-releases.
+"""kafka-console-consumer: prints the records of topics. Flags and output are those of Apache Kafka 4.3.1's tool and of
+older releases.
 
 With --group (or group.id among the settings) it reads as a member of that group, which commits the printed records and
-leaves at the end. Otherwise it reads by assignment all partitions of its topics, including those that appear later.
-`--zookeeper` of the releases before 2.0 finds the brokers in the tree; groups are still those of the brokers (0.8's
-own were in the tree). It ends after --max-messages, after --timeout-ms without a record (exit code 0, as Kafka's
-tool), or on a signal; then it prints the number of printed records on stderr.
+leaves at the end. Otherwise it reads all partitions of its topics without a group, including those that appear later.
+`--zookeeper`, from the releases before 2.0, finds the brokers in ZooKeeper's nodes; groups are still those of the
+brokers (0.8 kept its groups in ZooKeeper). The tool ends after --max-messages, after --timeout-ms without a record
+(exit code 0, as in Kafka's tool), or on a signal. Then it prints the number of printed records on stderr.
 
-If the topic does not exist, it waits for it, as Kafka's tool does, and prints one line about that on stderr; brokers
+If the topic does not exist, it waits for it, as Kafka's tool does, and prints one line about that on stderr. Brokers
 that create topics automatically create it (unless `allow.auto.create.topics=false`). Differs from Kafka's tool: a
-partition that does not exist is an error. Left out: custom formatters, and those of internal topics that jesenska does
-not have.
-"""
+partition that does not exist is an error. Custom formatters, and those of internal topics that jesenska does not have,
+are not supported."""
 
 from __future__ import annotations
 
@@ -71,9 +70,9 @@ from jesenska.records.decode import decode_batch
 from jesenska.records.record import Record
 
 _POLL_SECONDS = 0.5
-#: Interval of look-ups of topics while none matches the pattern.
+#: The interval in seconds between look-ups of topics while no topic matches the pattern.
 _LOOK_SECONDS = 1.0
-#: Packages of Kafka's formatters, in the releases from 3.5 on and before.
+#: The Java packages of Kafka's formatters, in the releases from 3.5 on and before.
 _FORMATTER_PACKAGES = (
     "org.apache.kafka.tools.consumer.",
     "kafka.tools.",
@@ -292,7 +291,7 @@ def _formatter(options: argparse.Namespace) -> Formatter:
 
 
 def _formatter_name(name: str | None) -> str:
-    """Returns a formatter's name without its package; JesenskaError for one that is not built in."""
+    """Returns a formatter's name without its package. Raises JesenskaError for a formatter that is not built in."""
     if name is None:
         return _FORMATTERS[0]
     short = name
@@ -313,7 +312,7 @@ def _start(options: argparse.Namespace, reset: str) -> int:
 
 
 class _Printer:
-    """Polls and prints until an end condition is met."""
+    """Polls and prints records until the requested number, a timeout or a signal ends it."""
 
     def __init__(
         self,
@@ -329,10 +328,11 @@ class _Printer:
         self._formatter = formatter
         self._options = options
         self._check_crcs = check_crcs
-        #: First offset of the records that were taken but not printed: a group must not commit beyond it.
+        #: The first offset, by partition, of records that were polled but not printed. A group must not commit beyond
+        #: it.
         self._unprinted: dict[TopicPartition, int] = {}
         self._count = 0
-        #: 128 plus the number of the signal that ended it, as in a shell; 0 without a signal.
+        #: The exit code after a signal: 128 plus the signal's number, as in a shell. 0 without a signal.
         self._terminated = 0
         self._began = False
 
@@ -340,7 +340,7 @@ class _Printer:
         task = asyncio.current_task()
         assert task is not None
         loop = asyncio.get_running_loop()
-        # The event loop handles Ctrl-C itself.
+        # Ctrl-C is left to the event loop, which handles it itself.
         signals = [number for number in heeded_signals() if number != signal.SIGINT]
         for number in signals:
             loop.add_signal_handler(number, self._terminate, task, number)
@@ -393,12 +393,13 @@ class _Printer:
             self._unprinted.clear()
 
     async def _look_again(self) -> None:
-        """Adds new topics and partitions; if a broker does not answer, the next call asks again."""
+        """Adds new topics and partitions. If no broker answers, the next call tries again."""
         with contextlib.suppress(NetworkException, RequestTimedOutError):
             await self._reader.look()
 
     def _print_fetched(self, fetched: Fetched) -> bool:
-        """Prints batch by batch, so that only one is decoded at a time; True if there was a record."""
+        """Prints records batch by batch, so that only one batch is decoded at a time. Returns true if there was a
+        record."""
         some = False
         partition = fetched.topic_partition
         for position, header in iter_headers(fetched.data):
@@ -425,7 +426,7 @@ class _Printer:
         try:
             text = self._formatter.lines(partition, records[:left])
         except JesenskaError:
-            # One of them cannot be printed: print them one by one to find it.
+            # One of the records cannot be printed. They are printed one by one to find it.
             for record in records:
                 if self._left() <= 0:
                     return

@@ -1,13 +1,12 @@
-"""kafka-console-producer: sends every line of standard input as a record. Flags of Apache Kafka 4.3.1's tool and of
-the older releases.
+"""kafka-console-producer: sends every line of standard input as a record. Flags are those of Apache Kafka 4.3.1's tool
+and of older releases.
 
-Lines gather into batches while earlier batches are under way, and are sent at once if none is. So each line that a
-person types is sent at once, and input from a pipe is sent in full batches. Waiting input is bounded: by a number of
-batches, by buffer.memory, and by max.request.size for a single line.
+While earlier batches are in progress, lines are collected in batches; otherwise they are sent immediately. So each
+line that a person types is sent immediately, and input from a pipe is sent in full batches. Waiting input is limited:
+by a number of batches, by buffer.memory, and by max.request.size for a single line.
 
-Differs from Kafka's tool: a record that cannot be delivered makes the exit code 1 (Kafka's tool only logs it). Left
-out: custom readers.
-"""
+Differs from Kafka's tool: a record that cannot be delivered makes the exit code 1 (Kafka's tool only logs it). Custom
+readers are not supported."""
 
 from __future__ import annotations
 
@@ -43,9 +42,9 @@ from jesenska.records.record import RecordInput
 
 _PIECE_BYTES = 64 * 1024
 _BATCH_BYTES = 64 * 1024
-#: Largest number of batches under way; above it no input is read until one of them is answered.
+#: Largest number of batches in progress. Above it no input is read until one of them is acknowledged.
 _BATCHES_UNDER_WAY = 64
-#: Upper limit for the size of a record without key, value and headers.
+#: Upper limit on the bytes of a record in addition to key, value and headers.
 _RECORD_OVERHEAD_BYTES = 70
 _OUR_READERS = ("kafka.tools.ConsoleProducer$LineMessageReader", "org.apache.kafka.tools.LineMessageReader")
 #: Flags that set settings of the producer.
@@ -216,7 +215,7 @@ def _producer(cluster: Any, settings: dict[str, Any], texts: dict[str, str]) -> 
 
 
 class _Sender:
-    """Gathers records by partition and hands whole batches to the producer."""
+    """Collects records by partition and passes whole batches to the producer."""
 
     def __init__(self, producer: Producer, topic: str, lines: LineParser, *, batch_bytes: int, sync: bool) -> None:
         self._producer = producer
@@ -242,7 +241,7 @@ class _Sender:
                 _prompt(prompt)
             await self._take(splitter.finish())
         finally:
-            # Lines before a fault in the input are sent, as in Kafka's tool.
+            # If a line is faulty, the lines before it are still sent, as in Kafka's tool.
             await self._leave(everything=True)
             async with telling("Waiting for the broker to acknowledge what was sent"):
                 if self._under_way:
@@ -251,8 +250,8 @@ class _Sender:
         return 1 if self._failed else 0
 
     async def _read(self, descriptor: int) -> bytes:
-        """Returns the next piece of input; meanwhile gathered records are sent as soon as nothing else is under
-        way."""
+        """Returns the next piece of input. While it waits, collected records are sent as soon as no batch is in
+        progress."""
         reading = asyncio.ensure_future(_piece(descriptor))
         try:
             while not reading.done():
@@ -304,14 +303,14 @@ class _Sender:
         await self._leave(everything=False)
 
     async def _acknowledged(self) -> None:
-        """Waits, with --sync, for the acknowledgement of the line just sent; a failure ends the tool."""
+        """With --sync, waits for the acknowledgement of the line that was just sent. A failure ends the tool."""
         for future in list(self._under_way):
             await asyncio.wait([future])
         if self._failed:
             raise JesenskaError(f"Line number {self._line_number} was not acknowledged; nothing after it was sent.")
 
     async def _leave(self, *, everything: bool) -> None:
-        """Sends gathered records if no batches are under way."""
+        """Sends the collected records if no batch is in progress, or if `everything` is set."""
         if everything or not self._under_way:
             for partition in list(self._gathered):
                 await self._leave_with(partition)
@@ -346,8 +345,8 @@ def _prompt(wanted: bool) -> None:
 
 
 async def _piece(descriptor: int) -> bytes:
-    """Reads from a descriptor as soon as it has data; empty at its end. A file, which cannot be waited for, is read at
-    once."""
+    """Reads from a descriptor as soon as it has data; the result is empty at its end. A regular file, for which the
+    event loop cannot wait, is read immediately."""
     loop = asyncio.get_running_loop()
     ready: asyncio.Future[None] = loop.create_future()
     try:

@@ -1,13 +1,12 @@
-"""kafka-consumer-perf-test: reads records as a member of a group and prints the rates. Flags and columns of Kafka
-4.3.1's tool.
+"""kafka-consumer-perf-test: reads records as a member of a group and prints the rates. Flags and columns are those of
+Kafka 4.3.1's tool.
 
-The measured work: every batch is fetched, its checksum tested, and every record decoded to an object with its key and
-value, batch by batch. Amounts are bytes of keys and values. rebalance.time.ms is the time to join the group (with a
-broker's default settings the first member waits three seconds for others), fetch.time.ms the rest. All records of the
-last poll are read, so a few more than requested.
+For each batch the tool fetches it, tests its checksum, and decodes every record to an object with its key and value.
+Amounts are bytes of keys and values. rebalance.time.ms is the time to join the group (with a broker's default settings
+the first member waits three seconds for others), and fetch.time.ms the remaining time. All records of the last poll
+are counted, so there may be a few more than requested.
 
-Differs from Kafka's tool: warnings are on stderr. Left out: --print-metrics.
-"""
+Differs from Kafka's tool: warnings are on stderr. --print-metrics is not supported."""
 
 from __future__ import annotations
 
@@ -171,7 +170,7 @@ def _check(parser: Parser, options: argparse.Namespace) -> None:
 
 
 class _Reading:
-    """One run of the tool."""
+    """One run of the tool: reads, counts and prints."""
 
     def __init__(self, cluster: Cluster, options: argparse.Namespace, settings: dict[str, Any]) -> None:
         self._clock = cluster.clock
@@ -234,7 +233,7 @@ class _Reading:
         return 0
 
     async def _read(self, consumer: GroupConsumer) -> bool:
-        """Reads until the number of records is reached; False if none arrived within the timeout."""
+        """Reads until the number of records is reached. Returns false if no record arrived within the timeout."""
         last_record = self._began
         interval = self._options.reporting_interval / 1000
         while self._all.count < self._options.num_records:
@@ -255,7 +254,7 @@ class _Reading:
         return True
 
     def _take(self, fetched: Fetched) -> bool:
-        """Decodes every record and counts it; True if there was one."""
+        """Decodes every record and counts it. Returns true if there was a record."""
         count = 0
         size = 0
         for position, header in iter_headers(fetched.data):

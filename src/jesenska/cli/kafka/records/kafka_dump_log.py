@@ -1,13 +1,12 @@
 """kafka-dump-log: prints the contents of the files of a log directory, without a broker: .log, .index, .timeindex,
-.txnindex, .snapshot and .checkpoint. Flags and output of Apache Kafka 4.3.1's tool (bin/kafka-dump-log.sh); indexes
-are checked against the .log file beside them.
+.txnindex, .snapshot and .checkpoint. Flags and output are those of Apache Kafka 4.3.1's tool (bin/kafka-dump-log.sh).
+Indexes are checked against the .log file beside them.
 
     baseOffset: 0 lastOffset: 2 count: 3 ... compresscodec: none crc: 460103469 isvalid: true
     | offset: 0 CreateTime: 1795232481174 keySize: -1 valueSize: 5 sequence: 0 headerKeys: [] payload: hello
 
 Differs from Kafka's tool: the exit code is 1 if something is wrong (a CRC, an index, bytes at the end that are not a
-batch). Left out: message sets (magic 0 and 1), and decoders beyond those of `dump_decoders`: they are refused.
-"""
+batch). Message sets (magic 0 and 1), and decoders that `dump_decoders` does not have, are refused."""
 
 from __future__ import annotations
 
@@ -37,7 +36,7 @@ from jesenska.records.record import Record
 _OFFSET_ENTRY = Struct(">ii")
 _TIME_ENTRY = Struct(">qi")
 _TIMESTAMP_TYPES = {TimestampType.CREATE_TIME: "CreateTime", TimestampType.LOG_APPEND_TIME: "LogAppendTime"}
-#: The decoders of internal topics, with the topics.
+#: The decoders of internal topics, with the name of each topic.
 _DECODERS: dict[str, tuple[str, dump_decoders.Decoder]] = {
     "offsets_decoder": ("__consumer_offsets", dump_decoders.offsets),
     "transaction_log_decoder": ("__transaction_state", dump_decoders.transactions),
@@ -106,8 +105,8 @@ def _work(parser: Parser, options: argparse.Namespace) -> int:
 
 
 def _decoder(options: argparse.Namespace) -> dump_decoders.Decoder | None:
-    """Returns the decoder of keys and values; None if they are not to be printed. They are printed if a decoder is
-    named."""
+    """Returns the decoder of keys and values; None if these are not to be printed. They are printed if a decoder or
+    --print-data-log is given."""
     for name, (_, decoder) in _DECODERS.items():
         if getattr(options, name):
             return decoder
@@ -118,7 +117,7 @@ def _decoder(options: argparse.Namespace) -> dump_decoders.Decoder | None:
 
 
 class _Dump:
-    """One file. `run` returns False if something in it is wrong."""
+    """Prints one file. `run` returns false if the file's content is wrong."""
 
     def __init__(self, path: Path, options: argparse.Namespace, decoder: dump_decoders.Decoder | None) -> None:
         self._path = path
@@ -172,7 +171,7 @@ class _Dump:
         return self._batches(data)
 
     def _checkpoint(self, data: Data) -> bool:
-        """Prints a snapshot of the metadata log, which also consists of batches."""
+        """Prints a snapshot of the KRaft metadata log, which consists of batches, too."""
         match = _CHECKPOINT.fullmatch(self._path.name)
         if match is None:
             raise JesenskaError(
@@ -215,7 +214,7 @@ class _Dump:
             self._wrong(f"Found {len(data) - end} invalid bytes at the end of {self._path.name}")
             good = False
         if gaps:
-            # Compaction leaves gaps, so they are reported but are not a fault.
+            # Gaps in the offsets are reported but are not a fault, because compaction makes them.
             self._say(f"Non-consecutive offsets in {self._path}")
             for before, after in gaps:
                 self._say(f"  {before} is followed by {after}")
@@ -279,14 +278,14 @@ class _Dump:
             parts.append(f"key: {shown.key}")
         if shown is not None and shown.value is not None:
             parts.append(f"payload: {shown.value}")
-        # A record without anything to show is an empty line, as in Kafka's tool.
+        # A record without any text is an empty line, as in Kafka's tool.
         print(" ".join(["|", *parts]) if parts else "")
 
     # --- indexes -----------------------------------------------------------------------------------------------------
 
     def _entries(self, data: Data, entry: Struct) -> list[tuple[int, int]] | None:
-        """Returns the entries before the zeros at the end of an active segment's index; None, with a message, if there
-        are no entries."""
+        """Returns the entries of an index, without the zeros at the end of an active segment's index. If there are no
+        entries, prints a message and returns None."""
         if len(data) % entry.size:
             raise JesenskaError(
                 f"{self._path} has {len(data)} bytes, which is no multiple of an entry's {entry.size}: the index is "
@@ -303,7 +302,7 @@ class _Dump:
         return found
 
     def _sane(self, problem: str | None) -> bool:
-        """Reports the result of --index-sanity-check."""
+        """Prints the result of --index-sanity-check. Returns false if `problem` is not None."""
         if problem is not None:
             self._wrong(f"{self._path} is corrupt: {problem}.")
             return False
@@ -353,7 +352,8 @@ class _Dump:
         disorder: list[tuple[int, int]] = []
         largest = before = -1
         for timestamp, relative in entries:
-            # An entry is the largest timestamp up to its offset; the batches are read once, since offsets increase.
+            # An entry has the largest timestamp up to its offset. The batches are read only once, since offsets
+            # increase.
             largest = max(largest, _largest_up_to(batches, base + relative))
             if largest != timestamp:
                 mismatches.append((timestamp, largest))
@@ -451,7 +451,7 @@ def _content(path: Path) -> Data:
 
 
 def _base_offset(path: Path) -> int:
-    """Returns the offset in a segment file's name."""
+    """Returns the base offset in a segment file's name."""
     stem = path.name.partition(".")[0]
     if not (stem.isascii() and stem.isdigit()):
         raise JesenskaError(
@@ -469,7 +469,7 @@ def _is_valid(data: Data, position: int, header: BatchHeader) -> bool:
 
 
 def _last_offset_at(log: Data, position: int) -> int:
-    """Returns the last offset of the batch at a position, -1 if no batch begins there."""
+    """Returns the last offset of the batch at a position; -1 if no batch begins there."""
     if not 0 <= position <= len(log) - HEADER_SIZE:
         return -1
     try:

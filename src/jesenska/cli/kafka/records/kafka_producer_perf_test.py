@@ -1,24 +1,23 @@
-"""kafka-producer-perf-test: sends records as fast as it can, or at a rate, and prints the rates. Flags and lines of
-Kafka 4.3.1's tool.
+"""kafka-producer-perf-test: sends records as fast as it can, or at a rate, and prints the rates. Flags and output
+lines are those of Kafka 4.3.1's tool.
 
-The measured work: records are made and encoded a whole batch at a time (the compiled encoder writes `batch.size` bytes
-in one call), handed to jesenska's producer and acknowledged by the broker; one batch of a partition is under way at a
-time. A program that sends in bulk works in this way. --each-record hands over one record after another through the
-producer's send() instead, as an application would, which costs far more. A record's latency is the time from its
-creation (at a rate: from the time when it was due, if the tool keeps up) to the acknowledgement of its batch; without
-a rate, most of it is waiting in `buffer.memory`, as in Kafka's tool. Rates are for the time from the first record to
-the last acknowledgement, without the time to connect.
+By default records are made and encoded a whole batch at a time: the compiled encoder writes `batch.size` bytes in one
+call. The batch is passed to jesenska's producer and acknowledged by the broker; one batch of a partition is in
+progress at a time. A program that sends in bulk works in this way. With --each-record every record is passed to the
+producer's send(), as an application would do, which costs far more.
 
-Values are random letters A to Z, lines of a file in random order, or numbers. A batch goes to a partition drawn at
-random.
+A record's latency is the time from its creation to the acknowledgement of its batch. At a rate it counts from the time
+when the record was due, if the tool keeps up. Without a rate, most of the latency is waiting in `buffer.memory`, as in
+Kafka's tool. Rates are for the time from the first record to the last acknowledgement, without the time to connect.
+
+Values are random letters A to Z, lines of a file in random order, or numbers. A batch goes to a random partition.
 
 With --transactional-id, --transaction-duration-ms or the setting transactional.id all records are written in
 transactions. Each is committed at the first batch (with --each-record: record) after the duration, the last one at the
 end. The id of the flag overrides that of the settings. The default id is performance-producer- with a random end; the
 default duration is three seconds. Commits are included in the rates.
 
-Left out: --print-metrics.
-"""
+--print-metrics is not supported."""
 
 from __future__ import annotations
 
@@ -51,7 +50,7 @@ from jesenska.records.encode import encode_batch
 from jesenska.records.header import HEADER_SIZE, Codec
 from jesenska.records.record import RecordInput
 
-#: Upper limit for the size of the fields around a record's value.
+#: Upper limit on the bytes of a record in addition to its value.
 _RECORD_OVERHEAD_BYTES = 26
 _LETTERS_BYTES = 1024 * 1024
 _ID_PREFIX, _DURATION_MS = "performance-producer-", 3000
@@ -200,7 +199,7 @@ def _check(parser: Parser, options: argparse.Namespace) -> None:
 
 
 def _transactional_id(options: argparse.Namespace, setting: str | None) -> str | None:
-    """Returns the transactional id; None to write without transactions."""
+    """Returns the transactional id; None if transactions are not used."""
     found: str | None = options.transactional_id or setting
     if found is None and options.transaction_duration_ms is not None:
         return f"{_ID_PREFIX}{uuid.UUID(bytes=system_random().randbytes(16), version=4)}"
@@ -208,7 +207,7 @@ def _transactional_id(options: argparse.Namespace, setting: str | None) -> str |
 
 
 class Values:
-    """The source of the records' values: `draw` returns the value of the record with a number."""
+    """Makes the values of the records. `draw` returns the value for a record's number."""
 
     def __init__(self, draw: Callable[[int], bytes], largest: int) -> None:
         self._draw = draw
@@ -216,8 +215,8 @@ class Values:
         self._kept: bytes | None = None
 
     def batch(self, first: int, limit: int, room: int, now_ms: int) -> tuple[list[RecordInput], int]:
-        """Returns up to `limit` records from the number `first` on that fit into `room` bytes, but at least one, and
-        the bytes of their values."""
+        """Returns records from the number `first` on: up to `limit` records that fit into `room` bytes, but at least
+        one. The second value is the number of bytes of their values."""
         records: list[RecordInput] = []
         total = 0
         draw = self._draw
@@ -240,8 +239,8 @@ def _values(options: argparse.Namespace) -> Values:
     if options.payload_file is not None:
         lines = _lines(options.payload_file, options.payload_delimiter)
         return Values(lambda _: random.choice(lines), max(map(len, lines)))
-    # Each record is a slice of random letters from a different position: a random draw of each letter would dominate
-    # the measured time.
+    # Each value is a slice of random letters from a different position. To draw each letter at random would take most
+    # of the measured time.
     size: int = options.record_size
     letters = random.randbytes(_LETTERS_BYTES + size).translate(bytes(65 + number % 26 for number in range(256)))
     step = size + 4099
@@ -267,7 +266,7 @@ def _lines(path: str, delimiter: str) -> list[bytes]:
 
 
 class _Load:
-    """One run: makes records when they are due, and keeps the figures."""
+    """One run of the tool: makes records when they are due, and records the measurements."""
 
     def __init__(self, cluster: Cluster, producer: Producer, values: Values, options: argparse.Namespace) -> None:
         self._cluster, self._producer, self._values, self._options = cluster, producer, values, options
@@ -282,7 +281,7 @@ class _Load:
         self._steady: Latencies | None = None
         self._failures: dict[str, int] = {}
         self._transaction_seconds = (options.transaction_duration_ms or _DURATION_MS) / 1000
-        #: Time when the open transaction began; None if none is open.
+        #: The time when the open transaction began; None if none is open.
         self._transaction_began: float | None = None
 
     async def run(self) -> int:
@@ -348,7 +347,7 @@ class _Load:
             self._transaction_began = now
 
     async def _end_in_time(self) -> None:
-        """Commits the open transaction once it is old enough."""
+        """Commits the open transaction if it is old enough."""
         if (
             self._transaction_began is not None
             and self._clock.monotonic() - self._transaction_began >= self._transaction_seconds
@@ -361,8 +360,8 @@ class _Load:
         self._last = max(self._last, self._clock.monotonic())
 
     async def _until_due(self, sent: int, room: int) -> int:
-        """Waits until a batch is full at the rate, or its first record has lingered; returns the number of records
-        that are then due."""
+        """Waits until a batch is full at the requested rate, or until its first record has lingered long enough.
+        Returns the number of records that are due then."""
         assert self._rate is not None
         full = max(1, room // (self._values.largest + _RECORD_OVERHEAD_BYTES))
         first = self._began + sent / self._rate
@@ -385,7 +384,7 @@ class _Load:
             if self._rate is None:
                 self._add(first, count, (now - made_at) * 1000, size, now)
                 return
-            # Each record was due at its own time; the latency of records that were due before the previous batch was
+            # Each record was due at its own time. The latency of records that were due before the previous batch was
             # made counts from that batch.
             each = size // count
             for number in range(first, first + count):

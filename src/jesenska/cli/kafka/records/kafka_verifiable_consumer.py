@@ -1,6 +1,6 @@
 """kafka-verifiable-consumer: reads a topic as a member of a group and prints events as JSON lines: partitions assigned
-and revoked, records consumed, offsets committed. Flags and output of Apache Kafka 4.3.1's tool, which Kafka's system
-tests use:
+and revoked, records consumed, offsets committed. Flags and output are those of Apache Kafka 4.3.1's tool, which
+Kafka's system tests use:
 
     {"timestamp":1795264183677,"name":"startup_complete"}
     {"timestamp":1795264188002,"name":"partitions_assigned","partitions":[{"topic":"t","partition":0}]}
@@ -11,9 +11,9 @@ tests use:
     {"timestamp":1795264188270,"name":"partitions_revoked","partitions":[{"topic":"t","partition":0}]}
     {"timestamp":1795264188757,"name":"shutdown_complete"}
 
-SIGINT, SIGTERM, SIGHUP end it in order, after a `shutdown_requested`. Unlike Kafka's: `count` does not count records
-fetched beyond --max-messages, and `shutdown_requested` is printed only if there was such a request.
-"""
+SIGINT, SIGTERM and SIGHUP end it cleanly, after a `shutdown_requested`. Unlike in Kafka's tool, `count` does not
+include records fetched beyond --max-messages, and `shutdown_requested` is printed only if a signal has requested the
+end."""
 
 from __future__ import annotations
 
@@ -105,7 +105,8 @@ async def _work(parser: Parser, options: argparse.Namespace) -> int:
         settings["session.timeout.ms"] = options.session_timeout
     async with cluster_of(options, texts, CONSUMER_SETTINGS) as cluster:
         async with telling("Waiting for the broker"):
-            # A group's member tries again without end: if no broker answers at the start, that is reported.
+            # A group's member would try to connect without end. So it is reported here if no broker answers at the
+            # start.
             await cluster.any_channel()
         with stopping() as stop:
             reading = _Reading(Events(cluster.clock), stop, options, settings["max.poll.records"])
@@ -122,7 +123,7 @@ async def _work(parser: Parser, options: argparse.Namespace) -> int:
 
 
 class _Reading:
-    """One run of the tool."""
+    """One run of the tool: reads, commits and prints events."""
 
     def __init__(self, events: Events, stop: Stop, options: argparse.Namespace, records_max: int) -> None:
         self._events, self._stop, self._options = events, stop, options

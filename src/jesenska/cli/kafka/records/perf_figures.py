@@ -1,10 +1,9 @@
-"""Figures of the performance tools: counts, rates and latencies, whole and by window, and the lines of Kafka's tools
-for them.
+"""The measurements of the performance tools: counts, rates and latencies, in total and by window, and the output lines
+of Kafka's tools for them.
 
-Latencies are kept as a count for each whole millisecond, as Kafka's tool prints them; the average and the maximum are
-exact. A megabyte is 2**20 bytes, of keys and values only: the overhead of batches, headers and requests is not
-counted.
-"""
+Latencies are stored as a count for each whole millisecond, as Kafka's tool prints them; the average and the maximum
+are exact. A megabyte is 2**20 bytes, of keys and values only: the overhead of batches, headers and requests is not
+counted."""
 
 from __future__ import annotations
 
@@ -20,7 +19,8 @@ _DATE_PIECES = re.compile(r"'((?:[^']|'')*)'|([A-Za-z])\2*|[^A-Za-z']+")
 
 
 class Latencies:
-    """Records that were sent since `began` (a time in seconds), with the time to the acknowledgement of each."""
+    """The records that were sent since `began` (a time in seconds), and the latency of each: the time to its
+    acknowledgement."""
 
     __slots__ = ("_sum_ms", "began", "bytes_sent", "count", "counts", "max_ms")
 
@@ -33,7 +33,7 @@ class Latencies:
         self.counts: Counter[int] = Counter()
 
     def add(self, latency_ms: float, count: int, bytes_sent: int) -> None:
-        """Adds `count` records with this latency and `bytes_sent` bytes together."""
+        """Adds `count` records with this latency, which have `bytes_sent` bytes together."""
         self.count += count
         self.bytes_sent += bytes_sent
         self._sum_ms += latency_ms * count
@@ -45,7 +45,7 @@ class Latencies:
         return self._sum_ms / self.count if self.count else 0.0
 
     def percentile(self, share: float) -> int:
-        """Returns the latency in whole milliseconds that this share of the records did not exceed."""
+        """Returns the latency in whole milliseconds that this share (0 to 1) of the records did not exceed."""
         wanted, seen = share * self.count, 0
         for latency in sorted(self.counts):
             seen += self.counts[latency]
@@ -115,7 +115,8 @@ class Consumed:
         self.bytes_read += bytes_read
 
     def cells(self, now: float, total: Consumed | None = None) -> list[str]:
-        """Returns the values of HEADINGS; for a window with the amounts of the `total` so far, as in Kafka's tool."""
+        """Returns the values of the columns HEADINGS. For a window, the amounts are those of `total`, as in Kafka's
+        tool."""
         seconds = max(now - self.began, 1e-3)
         fetching = max(seconds - self.rebalance_seconds, 1e-3)
         megabytes, amounts = self.bytes_read / _MIB, total or self
@@ -146,8 +147,8 @@ class Consumed:
 
 
 def date_text(milliseconds: int, pattern: str) -> str:
-    """Formats a time of the machine's zone with a pattern of Java's SimpleDateFormat; yyyy MM dd HH mm ss SSS are
-    supported. ValueError for others."""
+    """Formats a time in the machine's time zone with a pattern of Java's SimpleDateFormat. Supported are yyyy MM dd HH
+    mm ss SSS; other patterns raise ValueError."""
     moment = datetime.fromtimestamp(milliseconds / 1000).astimezone()
     text, end = "", 0
     for match in _DATE_PIECES.finditer(pattern):

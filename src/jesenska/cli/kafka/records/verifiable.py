@@ -1,5 +1,5 @@
-"""Shared by kafka-verifiable-producer and kafka-verifiable-consumer: events as JSON lines, and an orderly end on a
-signal."""
+"""The common parts of kafka-verifiable-producer and kafka-verifiable-consumer: events as JSON lines, and a clean end
+on a signal."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from jesenska.cli.shared.stop_signals import heeded_signals
 
 
 class Events:
-    """Prints events at once, one JSON object per line: `timestamp` in ms and `name` first."""
+    """Prints events immediately, one JSON object per line, with `timestamp` in ms and `name` first."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -29,11 +29,11 @@ class Events:
 
 
 class Stop:
-    """The request to end the tool, and the signal that made it."""
+    """A request to end the tool, made by a signal."""
 
     def __init__(self) -> None:
         self._stopped = asyncio.Event()
-        #: 128 plus the number of the signal, as in a shell; 0 before a signal.
+        #: The tool's exit code: 128 plus the number of the signal, as in a shell; 0 before a signal.
         self.exit_code = 0
 
     @property
@@ -45,11 +45,11 @@ class Stop:
         self._stopped.set()
 
     async def stopped(self) -> None:
-        """Returns when the tool is told to end."""
+        """Returns when a signal has requested the end of the tool."""
         await self._stopped.wait()
 
     async def wait(self, seconds: float) -> bool:
-        """Waits up to `seconds`; True if the tool was told to end."""
+        """Waits up to `seconds`. Returns true if a signal has requested the end of the tool."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._stopped.wait(), seconds)
         return self.is_set
@@ -57,7 +57,8 @@ class Stop:
 
 @contextmanager
 def stopping() -> Iterator[Stop]:
-    """A signal to stop (SIGINT, SIGTERM, SIGHUP) ends the work inside in order instead of ending the process."""
+    """A context manager in which a signal (SIGINT, SIGTERM, SIGHUP) does not end the process, but sets the yielded
+    `Stop`, so that the tool can end cleanly."""
     stop, loop = Stop(), asyncio.get_running_loop()
     signals = heeded_signals()
     for number in signals:

@@ -1,9 +1,8 @@
-"""The quotas of users, clients and addresses, and users' SCRAM credentials, as kafka-configs shows and changes them.
-They are written as Kafka's tool does:
+"""Shows and changes the quotas of users, clients and addresses, and shows users' SCRAM credentials, for kafka-configs.
+The output is that of Kafka's tool:
 
-Quota configs for user-principal 'a', client-id 'c' are producer_byte_rate=1000.0 SCRAM credential configs for
-user-principal 'a' are SCRAM-SHA-256=iterations=4096
-"""
+    Quota configs for user-principal 'a', client-id 'c' are producer_byte_rate=1000.0
+    SCRAM credential configs for user-principal 'a' are SCRAM-SHA-256=iterations=4096"""
 
 from __future__ import annotations
 
@@ -30,7 +29,7 @@ _MECHANISMS = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 
 
 async def quotas_of(cluster: Cluster, entities: Sequence[Entity]) -> list[tuple[str, dict[str, Any]]]:
-    """Returns a line and a document for each entity with quotas or credentials; empty if nothing is set."""
+    """Returns an output line and a JSON document for each entity that has quotas or credentials."""
     found = await _quotas(cluster, entities)
     if len(entities) == 1 and entities[0].kind == "users" and entities[0].name != "":
         found += await _credentials(cluster, entities[0].name)
@@ -53,8 +52,8 @@ async def _quotas(cluster: Cluster, entities: Sequence[Entity]) -> list[tuple[st
 
 
 async def alter_quotas(cluster: Cluster, entities: Sequence[Entity], changes: Sequence[ConfigChange]) -> None:
-    """Sets and removes quotas of one entity: a user, a client id, both, or an address. JesenskaError for a value that
-    is not a number, or the removal of a quota that is not set."""
+    """Sets and removes quotas of one entity: a user, a client id, both, or an address. Raises JesenskaError for a
+    value that is not a number, or for the removal of a quota that is not set."""
     admin, entity = Admin(cluster), {_TYPES[item.kind]: item.name or None for item in entities}
     removed = [item.name for item in changes if item.operation == DELETE]
     if removed:

@@ -1,10 +1,9 @@
-"""The entities of kafka-configs: its flags, and the rules of Apache Kafka 4.3.1 for their combinations.
+"""The entities of kafka-configs: its flags, and the rules of Apache Kafka 4.3.1 about their combinations.
 
---entity-type T [--entity-name N | --entity-default]        users and clients may be given together, each with its own;
-                                                            nothing else may
+--entity-type T [--entity-name N | --entity-default]        users and clients may be given together, each with a
+                                                            name; no other types may
 --topic --broker --broker-logger --group --client-metrics --user --client --ip        short for a type with a name
---broker-defaults --user-defaults --client-defaults --ip-defaults                     short for a type with its default
-"""
+--broker-defaults --user-defaults --client-defaults --ip-defaults                     short for a type's default"""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ from dataclasses import dataclass
 from jesenska.base.errors import JesenskaError
 from jesenska.cli.shared.tool import Parser
 
-#: Types whose settings belong to one resource, and types of quotas.
+#: Entity types with settings of their own, and entity types with quotas.
 RESOURCES = ("topics", "brokers", "broker-loggers", "groups", "client-metrics")
 QUOTAS = ("users", "clients", "ips")
 _KINDS = (*RESOURCES, *QUOTAS)
@@ -36,7 +35,8 @@ _SHORT = {
 
 @dataclass(frozen=True, slots=True)
 class Entity:
-    """An entity that is shown or changed: `name` None means all of that kind, "" its default."""
+    """An entity to be shown or changed. `name` is None for all entities of the kind, and "" for the default of the
+    kind."""
 
     kind: str
     name: str | None
@@ -70,7 +70,8 @@ def add_entities(parser: argparse.ArgumentParser) -> None:
 
 
 def entities_of(parser: Parser, options: argparse.Namespace) -> list[Entity]:
-    """Returns the chosen entities, one, or a user and a client. Wrong flags end the tool with one sentence."""
+    """Returns the entities that the flags select: one, or a user and a client. Wrong flags end the tool with one
+    sentence."""
     given = _given(parser, options)
     if not given:
         parser.error(

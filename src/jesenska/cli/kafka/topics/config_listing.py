@@ -1,5 +1,5 @@
-"""Settings of many topics or brokers in few requests, and their lines in the format of Kafka's tools, with the source
-of each value."""
+"""Requests the settings of many topics or brokers in few requests, and formats them as lines of Kafka's tools, with
+the source of each value."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ _RESOURCES_PER_REQUEST = 500
 
 
 class ShownSource(IntEnum):
-    """The source of a value; names as Kafka's tools print them, numbers of DescribeConfigs."""
+    """The source of a setting's value. The names are those that Kafka's tools print, the numbers those of
+    DescribeConfigs."""
 
     UNKNOWN = 0
     DYNAMIC_TOPIC_CONFIG = 1
@@ -40,8 +41,8 @@ class ShownSource(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ShownSetting:
-    """A setting with the value that applies, its source, and the values that it overrides in their order (name, value,
-    source)."""
+    """A setting with the value in force, its source, and its synonyms: the values of all sources in order, each with
+    name, value and source."""
 
     name: str
     value: str | None
@@ -55,7 +56,7 @@ class ShownSetting:
         return self.source == ShownSource.DEFAULT_CONFIG
 
     def line(self) -> str:
-        """Returns the line of kafka-configs; a secret has no value."""
+        """Returns the line that kafka-configs prints for the setting. A secret is printed without its value."""
         synonyms = ", ".join(f"{source.name}:{name}={_text(value)}" for name, value, source in self.synonyms)
         return f"  {self.name}={_text(self.value)} sensitive={str(self.is_sensitive).lower()} synonyms={{{synonyms}}}"
 
@@ -83,7 +84,7 @@ def _source(number: int) -> ShownSource:
 def _setting(item: DescribeConfigsResponseConfig) -> ShownSetting:
     source = _source(item.config_source)
     if item.config_source < 0:
-        # Version 0 reports only whether the value is the default.
+        # DescribeConfigs version 0 reports only if the value is the default.
         source = ShownSource.DEFAULT_CONFIG if item.is_default else ShownSource.DYNAMIC_TOPIC_CONFIG
     synonyms = tuple((synonym.name, synonym.value, _source(synonym.source)) for synonym in item.synonyms)
     return ShownSetting(item.name, item.value, source, item.is_sensitive, item.read_only, synonyms)
@@ -116,7 +117,7 @@ async def _ask(
 
 
 async def settings_of_topics(cluster: Cluster, names: Iterable[str]) -> dict[str, list[ShownSetting]]:
-    """Returns all settings of each topic in the broker's order; deleted topics are left out."""
+    """Returns all settings of each topic, in the broker's order. Topics that were deleted are left out."""
     wanted = list(names)
     found: dict[str, list[ShownSetting]] = {}
     for start in range(0, len(wanted), _RESOURCES_PER_REQUEST):
@@ -125,7 +126,7 @@ async def settings_of_topics(cluster: Cluster, names: Iterable[str]) -> dict[str
 
 
 async def settings_of_broker(cluster: Cluster, broker_id: int | None) -> list[ShownSetting]:
-    """Returns all settings of a broker, or (None) those that are set for all brokers."""
+    """Returns all settings of a broker. Without a broker id, returns the dynamic settings for all brokers."""
     name = "" if broker_id is None else str(broker_id)
     return (await _ask(cluster, BROKER, [name], broker_id))[name]
 
@@ -133,13 +134,13 @@ async def settings_of_broker(cluster: Cluster, broker_id: int | None) -> list[Sh
 async def settings_of_resource(
     cluster: Cluster, kind: int, name: str, broker_id: int | None = None
 ) -> list[ShownSetting]:
-    """Returns all settings of a resource of any type; `broker_id` is the broker to ask, if only one has them."""
+    """Returns all settings of a resource of any type. `broker_id` is given if only one broker has them."""
     return (await _ask(cluster, kind, [name], broker_id)).get(name, [])
 
 
 async def resources_with_settings(cluster: Cluster, kind: int) -> list[str]:
-    """Returns the names of this type that have settings. In version 0 brokers list only client metrics; other types
-    have no settings there."""
+    """Returns the names of the resources of this type that have settings. Brokers that support only version 0 list
+    client metrics; for other types the result is then empty."""
     try:
         answer = await cluster.ask_any(ListConfigResourcesRequest(resource_types=[kind]), ListConfigResourcesResponse)
     except UnsupportedVersionError:
@@ -150,7 +151,7 @@ async def resources_with_settings(cluster: Cluster, kind: int) -> list[str]:
 
 
 def with_near_miss(error: InvalidConfigError, names: Iterable[str], table: Table) -> InvalidConfigError:
-    """Returns the broker's error; if it is about an unknown setting, with the most similar known one."""
+    """Returns the broker's error. If it is about an unknown setting, the most similar known name is added."""
     message = str(error)
     wrong = next((name for name in names if name not in table and name in message), None)
     return (

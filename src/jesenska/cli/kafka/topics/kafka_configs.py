@@ -1,15 +1,13 @@
 """kafka-configs: shows and changes settings of topics, of single brokers, of all brokers (the default), of a broker's
-loggers, of groups and of client metrics; shows the quotas of users, clients and addresses. Flags and output of Apache
-Kafka 4.3.1's tool.
+loggers, of groups and of client metrics, and quotas of users, clients and addresses. Flags and output are those of
+Apache Kafka 4.3.1's tool.
 
     --describe   --topic T | --broker ID | --broker-defaults | --entity-type TYPE [--entity-name N | --entity-default]
                  | ... (`config_entities`)   [--all]
     --alter      the same, and   --add-config a=b,c=[d,e] | --add-config-file FILE | --delete-config a,b
 
 A value with commas is written in brackets. SCRAM credentials of users can be changed (`scram_credentials`). Differs
-from Kafka's tool: a topic or a broker that does not exist is an error. Left out: changing quotas (--alter of users,
-clients and ips).
-"""
+from Kafka's tool: a topic or a broker that does not exist is an error."""
 
 from __future__ import annotations
 
@@ -66,9 +64,9 @@ _RESOURCES = {
     "groups": GROUP,
     "client-metrics": CLIENT_METRICS,
 }
-#: Types whose names a broker lists, and the source of their changed settings.
+#: Entity types whose names a broker lists, and the source of their changed settings.
 _LISTED = {"groups": ShownSource.DYNAMIC_GROUP_CONFIG, "client-metrics": ShownSource.DYNAMIC_CLIENT_METRICS_CONFIG}
-#: A comma that separates settings: one outside of brackets.
+#: A comma outside of brackets, which separates settings.
 _BETWEEN = re.compile(r",(?![^\[\]]*\])")
 
 
@@ -143,7 +141,8 @@ def _changes(parser: Parser, options: argparse.Namespace) -> list[ConfigChange]:
 
 
 def parse_settings(text: str) -> dict[str, str]:
-    """Parses the settings of `a=b,c=[d,e]`; JesenskaError for text that is not in this form."""
+    """Returns the settings in a text of the form `a=b,c=[d,e]`. Raises JesenskaError for text that is not in this
+    form."""
     found = {}
     for piece in _BETWEEN.split(text) if text.strip() else ():
         name, equals, value = (part.strip() for part in piece.partition("="))
@@ -169,7 +168,7 @@ async def _alter(cluster: Cluster, entity: Entity, changes: list[ConfigChange], 
     except InvalidConfigError as error:
         raise (error if table is None else with_near_miss(error, [item.name for item in changes], table)) from error
     if entity.kind == "brokers":
-        # A broker keeps unknown settings, because they may belong to a plugin.
+        # A broker stores settings that it does not know, because they may belong to a plugin.
         for item in changes:
             if item.name not in BROKER_SETTINGS and (
                 near := meant(item.name, (setting.name for setting in BROKER_SETTINGS))
@@ -221,7 +220,7 @@ async def _alter_quotas(
 
 
 def _one(kind: str) -> str:
-    """Returns the singular of a type, as Kafka's tool names it."""
+    """Returns the singular of an entity type, as Kafka's tool prints it."""
     return kind[:-1]
 
 
@@ -274,7 +273,7 @@ async def _describe(cluster: Cluster, entity: Entity, options: argparse.Namespac
 async def _describe_listed(
     cluster: Cluster, entity: Entity, options: argparse.Namespace, documents: list[dict[str, Any]]
 ) -> None:
-    """Shows groups and client metrics: those with settings, or the named one if it exists."""
+    """Shows the settings of groups or client metrics: of all that have settings, or of the named one."""
     resource, source = _RESOURCES[entity.kind], _LISTED[entity.kind]
     known = await resources_with_settings(cluster, resource)
     names = known
@@ -286,7 +285,8 @@ async def _describe_listed(
             print(f"The {_one(entity.kind)} '{entity.name}' doesn't exist and doesn't have dynamic config.")
         names = [entity.name] if there else []
     for name in names:
-        # A group without changed settings has nothing to show: a broker may not support settings of groups at all.
+        # A group without changed settings has nothing to show, and a broker may not support settings of groups. So it
+        # is not asked.
         settings = await settings_of_resource(cluster, resource, name) if options.all or name in known else []
         _show(entity.kind, name, settings, source, options, documents)
 

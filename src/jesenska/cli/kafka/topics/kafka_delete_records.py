@@ -1,11 +1,9 @@
-"""kafka-delete-records: deletes the records of partitions before given offsets. Flags and output of Apache Kafka
-4.3.1's tool; the file:
+"""kafka-delete-records: deletes the records of partitions before given offsets. Flags and output are those of Apache
+Kafka 4.3.1's tool. The file has the form
 
     {"partitions": [{"topic": "t", "partition": 0, "offset": 12}], "version": 1}
 
-An offset of -1 means everything up to the high watermark. Differs from Kafka's tool: the exit code is 1 if a partition
-failed.
-"""
+An offset of -1 means the high watermark. Differs from Kafka's tool: the exit code is 1 if a partition failed."""
 
 from __future__ import annotations
 
@@ -77,8 +75,8 @@ async def _work(parser: Parser, options: argparse.Namespace) -> int:
 
 
 async def _delete(cluster: Cluster, offsets: dict[TopicPartition, int]) -> dict[TopicPartition, int | KafkaError]:
-    """Returns low watermarks or errors, in the file's order. The records of existing partitions are deleted even if
-    others do not exist."""
+    """Returns for each partition its new low watermark or an error, in the file's order. If some partitions do not
+    exist, the records of the others are still deleted."""
     topics = await cluster.topics()
     results: dict[TopicPartition, int | KafkaError] = {}
     known = {
@@ -112,7 +110,8 @@ def _document(key: TopicPartition, result: int | KafkaError) -> dict[str, Any]:
 
 
 def read_offsets(path: str) -> dict[TopicPartition, int]:
-    """Returns the offsets of a file. JesenskaError with one sentence for text that is not in the form above."""
+    """Returns the offsets in a file. Raises JesenskaError with one sentence if the file does not have the form
+    above."""
     document = read_json(path, "The input string is not a valid JSON")
     if not isinstance(document, dict) or document.get("version", 1) != 1:
         raise JesenskaError(f'{path} is not of version 1: write {{"partitions": [...], "version": 1}}.')

@@ -1,4 +1,5 @@
-"""kafka-topics: creates, lists, describes, alters and deletes topics. Flags and output of Apache Kafka 4.3.1's tool.
+"""kafka-topics: creates, lists, describes, alters and deletes topics. Flags and output are those of Apache Kafka
+4.3.1's tool.
 
     --create     --topic NAME [--partitions N] [--replication-factor N | --replica-assignment 1:2,2:3] [--config
                  a=b]...
@@ -8,10 +9,9 @@
     --delete     --topic PATTERN
 
 A pattern is a Java regular expression that matches the whole name; a comma separates several. Names are sorted
-(Kafka's tool prints them in no order). With `--zookeeper HOST:PORT` instead of --bootstrap-server it works on the
-tree, as the releases before 3.0 (`topics_in_tree`): --alter then takes --config and --delete-config, and --create must
-name partitions and replicas.
-"""
+(Kafka's tool prints them in no order). With `--zookeeper HOST:PORT` instead of --bootstrap-server it reads and writes
+ZooKeeper's nodes, as the releases before 3.0 (`topics_in_tree`). Then --alter accepts --config and --delete-config,
+and --create must name partitions and replicas."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ from jesenska.wire.messages.k75_describe_topic_partitions import (
 )
 
 _ACTIONS = ("create", "list", "describe", "alter", "delete")
-#: The flags of each action beside those of every action.
+#: The flags that each action accepts, in addition to those for all actions.
 _TAKES = {
     "create": {"topic", "partitions", "replication_factor", "replica_assignment", "config", "if_not_exists"},
     "list": {"topic", "exclude_internal"},
@@ -325,7 +325,7 @@ async def _delete(cluster: Cluster, options: argparse.Namespace) -> int:
 
 
 def _raise_first(results: dict[str, KafkaError | None]) -> None:
-    """Prints every failure, then fails with the last one."""
+    """Prints all errors but the last one, and raises the last one."""
     errors = [error for error in results.values() if error is not None]
     for error in errors[:-1]:
         print(f"kafka-topics: {error}", file=sys.stderr)
@@ -345,7 +345,8 @@ async def _matching(cluster: Cluster, options: argparse.Namespace) -> list[Topic
 
 
 async def _existing(cluster: Cluster, options: argparse.Namespace) -> list[TopicInfo]:
-    """Returns the topics of the flags; JesenskaError if there are none, unless --if-exists allows it."""
+    """Returns the existing topics that the flags select. Raises JesenskaError if there are none, unless --if-exists is
+    given."""
     topics = await _matching(cluster, options)
     if not topics and options.topic is not None and not options.if_exists:
         raise JesenskaError(
@@ -359,7 +360,8 @@ async def _existing(cluster: Cluster, options: argparse.Namespace) -> list[Topic
 
 @dataclass(frozen=True, slots=True)
 class _Eligible:
-    """KIP-966's two lists of a partition, None if the broker does not have them."""
+    """The eligible leader replicas of a partition (KIP-966), and those last known. Both are None if the broker does
+    not report them."""
 
     replicas: list[int] | None = None
     last_known: list[int] | None = None
@@ -488,8 +490,8 @@ def _document(
 
 
 async def _eligible(cluster: Cluster, names: list[str], limit: int) -> dict[tuple[str, int], _Eligible]:
-    """Returns the eligible leader replicas by topic and partition, requested in pages; empty if the broker does not
-    support them."""
+    """Returns the eligible leader replicas by topic and partition, which are requested page by page. The result is
+    empty if the broker does not support the request."""
     found: dict[tuple[str, int], _Eligible] = {}
     cursor: DescribeTopicPartitionsRequestCursor | None = None
     if not names:

@@ -1,9 +1,9 @@
-"""SCRAM credentials of a user, set and removed by kafka-configs:
+"""Sets and removes the SCRAM credentials of a user, for kafka-configs:
 
     --alter --entity-type users --entity-name anna --add-config 'SCRAM-SHA-256=[iterations=8192,password=secret]'
     --alter --entity-type users --entity-name anna --delete-config SCRAM-SHA-256
 
-The broker gets the salted password, never the password."""
+The broker receives the salted password, never the password."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SALT_BYTES: Final = 18
 
 
 def are_credentials(changes: Sequence[ConfigChange]) -> bool:
-    """True if all changes are of SCRAM credentials; JesenskaError if only some of them are."""
+    """Returns true if all changes are of SCRAM credentials. Raises JesenskaError if only some of them are."""
     found = [item.name in CODES for item in changes]
     if any(found) and not all(found):
         raise JesenskaError("Quotas and SCRAM credentials cannot be changed in one command: use two.")
@@ -35,7 +35,7 @@ def are_credentials(changes: Sequence[ConfigChange]) -> bool:
 
 
 async def alter_credentials(cluster: Cluster, user: str, changes: Sequence[ConfigChange]) -> None:
-    """Sets and removes credentials of a user; KafkaError if the broker refuses."""
+    """Sets and removes SCRAM credentials of a user. Raises KafkaError if the broker refuses the changes."""
     request = AlterUserScramCredentialsRequest()
     for item in changes:
         if item.value is None:

@@ -1,5 +1,5 @@
-"""kafka-topics with --zookeeper: reads and writes the tree itself, as the tool of 0.8 to 2.x did. Flags and output of
-the tools of 0.8.2 and 1.0.
+"""kafka-topics with --zookeeper: reads and writes ZooKeeper's nodes directly, as the tool of 0.8 to 2.x did. Flags and
+output are those of the tools of 0.8.2 and 1.0.
 
 To create a topic, the tool writes its replicas into /brokers/topics and its settings into /config/topics; the
 cluster's controller does the rest. So `--describe` may show a partition without a leader for a moment, and a deletion
@@ -43,7 +43,8 @@ _KEYS_MOVE = (
 
 
 async def work(options: argparse.Namespace, action: str, assignment: Sequence[Sequence[int]] | None) -> int:
-    """Does one action; KafkaError or JesenskaError with one sentence if it is refused."""
+    """Runs one action of the tool and returns the exit code. Raises KafkaError or JesenskaError with one sentence if
+    the action is refused."""
     async with tree_at(options.zookeeper) as store:
         view = await reading.load(store, at_once=100)
         if options.disable_rack_aware:
@@ -70,7 +71,7 @@ async def _create(
     if assignment is None and (options.partitions is None or options.replication_factor is None):
         missing = "partitions" if options.partitions is None else "replication-factor"
         raise JesenskaError(
-            f"Missing required argument --{missing}: with --zookeeper no broker is asked for its default."
+            f"Missing required argument --{missing}: with --zookeeper a broker's default is not available."
         )
     if "." in name or "_" in name:
         _say(options, _COULD_COLLIDE)
@@ -90,7 +91,8 @@ async def _create(
         )
         await _multi(
             store,
-            # Settings may be left from a topic of that name, or from a tool that ended between the two writes.
+            # The node may exist already: left from an earlier topic of that name, or from a tool that was interrupted
+            # between the two writes.
             SetData(paths.topic_config(name), encode_config(plan.config.overrides))
             if f"topics/{name}" in view.configs
             else Create(paths.topic_config(name), encode_config(plan.config.overrides)),
@@ -112,9 +114,9 @@ async def _multi(store: Store, *operations: Operation) -> None:
         await store.multi(operations)
     except MultiError as error:
         if isinstance(error.error, NodeExistsError):
-            raise TopicAlreadyExistsError(f"{error.error.path} was made by somebody else just now.") from error
+            raise TopicAlreadyExistsError(f"{error.error.path} was just created by another client.") from error
         raise JesenskaError(
-            f"The tree was changed by somebody else just now ({error}): look again, then try again."
+            f"The tree was just changed by another client ({error}): check it, then try again."
         ) from error
 
 
