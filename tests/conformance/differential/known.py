@@ -145,6 +145,29 @@ def _with_an_owner_without_a_type(request: Any) -> bool:
 # --- meant so --------------------------------------------------------------------------------------------------------
 
 _MEANT: Final = (
+    Known((44,), r"\.responses\[\]\.error_message", "a refusal of loggers has words", ours="'<words>'", theirs="None"),
+    Known(
+        (9,),
+        r"\.topics\[\]",
+        "a topic of which no partition is asked for is in the answer of version 0, too, if the user may not see it",
+        ours="1 elements.*",
+        theirs="0 elements.*",
+        versions=(0,),
+    ),
+    Known(
+        (30,),
+        r"\.results\[\]\.error_(code|message)",
+        "Kafka fails at the good rules of a request that has a malformed one (UNKNOWN_SERVER_ERROR)",
+        theirs="-1|None",
+    ),
+    Known(
+        (31,),
+        r"\.filter_results\[\]\.error_(code|message)",
+        "a filter with a number that is no type is refused, as by 4.3.1; 3.9.1 finds nothing with it",
+        ours="42|'<words>'",
+        theirs="0|None",
+        versions=(0,),
+    ),
     Known(
         (38,),
         r"\.(error_code|principal_type|principal_name)",

@@ -159,6 +159,13 @@ def request_of(key: int, version: int) -> Any:
         request.acks = 1
     if key == 1:
         request.replica_id = 1
+    # A type of an access rule that is 0 (UNKNOWN) closes the connection before rights are looked at.
+    rules = {29: [request], 30: getattr(request, "creations", []), 31: getattr(request, "filters", [])}.get(key, [])
+    for item in rules:
+        for name in ("resource_type", "resource_pattern_type", "resource_type_filter", "pattern_type_filter"):
+            if hasattr(item, name):
+                setattr(item, name, 1)
+        item.operation = item.permission_type = 1
     return request
 
 

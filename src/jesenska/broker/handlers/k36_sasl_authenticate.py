@@ -28,7 +28,7 @@ _NOT_HERE = "SaslAuthenticate request received after successful authentication"
 @handles(SaslAuthenticateRequest, SecurityFamily)
 def handle(uses: SecurityFamily, request: SaslAuthenticateRequest, context: Context) -> Outcome:
     authentication = context.connection.authentication
-    if authentication is None:
+    if authentication is None or not authentication.has_begun():
         return SaslAuthenticateResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, error_message=_NOT_HERE)
     try:
         answer = authentication.step(bytes(request.auth_bytes))

@@ -14,11 +14,12 @@ the SASL mechanism in a frame without a header:
   HANDSHAKE    answered       -> TOKENS          -> MESSAGES        refused             -          refused
   MESSAGES     answered       refused            refused            next step           -          refused
   TOKENS       -              -                  -                  -                   next step  -
-  DONE         answered       refused            -> AGAIN           refused             -          served
+  DONE         answered       illegal            -> AGAIN (*)       illegal             -          served
   AGAIN        answered       refused            refused            next step           -          refused
   FAILED       refused        refused            refused            refused             -          refused
 
-"Refused" means that the connection is closed. The step that completes the authentication leads to DONE. In AGAIN it
+"Refused" means that the connection is closed; "illegal" means that the answer is ILLEGAL_SASL_STATE. (*) Only a
+session with an end is renewed; else illegal. The step that completes the authentication leads to DONE. In AGAIN it
 must keep the user and the mechanism; otherwise the connection is closed. Before DONE, requests must be small, and are
 handled one at a time. A failed authentication is answered after connection.failed.authentication.delay.ms, with the
 same message for all causes. The connection is closed a moment later, when the client has read the answer. When the
@@ -150,17 +151,22 @@ class Authentication:
     def is_done(self) -> bool:
         return self.state is State.DONE
 
+    def has_begun(self) -> bool:
+        """Returns True between a SaslHandshake and the end of the authentication that it has begun."""
+        return self._server is not None
+
     def takes(self, key: int) -> bool:
         """Returns True if a request with this API key may be served in the present state."""
         if self.state is not State.DONE:
             return key in _TAKES[self.state]
         if self._ends_at is not None and key != SASL_HANDSHAKE and self._now() > self._ends_at:
             return key == API_VERSIONS
-        return key != SASL_AUTHENTICATE
+        return True
 
     def handshake(self, mechanism: str, version: int) -> ErrorCode:
         """Begins an authentication with this SASL mechanism. Returns NONE, or the error if it cannot begin."""
-        if self.state is State.DONE and version == 0:
+        if self.state is State.DONE and (version == 0 or self._ends_at is None):
+            # A session without an end is not renewed, as in Kafka.
             return ErrorCode.ILLEGAL_SASL_STATE
         make = self._mechanisms.get(mechanism)
         if make is None:

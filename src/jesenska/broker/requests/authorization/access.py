@@ -131,7 +131,7 @@ Rule = Callable[[Access, Any, int], Verdict]
 
 
 #: The API keys whose refusals have a message, as in Kafka; the messages are in `_MESSAGES`.
-_KEYS_WITH_MESSAGES: Final = frozenset((20, 29, 30, 31, 32, 33, 37, 43, 44, 45, 46, 48, 49, 50, 51, 61))
+_KEYS_WITH_MESSAGES: Final = frozenset((20, 29, 30, 31, 32, 33, 43, 44, 45, 46, 49, 51, 61))
 _MESSAGES: Final[Mapping[int, str]] = {
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "Topic authorization failed.",
     ErrorCode.GROUP_AUTHORIZATION_FAILED: "Group authorization failed.",
@@ -165,16 +165,25 @@ def _add_messages(value: Any) -> None:
             _add_messages(getattr(value, name))
 
 
-def merged_refusals(topics: Sequence[Any], partitions: str, index: str) -> list[Any]:
-    """Returns the answers for refused topics, each topic and partition once. A topic without partitions is left out.
-    `partitions` and `index` name the fields of a topic's partitions and of their numbers."""
+def merged_topics(topics: Iterable[Any], partitions: str) -> list[Any]:
+    """Returns the answers for refused topics, each topic once, with the partitions of all its answers. `partitions`
+    names the field of a topic's partitions."""
     found: dict[tuple[Any, Any], Any] = {}
     for topic in topics:
         name = getattr(topic, "name", None) or getattr(topic, "topic", None) or getattr(topic, "topic_name", None)
         first = found.setdefault((name, getattr(topic, "topic_id", None)), topic)
-        several = [*getattr(first, partitions), *getattr(topic, partitions)]
-        setattr(first, partitions, list({getattr(part, index): part for part in several}.values()))
-    return [topic for topic in found.values() if getattr(topic, partitions)]
+        if first is not topic:
+            setattr(first, partitions, [*getattr(first, partitions), *getattr(topic, partitions)])
+    return list(found.values())
+
+
+def merged_refusals(topics: Iterable[Any], partitions: str, index: str) -> list[Any]:
+    """As `merged_topics`, with each partition once. A topic without partitions is left out. `index` names the field of
+    a partition's number."""
+    found = merged_topics(topics, partitions)
+    for topic in found:
+        setattr(topic, partitions, list({getattr(part, index): part for part in getattr(topic, partitions)}.values()))
+    return [topic for topic in found if getattr(topic, partitions)]
 
 
 def added(field: str, refusals: Sequence[Any], *, first: bool = False) -> Amend:

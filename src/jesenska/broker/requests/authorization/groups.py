@@ -15,6 +15,7 @@ from jesenska.broker.requests.authorization.access import (
     Rule,
     Verdict,
     added,
+    merged_topics,
 )
 from jesenska.security.acls import CLUSTER_NAME, AclOperation
 from jesenska.wire.language import Message
@@ -123,7 +124,7 @@ def commit(access: Access, request: OffsetCommitRequest, version: int) -> Verdic
     kept, refused = access.split(_READ, TOPIC, request.topics, name_of)
     if not refused:
         return None
-    failed = answered(refused, _TOPIC_REFUSED)
+    failed = merged_topics(answered(refused, _TOPIC_REFUSED), "partitions")
     if not kept:
         return OffsetCommitResponse(topics=failed)
     request.topics = kept

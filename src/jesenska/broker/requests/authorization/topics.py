@@ -419,8 +419,12 @@ def delete(access: Access, request: DeleteTopicsRequest, version: int) -> Verdic
     contains the name only with DESCRIBE on the topic."""
     failed: list[DeleteTopicsResponseTopic] = []
     if version < _FIRST_DELETION_WITH_IDS:
+        counts = Counter(request.topic_names)
         names, refused = access.split(_O.DELETE, TOPIC, request.topic_names, lambda name: name)
-        failed = [DeleteTopicsResponseTopic(name=name, error_code=_REFUSED) for name in dict.fromkeys(refused)]
+        failed = [
+            DeleteTopicsResponseTopic(name=name, error_code=_deletion_error(counts[name] > 1))
+            for name in dict.fromkeys(refused)
+        ]
         request.topic_names = names
         is_empty = not names
     else:
@@ -429,12 +433,16 @@ def delete(access: Access, request: DeleteTopicsRequest, version: int) -> Verdic
             return access.topic_name(item.topic_id) if item.topic_id != NO_UUID else item.name
 
         kept, refused_topics = access.split(_O.DELETE, TOPIC, request.topics, name_of)
+        twice = Counter((item.name, item.topic_id) for item in request.topics)
         for item in {(item.name, item.topic_id): item for item in refused_topics}.values():
             name = name_of(item)
             shown = item.name is not None or access.may(_O.DESCRIBE, TOPIC, name or "")
+            is_malformed = twice[item.name, item.topic_id] > 1 or (item.name is not None and item.topic_id != NO_UUID)
             failed.append(
                 DeleteTopicsResponseTopic(
-                    name=(item.name or name) if shown else None, topic_id=item.topic_id, error_code=_REFUSED
+                    name=(item.name or name) if shown else None,
+                    topic_id=item.topic_id,
+                    error_code=_deletion_error(is_malformed),
                 )
             )
         request.topics = kept
@@ -446,17 +454,26 @@ def delete(access: Access, request: DeleteTopicsRequest, version: int) -> Verdic
     return added("responses", failed)
 
 
+def _deletion_error(is_malformed: bool) -> ErrorCode:
+    """Returns the error for a topic that the user may not delete. A malformed one gets the error for that, as in
+    Kafka."""
+    return ErrorCode.INVALID_REQUEST if is_malformed else _REFUSED
+
+
 def create_partitions(access: Access, request: CreatePartitionsRequest, version: int) -> Verdict:
-    # A topic that is named twice is the handler's to refuse.
     counts = Counter(topic.name for topic in request.topics)
-    kept, refused = access.split(
-        _O.ALTER, TOPIC, request.topics, lambda topic: topic.name if counts[topic.name] == 1 else None
-    )
+    kept, refused = access.split(_O.ALTER, TOPIC, request.topics, lambda topic: topic.name)
     if not refused:
         return None
     request.topics = kept
-    names = dict.fromkeys(topic.name for topic in refused)
-    failed = [CreatePartitionsResponseResult(name=name, error_code=_REFUSED) for name in names]
+    failed = [
+        CreatePartitionsResponseResult(name=name, error_code=_REFUSED)
+        if counts[name] == 1
+        else CreatePartitionsResponseResult(
+            name=name, error_code=ErrorCode.INVALID_REQUEST, error_message="A topic is named twice."
+        )
+        for name in dict.fromkeys(topic.name for topic in refused)
+    ]
     if not kept:
         return CreatePartitionsResponse(results=failed)
     return added("results", failed)
@@ -475,44 +492,68 @@ _CONFIGS: Final[dict[int, tuple[ResourceType, ErrorCode]]] = {
 }
 
 
-def _split_resources(access: Access, operation: AclOperation, resources: list[Any]) -> tuple[list[Any], list[Any]]:
-    """Returns the allowed and the refused resources of a request about settings. A resource of an unknown type, or one
-    that the request names twice, counts as allowed here: the handler refuses it."""
-    if any(item.resource_type not in _CONFIGS for item in resources):
-        return resources, []
-    counts = Counter((item.resource_type, item.resource_name) for item in resources)
-    is_change = operation is AclOperation.ALTER_CONFIGS
-    kept: list[Any] = []
-    refused: list[Any] = []
-    for item in resources:
-        kind, _ = _CONFIGS[item.resource_type]
-        is_double = is_change and counts[item.resource_type, item.resource_name] > 1
-        allowed = is_double or access.allows(operation, kind, CLUSTER_NAME if kind is CLUSTER else item.resource_name)
-        (kept if allowed else refused).append(item)
-    return kept, refused
-
-
 def configs(operation: AclOperation, response: type[Message], field: str, answer: Callable[..., Any]) -> Rule:
-    """Returns the check of a request about settings: it needs this operation on each resource. `field` is the name of
-    the response's list of answers."""
+    """Returns the check of a request about settings: it needs this operation on each resource. `field` names the
+    response's list of answers. A refused resource that is malformed, too, gets the error for that, as in Kafka."""
 
     def rule(access: Access, request: Any, version: int) -> Verdict:
-        kept, refused = _split_resources(access, operation, request.resources)
-        if not refused:
+        resources = request.resources
+        if request.api_key == _DESCRIBE_CONFIGS and any(item.resource_type not in _CONFIGS for item in resources):
+            return response(**{field: [_failed(answer, item, _UNKNOWN_TYPE) for item in resources]})
+        kept = [item for item in resources if _is_allowed(access, operation, item)]
+        if len(kept) == len(resources):
             return None
+        counts = Counter((item.resource_type, item.resource_name) for item in resources)
+        allowed = set(map(id, kept))
+        failed = []
+        for item in resources:
+            if id(item) not in allowed:
+                is_double = operation is _O.ALTER_CONFIGS and counts[item.resource_type, item.resource_name] > 1
+                failed.append(_failed(answer, item, _DOUBLE if is_double else _malformed(request.api_key, item)))
         request.resources = kept
-        failed = [
-            answer(
-                error_code=_CONFIGS[item.resource_type][1],
-                error_message=None,
-                resource_type=item.resource_type,
-                resource_name=item.resource_name,
-            )
-            for item in refused
-        ]
         return added(field, failed) if kept else response(**{field: failed})
 
     return rule
+
+
+#: The key whose request is refused as a whole if one resource has an unknown type.
+_DESCRIBE_CONFIGS: Final = 32
+_ALTER_CONFIGS, _INCREMENTAL_ALTER_CONFIGS = 33, 44
+_BROKER_TYPE, _DELETE_SETTING = 4, 1
+_UNKNOWN_TYPE: Final = "A resource has a type that is not known."
+_DOUBLE: Final = "Each resource must appear at most once."
+
+
+def _is_allowed(access: Access, operation: AclOperation, item: Any) -> bool:
+    """Returns True if the user may do the operation on a resource. A resource of an unknown type is the handler's to
+    refuse."""
+    kind, _ = _CONFIGS.get(item.resource_type, (None, None))
+    return kind is None or access.allows(operation, kind, CLUSTER_NAME if kind is CLUSTER else item.resource_name)
+
+
+def _malformed(key: int, item: Any) -> str | None:
+    """Returns the mistake in a change of settings that Kafka reports before it looks at rights; None if there is
+    none."""
+    if key not in (_ALTER_CONFIGS, _INCREMENTAL_ALTER_CONFIGS):
+        return None
+    names = [config.name for config in item.configs]
+    if key == _ALTER_CONFIGS:
+        return "A setting has no value." if any(config.value is None for config in item.configs) else None
+    if len(set(names)) < len(names):
+        return "A setting is named twice."
+    if any(config.value is None and config.config_operation != _DELETE_SETTING for config in item.configs):
+        return "A setting has no value."
+    if item.resource_type == _BROKER_TYPE and item.resource_name and not item.resource_name.isdecimal():
+        return "The name of a broker is its id."
+    return None
+
+
+def _failed(answer: Callable[..., Any], item: Any, mistake: str | None) -> Any:
+    """Returns the answer for a refused resource: INVALID_REQUEST with the mistake, or the error of its type."""
+    code = ErrorCode.INVALID_REQUEST if mistake is not None else _CONFIGS[item.resource_type][1]
+    return answer(
+        error_code=code, error_message=mistake, resource_type=item.resource_type, resource_name=item.resource_name
+    )
 
 
 TOPIC_RULES: Final[dict[int, Rule]] = {
