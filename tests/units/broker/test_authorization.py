@@ -294,10 +294,10 @@ def test_metadata_does_not_tell_if_a_refused_topic_exists(version: int) -> None:
     ]
 
 
-def test_metadata_by_id_answers_a_refused_topic_as_one_that_is_not_there() -> None:
+def test_metadata_by_id_answers_a_refused_topic_as_refused_and_without_its_name() -> None:
     request = MetadataRequest(topics=[MetadataRequestTopic(name=None, topic_id=ID)])
     response = amended(access(), request, 12, MetadataResponse())
-    assert [(topic.name, topic.topic_id, topic.error_code) for topic in response.topics] == [(None, ID, 100)]
+    assert [(topic.name, topic.topic_id, topic.error_code) for topic in response.topics] == [(None, ID, 29)]
 
 
 def test_metadata_creates_a_topic_for_who_may_create_it() -> None:

@@ -15,6 +15,7 @@ from jesenska.broker.requests.authorization.access import (
     Rule,
     Verdict,
     added,
+    merged_refusals,
     merged_topics,
 )
 from jesenska.security.acls import CLUSTER_NAME, AclOperation
@@ -188,7 +189,7 @@ def _split_topics(access: Access, group: OffsetFetchRequestGroup, version: int) 
 
 def _fetch_of_one(access: Access, request: OffsetFetchRequest, version: int) -> Verdict:
     def answered(topics: list[OffsetFetchRequestTopic], error: ErrorCode) -> list[OffsetFetchResponseTopic]:
-        return [
+        found = [
             OffsetFetchResponseTopic(
                 name=topic.name,
                 partitions=[
@@ -200,6 +201,7 @@ def _fetch_of_one(access: Access, request: OffsetFetchRequest, version: int) -> 
             )
             for topic in topics
         ]
+        return merged_refusals(found, "partitions", "partition_index")
 
     if not access.allows(_DESCRIBE, GROUP, request.group_id):
         if version >= _FIRST_FETCH_WITH_WHOLE_ERROR:

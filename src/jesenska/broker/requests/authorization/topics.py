@@ -1,9 +1,9 @@
 """Checks requests about topics, their records and their settings. Each check returns None, a refusal, or an Amend (see
 `access`).
 
-If the user may not describe a topic, the answer does not reveal if the topic exists. A consumer's Fetch is checked at
-each read (`broker.fetching.fetches`), so that changed ACLs also apply to sessions and waiting requests. This module
-checks only Fetch requests of followers."""
+If the user may not describe a topic, an answer about its name does not reveal if the topic exists. A consumer's Fetch
+is checked at each read (`broker.fetching.fetches`), so that changed ACLs also apply to sessions and waiting requests.
+This module checks only Fetch requests of followers."""
 
 from __future__ import annotations
 
@@ -319,14 +319,11 @@ def _metadata_split(
     """Returns the topics of the request that may be answered, and the answers for the refused topics."""
     asked = request.topics or []
     if any(item.topic_id != NO_UUID for item in asked):
-        # A request with ids: names are ignored. An unknown id is not refused here, and gets the same answer as a
-        # refused one.
+        # A request with ids: names are ignored. An unknown id is the handler's to refuse. Ids are no secret, as in
+        # Kafka: a hidden topic is answered as such.
         by_id = list({item.topic_id: item for item in asked if item.topic_id != NO_UUID}.values())
         kept, refused = access.split(_O.DESCRIBE, TOPIC, by_id, lambda item: access.topic_name(item.topic_id))
-        return kept, [
-            MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=item.topic_id)
-            for item in refused
-        ]
+        return kept, [MetadataResponseTopic(error_code=_REFUSED, name=None, topic_id=item.topic_id) for item in refused]
     named = list({item.name: item for item in asked}.values())
     kept, refused = access.split(_O.DESCRIBE, TOPIC, named, lambda item: item.name or "")
     may_create = access.creates_topics and (
