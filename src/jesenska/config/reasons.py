@@ -48,6 +48,7 @@ NO_FOLLOWERS = _meaningless("the tree is read through the session that writes it
 VOTERS = _meaningless("there is no KRaft quorum; one node is taken, several stop the start")
 PLUGINS = _meaningless("a class of Java cannot be loaded")
 ONE_BATCH = _meaningless("one batch of a partition is under way at a time, which keeps its order through every retry")
+TICKETS = _meaningless("Kerberos' own library asks for tickets, and for others before they expire")
 JAVA_CLASS = _meaningless("a class of Java cannot be loaded; values and keys are bytes")
 
 INT_MAX = 2**31 - 1

@@ -10,12 +10,15 @@
 The states of a SASL connection, and the effect of each request in them (KIP-43, KIP-152, KIP-368):
 
     state        ApiVersions    SaslHandshake 0    SaslHandshake 1    SaslAuthenticate    a token    other requests
-    HANDSHAKE    answered       -> TOKENS          -> MESSAGES        refused             -          refused
+    HANDSHAKE    answered       -> TOKENS          -> MESSAGES        refused             -> TOKENS  refused
     MESSAGES     answered       refused            refused            next step           -          refused
     TOKENS       -              -                  -                  -                   next step  -
     DONE         answered       refused            -> AGAIN           refused             -          served
     AGAIN        answered       refused            refused            next step           -          refused
     FAILED       refused        refused            refused            refused             -          refused
+
+A client of Kafka 0.9 begins with a token: its first frame is the first token of GSSAPI, which begins with a byte that
+no request begins with. Only a listener with GSSAPI takes it.
 
 Refused means that the connection is closed. A step that ends the exchange leads to DONE; in AGAIN it keeps the user
 and the mechanism, or the connection is closed. Until DONE, requests are small and one at a time. A failed exchange is
@@ -45,6 +48,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE = 18, 17, 36
+_GSSAPI: Final = "GSSAPI"
+#: The first byte of a context's first token (RFC 2743, 3.1). As a request it would have a key from 24,576 up.
+_TOKEN_TAG: Final = 0x60
 
 
 class ListenerSecurity:
@@ -175,8 +181,15 @@ class Authentication:
             self.state = State.MESSAGES if version else State.TOKENS
         return ErrorCode.NONE
 
-    def step(self, message: bytes) -> bytes:
-        """Returns the answer to the next message of the exchange. Raises SaslError if the exchange has failed."""
+    def begins_with(self, frame: memoryview) -> bool:
+        """Returns True if a frame is the first token of GSSAPI, sent without a handshake. Then the exchange begins."""
+        if self.state is not State.HANDSHAKE or not frame or frame[0] != _TOKEN_TAG:
+            return False
+        return self.handshake(_GSSAPI, 0) is ErrorCode.NONE
+
+    def step(self, message: bytes) -> bytes | None:
+        """Returns the answer to the next message of the exchange. Raises SaslError if the exchange has failed. None is
+        an empty answer that is not sent to a client whose messages have no headers."""
         try:
             return self._next(message)
         except SaslError:
@@ -184,7 +197,7 @@ class Authentication:
             self.state, self._server = State.FAILED, None
             raise
 
-    def _next(self, message: bytes) -> bytes:
+    def _next(self, message: bytes) -> bytes | None:
         server = self._server
         if server is None:
             raise SaslError("no exchange has begun")
