@@ -120,7 +120,7 @@ def test_a_time_for_all_beats_times_by_partition_which_beat_offsets() -> None:
         ({"subscribe": "a", "maxTriggerDelay": "soon"}, "write a time such as 15m"),
         ({"subscribe": "a", "startingOfsets": "earliest"}, "startingofsets is not known; did you mean startingOffsets"),
         ({"subscribe": "a", "kafka.auto.offset.reset": "earliest"}, "use startingOffsets"),
-        ({"subscribe": "a", "kafka.security.protocol": "SASL_SSL"}, "sasl.mechanism=GSSAPI cannot be used"),
+        ({"subscribe": "a", "kafka.security.protocol": "SASL_SSL"}, "sasl.mechanism=GSSAPI needs a login"),
         ({"subscribe": "a", "kafka.security.protocol": "SSL", "kafka.ssl.truststore.location": "/no"}, "/no"),
         (
             {"subscribe": "a", "kafka.fetch.max.wait.ms": "soon"},

@@ -102,13 +102,16 @@ def use_configuration(path: str) -> None:
 
 
 def _opened() -> ctypes.CDLL:
-    for name in (*_NAMES, ctypes.util.find_library(_FOUND_BY)):
-        if name is not None:
-            try:
-                return ctypes.CDLL(name)
-            except OSError:
-                continue
-    raise OSError("not found")
+    for name in _NAMES:
+        try:
+            return ctypes.CDLL(name)
+        except OSError:
+            continue
+    # This starts other programs, so it comes last.
+    found = ctypes.util.find_library(_FOUND_BY)
+    if found is None:
+        raise OSError("not found")
+    return ctypes.CDLL(found)
 
 
 class Library:

@@ -9,8 +9,9 @@
          (kafka@.*)  the whole name has to match        s/@.*//  replaces the first match; with g all of them
          L or U   in lower or upper case; without s/.../.../ write a slash before it
 
-The first rule that fits wins. A name that still has a slash or an @ after a rule is refused, and so is a principal
-that no rule fits. In a replacement $1 is a group of the pattern, and a backslash quotes the character after it."""
+The first rule that fits wins. A name that is empty, or still has a slash or an @ after a rule, is refused, and so is
+a principal that no rule fits or that has three components. In a replacement $1 is a group of the pattern, and a
+backslash quotes the character after it."""
 
 from __future__ import annotations
 
@@ -33,7 +34,6 @@ _DEFAULT: Final = "DEFAULT"
 _PARAMETER = re.compile(r"\$([0-9]*)")
 #: A part of a replacement: a quoted character, a group's number or name, a lone mark, or other text.
 _PIECE = re.compile(r"\\(?P<quoted>.)|\$(?P<number>[0-9]+)|\$\{(?P<name>\w+)\}|(?P<mark>[\\$])|(?P<text>[^\\$]+)", re.S)
-_COMPONENTS_MAX: Final = 2
 _NOT_SHORT = re.compile(r"[/@]")
 #: The library writes unusual characters of a principal with a backslash.
 _UNUSUAL: Final = "\\"
@@ -99,7 +99,7 @@ def _parsed(text: str) -> _Rule:
         )
     count = int(found["count"])
     for number in _PARAMETER.findall(found["format"]):
-        if not number or int(number) > min(count, _COMPONENTS_MAX):
+        if not number or int(number) > count:
             raise InvalidConfigError(f"{SETTING}: ${number} in {text!r} is none of $0 to ${count}.")
     match, pattern = (None if found[name] is None else _compiled(found[name], text) for name in ("match", "pattern"))
     replacement = () if pattern is None else _pieces(found["replacement"], pattern, text)
@@ -108,7 +108,8 @@ def _parsed(text: str) -> _Rule:
 
 def _compiled(pattern: str, rule: str) -> re.Pattern[str]:
     try:
-        return re.compile(pattern)
+        # As in Java, \w and \d are of ASCII.
+        return re.compile(pattern, re.ASCII)
     except re.error as error:
         raise InvalidConfigError(f"{SETTING}: {pattern!r} in {rule!r} is not a regular expression: {error}.") from error
 
