@@ -429,13 +429,25 @@ def test_settings_that_cannot_be_used_stop_the_start(
 
 
 def test_nothing_of_the_library_stays_after_logins(tmp_path: Path, realm: Realm) -> None:
+    """Neither after those that succeed, nor after those that a client or the broker ends half way."""
     library = Library.load()
+
+    def half(bootstrap: str) -> None:
+        for last in (b"", b"no wrapped message"):
+            with RawConnection(bootstrap) as connection:
+                connection.send_frame(_initiator(realm).step(None) or b"")
+                assert connection.receive_frame()
+                connection.send_frame(last)
+                assert connection.is_closed() is (last != b"")
 
     async def work(broker: Broker) -> None:
         await user_of(broker, client(by_key_tab(realm.anna, "anna")))
         before = len(library.live)
-        for _ in range(20):
+        for _ in range(10):
             await user_of(broker, client(by_key_tab(realm.anna, "anna")))
+            await asyncio.to_thread(half, address(broker, _LISTENER))
+        while any(str(connection.principal) == "User:ANONYMOUS" for connection in broker.dispatcher.connections):
+            await asyncio.sleep(0)
         assert len(library.live) == before
 
     on_a_broker(realm, tmp_path, work)

@@ -263,6 +263,18 @@ def test_a_login_is_kept_and_not_shown() -> None:
     assert source_options(READ, streaming=True).client.security == ()
 
 
+def test_the_service_of_kerberos_goes_to_the_tasks_with_the_login(monkeypatch: pytest.MonkeyPatch) -> None:
+    # No tickets are asked for here, so that the library is not needed.
+    monkeypatch.setattr("jesenska.security.kerberos.logins.Library.load", lambda: None)
+    login = {
+        "kafka.security.protocol": "SASL_SSL",
+        "kafka.sasl.jaas.config": "com.sun.security.auth.module.Krb5LoginModule required useTicketCache=true;",
+        "kafka.sasl.kerberos.service.name": "kafka",
+    }
+    found = dict(source_options({**READ, **login}, streaming=True).client.security)
+    assert found["sasl.kerberos.service.name"] == "kafka"
+
+
 def test_patience_is_read() -> None:
     texts = {"fetchOffset.numRetries": "0", "fetchOffset.retryIntervalMs": "5", "kafkaConsumer.pollTimeoutMs": "7"}
     options = source_options({**READ, **texts}, streaming=True)
