@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from jesenska.base.errors import SaslAuthenticationFailedError
+from jesenska.cli.kafka.records.kafka_console_consumer import main as kafka_console_consumer
 from jesenska.cli.kafka.topics.kafka_topics import main as kafka_topics
 from jesenska.client.administration.admin import Admin
 from jesenska.client.client_config import client_config
@@ -203,6 +204,33 @@ def test_a_java_client_without_a_rule_is_told_that_its_login_failed(place: Place
     said = _topics_of_java(release, place, "FEW", tmp_path, place.login("ben/admin"))
     assert "SaslAuthenticationException" in said
     assert "SASL mechanism GSSAPI" in said
+
+
+@pytest.mark.parametrize("release", [pytest.param(name, marks=_HOUR) for name in ("0.9.0.1", "0.10.2.2", "1.0.2")])
+def test_an_old_java_producer_logs_in(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], release: str
+) -> None:
+    """0.9 begins with a token, 0.10 with SaslHandshake version 0; their messages have no headers."""
+    need("java", "mvn")
+    jaas, file = tmp_path / "jaas.conf", tmp_path / "client.properties"
+    jaas.write_text(f"KafkaClient {{\n{by_key_tab(place.key_tabs['anna'], f'anna@{REALM}')}\n}};\n")
+    file.write_text(f"security.protocol=SASL_PLAINTEXT\nsasl.kerberos.service.name={SERVICE}\n")
+    inside = "java.security.jgss/sun.security.krb5=ALL-UNNAMED"
+    options = f" -Djava.security.auth.login.config={jaas} --add-opens {inside} --add-exports {inside}"
+    monkeypatch.setenv("PEERS_JAVA_OPTIONS", os.environ["PEERS_JAVA_OPTIONS"] + options)
+    where = ("--broker-list", place.address("LOUD"), "--topic", _TOPIC, "--producer.config", str(file))
+    done = subprocess.run(
+        tool_command(release, "kafka-console-producer", *where),
+        input=f"of {release}\n",
+        capture_output=True,
+        text=True,
+        timeout=90,
+    )
+    assert done.returncode == 0, done.stderr
+    capfd.readouterr()
+    plain = ["--bootstrap-server", place.address("PLAINTEXT"), "--topic", _TOPIC, "--from-beginning"]
+    assert kafka_console_consumer([*plain, "--timeout-ms", "2000"]) == 0
+    assert f"of {release}" in capfd.readouterr().out.split("\n")
 
 
 @pytest.mark.parametrize("name", ["confluent_kafka", "kafka", "aiokafka"])

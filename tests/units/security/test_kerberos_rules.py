@@ -83,6 +83,12 @@ def test_a_principal_of_another_form_is_refused(principal: str) -> None:
     assert user("RULE:[1:$1]~RULE:[2:$1]~DEFAULT", principal) is None
 
 
+@pytest.mark.parametrize("realm", ["WELLKNOWN:ANONYMOUS", _REALM])
+def test_no_rule_gives_a_name_to_the_anonymous_principal(realm: str) -> None:
+    assert user("RULE:[2:$1]~RULE:[1:$1]~DEFAULT", f"WELLKNOWN/ANONYMOUS@{realm}") is None
+    assert user("RULE:[2:$1]", f"WELLKNOWN/OTHER@{realm}") == "WELLKNOWN"
+
+
 def test_without_a_default_realm_the_default_rule_fits_nothing() -> None:
     assert user("DEFAULT", "anna@", "") is None
     assert user("DEFAULT~RULE:[1:$1]", "anna@OTHER", "") == "anna"

