@@ -76,7 +76,7 @@ _FUNCTIONS: Final[Mapping[str, tuple[Any, ...]]] = {
     "gss_release_name": (_HANDLE,),
     "gss_acquire_cred_from": (
         *(ctypes.c_void_p, ctypes.c_uint32, _MECHANISMS, ctypes.c_int, ctypes.POINTER(_Store)),
-        *(_HANDLE, ctypes.c_void_p, ctypes.c_void_p),
+        *(_HANDLE, ctypes.c_void_p, _STATUS),
     ),
     "gss_release_cred": (_HANDLE,),
     "gss_accept_sec_context": (
@@ -268,7 +268,7 @@ class Credential(_Held):
 
     def __init__(self, library: Library, name: Name | None, usage: int, store: Mapping[str, str]) -> None:
         super().__init__(library)
-        mechanisms = _Mechanisms(1, library.kerberos)
+        mechanisms, seconds = _Mechanisms(1, library.kerberos), ctypes.c_uint32()
         elements = (_Element * len(store))(*(_Element(key.encode(), text.encode()) for key, text in store.items()))
         library.call(
             "gss_acquire_cred_from",
@@ -279,9 +279,11 @@ class Credential(_Held):
             ctypes.byref(_Store(len(store), elements)),
             ctypes.byref(self.handle),
             None,
-            None,
+            ctypes.byref(seconds),
         )
         self._filled()
+        #: True if the tickets of a client's credential have expired.
+        self.has_expired = seconds.value == 0
 
 
 def accepting(library: Library, key_tab: Path, principal: str | None) -> Credential:

@@ -6,7 +6,8 @@
                                                                                     the user's own cache
 
 The name of the service is the setting sasl.kerberos.service.name or the JAAS option serviceName. Of a login with both
-kinds, a client tries the cache first. Other options of Java's module have no effect.
+kinds, a client takes the cache first, and the key tab if the cache has no valid ticket. Other options of Java's
+module have no effect.
 
 A server needs no KDC. It reads the key tab for each login, so that a new key serves at once. A client gets tickets by
 a key tab in its own memory, one cache for all clients of a process with the same key tab and principal; the library
@@ -127,7 +128,9 @@ class TicketLogin:
         key_tab, has_cache, cache, principal = self._source
         if has_cache:
             try:
-                return initiating(self._library, principal, {"ccache": cache} if cache else {})
+                found = initiating(self._library, principal, {"ccache": cache} if cache else {})
+                if key_tab is None or not found.has_expired:
+                    return found
             except GssapiError:
                 if key_tab is None:
                     raise
