@@ -36,7 +36,7 @@ def handle(uses: SecurityFamily, request: SaslAuthenticateRequest, context: Cont
         return _refused(authentication, context, error)
     if authentication.principal is not None and authentication.is_done:
         context.connection.authenticated(authentication.principal)
-    return SaslAuthenticateResponse(auth_bytes=answer, session_lifetime_ms=authentication.session_lifetime_ms)
+    return SaslAuthenticateResponse(auth_bytes=answer or b"", session_lifetime_ms=authentication.session_lifetime_ms)
 
 
 async def _refused(authentication: Authentication, context: Context, error: SaslError) -> SaslAuthenticateResponse:

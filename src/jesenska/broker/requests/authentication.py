@@ -11,12 +11,15 @@ The states of a SASL connection, and what each request does in them (KIP-43, KIP
 the SASL mechanism in a frame without a header:
 
   state        ApiVersions    SaslHandshake 0    SaslHandshake 1    SaslAuthenticate    a token    other requests
-  HANDSHAKE    answered       -> TOKENS          -> MESSAGES        refused             -          refused
+  HANDSHAKE    answered       -> TOKENS          -> MESSAGES        refused             -> TOKENS  refused
   MESSAGES     answered       refused            refused            next step           -          refused
   TOKENS       -              -                  -                  -                   next step  -
   DONE         answered       illegal            -> AGAIN (*)       illegal             -          served
   AGAIN        answered       refused            refused            next step           -          refused
   FAILED       refused        refused            refused            refused             -          refused
+
+A client of Kafka 0.9 begins with a token: its first frame is the first token of GSSAPI, which begins with a byte that
+no request begins with. Only a listener with GSSAPI accepts it.
 
 "Refused" means that the connection is closed; "illegal" means that the answer is ILLEGAL_SASL_STATE. (*) Only a
 session with an end is renewed; else illegal. The step that completes the authentication leads to DONE. In AGAIN it
@@ -46,6 +49,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE = 18, 17, 36
+_GSSAPI: Final = "GSSAPI"
+#: The first byte of a context's first token (RFC 2743, 3.1). As a request it would have a key from 24,576 up.
+_TOKEN_TAG: Final = 0x60
 
 
 class ListenerSecurity:
@@ -182,9 +188,15 @@ class Authentication:
             self.state = State.MESSAGES if version else State.TOKENS
         return ErrorCode.NONE
 
-    def step(self, message: bytes) -> bytes:
-        """Returns the answer to the next message of the SASL mechanism. Raises SaslError if the authentication has
-        failed."""
+    def begins_with(self, frame: memoryview) -> bool:
+        """Returns True if a frame is the first token of GSSAPI, sent without a handshake. Then the exchange begins."""
+        if self.state is not State.HANDSHAKE or not frame or frame[0] != _TOKEN_TAG:
+            return False
+        return self.handshake(_GSSAPI, 0) is ErrorCode.NONE
+
+    def step(self, message: bytes) -> bytes | None:
+        """Returns the answer to the next message of the SASL mechanism. None means an empty answer, which is not sent
+        to a client whose messages have no headers. Raises SaslError if the authentication has failed."""
         try:
             return self._next(message)
         except SaslError:
@@ -192,7 +204,7 @@ class Authentication:
             self.state, self._server = State.FAILED, None
             raise
 
-    def _next(self, message: bytes) -> bytes:
+    def _next(self, message: bytes) -> bytes | None:
         server = self._server
         if server is None:
             raise SaslError("no exchange has begun")

@@ -353,6 +353,9 @@ def describe_partitions(access: Access, request: DescribeTopicPartitionsRequest,
         names = [name for name in names if name >= cursor.topic_name]
         if cursor.topic_name not in names:
             request.cursor = None
+    if cursor is not None:
+        # Earlier pages had the topics before the cursor.
+        refused = [name for name in refused if name >= cursor.topic_name]
     failed = [DescribeTopicPartitionsResponseTopic(error_code=_REFUSED, name=name) for name in refused]
     if not names:
         return DescribeTopicPartitionsResponse(topics=failed, next_cursor=None)
@@ -534,12 +537,11 @@ def _malformed(key: int, item: Any) -> str | None:
     if key not in (_ALTER_CONFIGS, _INCREMENTAL_ALTER_CONFIGS):
         return None
     names = [config.name for config in item.configs]
-    if key == _ALTER_CONFIGS:
-        return "A setting has no value." if any(config.value is None for config in item.configs) else None
     if len(set(names)) < len(names):
         return "A setting is named twice."
-    if any(config.value is None and config.config_operation != _DELETE_SETTING for config in item.configs):
-        return "A setting has no value."
+    for config in item.configs:
+        if config.value is None and (key == _ALTER_CONFIGS or config.config_operation != _DELETE_SETTING):
+            return "A setting has no value."
     if item.resource_type == _BROKER_TYPE and item.resource_name and not item.resource_name.isdecimal():
         return "The name of a broker is its id."
     return None
