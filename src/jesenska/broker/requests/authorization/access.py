@@ -33,6 +33,9 @@ logger = logging.getLogger("kafka.authorizer.logger")
 
 T = TypeVar("T")
 
+#: The number of topics that are remembered for one connection and operation.
+_REMEMBERED_MAX: Final = 1000
+
 Amend = Callable[[Any], None]
 Verdict = Message | Amend | None
 
@@ -46,11 +49,24 @@ class Access:
     """The rights of one user at one host. Each call uses the ACLs as they are at that time. `request` is the API key
     of the request that is being handled."""
 
-    __slots__ = ("_acls", "_authorizer", "host", "principal", "request")
+    __slots__ = (
+        "_acls",
+        "_authorizer",
+        "_readable",
+        "_remembered_version",
+        "_writable",
+        "host",
+        "principal",
+        "request",
+    )
 
     def __init__(self, authorizer: Authorizer, principal: Principal, host: str) -> None:
         self._authorizer = authorizer
         self._acls = authorizer.acls
+        #: Topics that the user may read, and write to, by the rules of `_remembered_version`.
+        self._readable: set[str] = set()
+        self._writable: set[str] = set()
+        self._remembered_version = -1
         self.principal = str(principal)
         self.host = host_text(host)
         self.request = -1
@@ -87,7 +103,28 @@ class Access:
 
     def may_read(self, topic: str) -> bool:
         """Returns True if the user may read a topic. A refusal is logged."""
-        return self.allows(AclOperation.READ, TOPIC, topic)
+        return self._remembered(self._readable, AclOperation.READ, topic)
+
+    def may_write(self, topic: str) -> bool:
+        """Returns True if the user may write to a topic. A refusal is logged."""
+        return self._remembered(self._writable, AclOperation.WRITE, topic)
+
+    def _remembered(self, allowed: set[str], operation: AclOperation, topic: str) -> bool:
+        """Returns True if the user may do this operation on a topic. The allowed topics are remembered until the rules
+        change, because each request of a producer or consumer asks again."""
+        version = self._acls.version
+        if version != self._remembered_version:
+            self._readable.clear()
+            self._writable.clear()
+            self._remembered_version = version
+        if topic in allowed:
+            return True
+        if not self.allows(operation, TOPIC, topic):
+            return False
+        if len(allowed) >= _REMEMBERED_MAX:
+            allowed.clear()
+        allowed.add(topic)
+        return True
 
     def cluster(self, operation: AclOperation) -> bool:
         """Returns True if the user may do this operation on the cluster. A refusal is logged."""

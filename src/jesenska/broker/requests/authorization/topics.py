@@ -116,40 +116,56 @@ def produce(access: Access, request: ProduceRequest, version: int) -> Verdict:
     """Checks Produce: it needs WRITE on each topic, and for a transaction's records WRITE on the transactional id. If
     a topic is refused to a producer with acks=0, its connection is closed, because it gets no answer."""
 
-    def answered(topics: Sequence[ProduceRequestTopic], error: ErrorCode) -> list[ProduceResponseTopic]:
-        found = [
-            ProduceResponseTopic(
-                name=topic.name,
-                topic_id=topic.topic_id,
-                partition_responses=[
-                    ProduceResponsePartition(index=part.index, error_code=error, base_offset=-1)
-                    for part in topic.partition_data
-                ],
-            )
-            for topic in topics
-        ]
-        return merged_refusals(found, "partition_responses", "index")
-
+    topics = request.topic_data
     name = request.transactional_id
-    kept, refused = list(request.topic_data), []
-    error = _REFUSED
-    is_transactional = any(_is_transactional(part.records) for topic in kept for part in topic.partition_data)
-    if is_transactional and (name is None or not access.allows(_O.WRITE, TRANSACTIONAL_ID, name)):
-        kept, refused, error = [], kept, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    if _has_transactional_records(topics) and (name is None or not access.allows(_O.WRITE, TRANSACTIONAL_ID, name)):
+        error = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        kept: list[ProduceRequestTopic] = []
+        refused = topics
     else:
+        error, kept, refused = _REFUSED, [], []
         by_id = version >= _FIRST_PRODUCE_WITH_IDS
-        kept, refused = access.split(
-            _O.WRITE, TOPIC, kept, lambda topic: access.topic_name(topic.topic_id) if by_id else topic.name
-        )
+        # Written out, and not by `Access.split`: this check is a part of every request of a producer.
+        for topic in topics:
+            found = access.topic_name(topic.topic_id) if by_id else topic.name
+            if found is None or access.may_write(found):
+                kept.append(topic)
+            else:
+                refused.append(topic)
     if not refused:
         return None
+    failed = _refused_records(refused, error)
     if not kept:
         if request.acks == 0:
             raise TopicAuthorizationFailedError(error.name)
-        return ProduceResponse(responses=answered(refused, error))
+        return ProduceResponse(responses=failed)
     request.topic_data = kept
-    failed = answered(refused, error)
     return added("responses", failed)
+
+
+def _refused_records(topics: Sequence[ProduceRequestTopic], error: ErrorCode) -> list[ProduceResponseTopic]:
+    """Returns the answers for the partitions of refused topics."""
+    found = [
+        ProduceResponseTopic(
+            name=topic.name,
+            topic_id=topic.topic_id,
+            partition_responses=[
+                ProduceResponsePartition(index=part.index, error_code=error, base_offset=-1)
+                for part in topic.partition_data
+            ],
+        )
+        for topic in topics
+    ]
+    return merged_refusals(found, "partition_responses", "index")
+
+
+def _has_transactional_records(topics: Sequence[ProduceRequestTopic]) -> bool:
+    """Returns True if a batch of the request belongs to a transaction."""
+    for topic in topics:
+        for part in topic.partition_data:
+            if _is_transactional(part.records):
+                return True
+    return False
 
 
 def _is_transactional(records: Any) -> bool:
