@@ -531,8 +531,8 @@ _SECURED = {
 
 
 async def _log_in(client: Client, broker: Broker, rules: int) -> None:
-    """Logs the client in as a user who may do everything by one rule for each type of resource. The other rules are for
-    other users and topics, literal and prefixed."""
+    """Logs the client in as a user who may do everything by one rule for each type of resource. The other rules are
+    for other users and topics, literal and prefixed."""
     message = memoryview(plain_message("anna", "b"))
     await client.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1, SaslHandshakeResponse)
     await client.ask(SaslAuthenticateRequest(auth_bytes=message), 1, SaslAuthenticateResponse)

@@ -1,14 +1,15 @@
-"""Consumes from one topic, transforms, and produces to another, each record exactly once, with jesenska's own client:
+"""Consumes records from one topic, transforms them, and writes them to another topic. Each record is processed exactly
+once. The program uses jesenska's own client:
 
     python examples/consume_transform_produce.py localhost:9092 orders invoices
 
-Several may run at once, each with a name of its own as a fourth argument: they share the partitions as members of one
-group. Whatever is killed, start it again under the same name.
+Several instances may run at once, each with its own name as a fourth argument: they share the partitions as members
+of one consumer group. If an instance is killed, start it again with the same name.
 
-What is written and how far it has read are one transaction. Where the program ends in between, the next one of its name
-has the transaction aborted, and begins where the last one that was committed has ended. A member that the group has
-forgotten meanwhile, because it stood still, is refused its offsets, and the transaction is aborted with what it has
-written. Readers of committed records (isolation.level=read_committed) see none of that."""
+The records that an instance writes and the offsets that it commits are one transaction. If the instance ends before the
+transaction is committed, the next instance with its name aborts the transaction, and begins at the last committed
+offsets. If an instance was paused for so long that the group has removed it, its offsets are refused and its
+transaction is aborted. Consumers with isolation.level=read_committed never see records of an aborted transaction."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ def transform(value: bytes) -> bytes:
 
 
 async def work(bootstrap: str, source: str, target: str, name: str, goes_on: Callable[[], bool] = lambda: True) -> None:
-    """Works for as long as it is to go on; ProducerFencedError where another one has the name now."""
+    """Transforms records while `goes_on()` returns True. Raises ProducerFencedError if another instance was started
+    with the same name."""
     while goes_on():
         cluster = Cluster(bootstrap)
         try:
@@ -42,9 +44,11 @@ async def work(bootstrap: str, source: str, target: str, name: str, goes_on: Cal
                     cluster,
                     GROUP,
                     [source],
-                    MembershipOptions(group_instance_id=name),  # started again it has its partitions at once
+                    MembershipOptions(
+                        group_instance_id=name
+                    ),  # after a restart the instance has its partitions at once
                     auto_offset_reset="earliest",
-                    auto_commit_seconds=None,  # transactions alone commit offsets
+                    auto_commit_seconds=None,  # offsets are committed in transactions only
                     isolation_level=READ_COMMITTED,
                 ) as consumer,
             ):
@@ -62,7 +66,7 @@ async def work(bootstrap: str, source: str, target: str, name: str, goes_on: Cal
         except ProducerFencedError:
             raise
         except KafkaError as error:
-            # The transaction was aborted, and what it had read is read again: by a new member, from what is committed.
+            # The transaction was aborted. A new member reads its records again, from the committed offsets.
             sys.stderr.write(f"begins again: {error}\n")
             await asyncio.sleep(0.5)
         finally:

@@ -1,10 +1,10 @@
-"""A Spark query from one topic to another, each record exactly once:
+"""A Spark query that reads one topic and writes another topic, each record exactly once:
 
     python examples/exactly_once_query.py localhost:9092 orders invoices checkpoints/invoices
 
-It writes each micro-batch in one transaction, with the number of the micro-batch. A query that was killed and is
-started again with the same checkpoint takes up where it was, and writes nothing twice. Without an end it goes on with
-what comes; with `--once` as a fifth argument it ends when it has read what is there."""
+The query writes each micro-batch in one transaction, together with the number of the micro-batch. If it is killed and
+started again with the same checkpoint, it goes on where it was, and writes no record twice. By default the query runs
+until it is stopped. With `--once` as a fifth argument it ends when it has read all records that are in the topic."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def start(
     spark: SparkSession, bootstrap: str, source: str, target: str, checkpoint: str, *, once: bool = False
 ) -> StreamingQuery:
-    """The query at work. Its name is the target's: one query writes there."""
+    """Starts the query and returns it. The query has the name of the target topic, so only one query writes there."""
     orders = (
         spark.readStream.format("jesenska")
         .option("kafka.bootstrap.servers", bootstrap)

@@ -1,5 +1,5 @@
-"""The working days of aircraft: sessions of their flights, joined with what is known of each aircraft. Page views and
-users would be put together in the same way.
+"""Computes the working days of aircraft: sessions of the flights of each aircraft, joined with a table of aircraft.
+Sessions of page views could be joined with a table of users in the same way.
 
     python examples/streams_aircraft.py 2000                    the first 2,000 flights, run by the test driver
     jesenska streams run examples/streams_aircraft.py           on Spark, from the topics flights and planes
@@ -9,7 +9,7 @@ The flights are real: all that left New York in 2013, from the package nycflight
 
     flights         {"tailnum": "N14228", "distance": 1400, ...}             in, keyed by flight
     planes          N14228: {"manufacturer": "BOEING", "model": ...}         in
-    working-days    N14228: {"flights": 3, "miles": 4200, "model": ...}      out, when it has been silent for 8 hours"""
+    working-days    N14228: {"flights": 3, "miles": 4200, "model": ...}      out, 8 hours after its last flight"""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _with_model(day: Mapping[str, Any], plane: Mapping[str, Any] | None) -> dict
 
 
 def working_days() -> Topology:
-    """From flights and planes to working days."""
+    """Returns the topology from the topics flights and planes to the topic working-days."""
     builder = StreamsBuilder()
     planes = builder.table("planes", key=_NAME, value=_JSON)
     flown = builder.stream("flights", key=_NAME, value=_JSON).filter(value["tailnum"].is_not_null())

@@ -1,11 +1,11 @@
-"""Alerts for flights that leave much later than is usual on their route.
+"""Writes alerts for flights that leave much later than is usual on their route.
 
     python examples/streams_alerts.py 20000                     the first 20,000 flights, run by the test driver
     jesenska streams run examples/streams_alerts.py             on Spark, from the topic flights
 
-The flights are real (see streams_aircraft.py). What is usual is the mean and the deviation of the delays before, which
-a processor keeps in a store. A flight is told of if it leaves more than four deviations later than the mean, and at
-least 50 flights of its route were seen.
+The flights are real (see streams_aircraft.py). A processor keeps the mean and the standard deviation of the earlier
+delays of each route in a store. It writes an alert if a flight's delay exceeds the mean by more than four deviations,
+and at least 50 flights of the route were seen before.
 
     flights    {"origin": "JFK", "dest": "BOS", "dep_delay": 4, ...}                             in
     alerts     JFK-BOS: {"flight": "B6 1018", "delay": 210, "usual": 9.5, "deviation": 31.2}     out"""
@@ -36,7 +36,7 @@ _NAME, _JSON = Serdes.string(), Serdes.json()
 
 
 class Unusual(Processor):
-    """Tells of delays that are unusual on their route; `routes` has the count, the mean and the sum of squares."""
+    """Writes an alert for each unusual delay. The store `routes` has count, mean and sum of squares by route."""
 
     def init(self, context: Any) -> None:
         super().init(context)
@@ -54,14 +54,14 @@ class Unusual(Processor):
                 "deviation": round(deviation, 1),
             }
             self.context.forward(Record(record.key, told, record.timestamp))
-        # Welford's way of keeping a mean and a sum of squares.
+        # Welford's algorithm updates the mean and the sum of squares with one more value.
         step = delay - mean
         mean += step / (count + 1)
         self.routes.put(record.key, [count + 1, mean, squares + step * (delay - mean)])
 
 
 def alerts() -> Topology:
-    """From flights to alerts, by route."""
+    """Returns the topology from the topic flights to the topic alerts, with the route as key."""
     builder = StreamsBuilder()
     builder.add_state_store(Stores.key_value_store("routes", key=_NAME, value=_JSON))
     left = builder.stream("flights", key=_NAME, value=_JSON).filter(value["dep_delay"].is_not_null())

@@ -1,4 +1,4 @@
-"""Sales and shipments become reorders and price adjustments, with the Streams API.
+"""Computes reorders and price adjustments from sales and shipments, with the Streams API.
 
     python examples/streams_reorders.py                         some records, run by the test driver
     jesenska streams run examples/streams_reorders.py           on Spark, from the topics sales and shipments
@@ -7,7 +7,7 @@ The key of every record is an article; values are JSON.
 
     sales               {"quantity": 3}                   in
     shipments           {"quantity": 20}                  in
-    reorders            {"stock": 4, "quantity": 16}      out, when the stock falls below 5: what fills it up to 20
+    reorders            {"stock": 4, "quantity": 16}      out, when the stock is below 5; fills it up to 20
     price-adjustments   {"sold": 31, "factor": 1.1}       out, for each hour in which more than 30 pieces were sold"""
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _ARTICLE, _JSON, _NUMBER = Serdes.string(), Serdes.json(), Serdes.long()
 
 
 def reorders() -> Topology:
-    """From sales and shipments to reorders and price adjustments."""
+    """Returns the topology from sales and shipments to reorders and price adjustments."""
     builder = StreamsBuilder()
     sales = builder.stream("sales", key=_ARTICLE, value=_JSON)
     shipments = builder.stream("shipments", key=_ARTICLE, value=_JSON)

@@ -1,9 +1,9 @@
 """Counts words with the Streams API.
 
-    python examples/streams_word_count.py "hello again"     run by its test driver: no broker, no Spark
+    python examples/streams_word_count.py "hello again"     run by the test driver: no broker, no Spark
     jesenska streams run examples/streams_word_count.py     on Spark, from the topic lines to the topic word-counts
 
-The first prints the topology, and every new count as it comes out."""
+The first command prints the topology, and every new count."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from jesenska.pipeline.streams import Serdes, StreamsBuilder, Topology, Topology
 
 
 def word_count() -> Topology:
-    """From the topic lines to the topic word-counts."""
+    """Returns the topology from the topic lines to the topic word-counts."""
     builder = StreamsBuilder()
     lines = builder.stream("lines", key=Serdes.string(), value=Serdes.string())
     words = lines.flat_map_values(value.lower().split(" ")).filter(value != "")

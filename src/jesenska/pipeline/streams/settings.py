@@ -138,113 +138,112 @@ def _plain_stores(name: str, value: Any) -> str:
     return "DEFAULT"
 
 
-_NOT_A_CLASS = "a class of Java cannot be loaded"
-_NO_GROUP = "the application has no members in its group, and Spark deals out the work"
+_NOT_A_CLASS = "Java classes cannot be loaded"
+_NO_GROUP = "the consumer group of the application has no members, and Spark distributes the work"
 _NAMED_SERDES = "name the serde in the program"
 _SQLITE = "stores are SQLite files below state.dir"
-_SOURCE = "the source and the sink take it as a client's setting"
+_SOURCE = "a setting of the clients in the source and the sink"
 _WATCH = "watch the query with Spark's StreamingQueryListener or its metrics"
 
 # fmt: off
 SETTINGS: tuple[Setting, ...] = (
-    Setting("application.id", None, Effect.WORKS, "names the application: internal topics, stores and the checkpoint begin with it", _application_id),
-    Setting("bootstrap.servers", None, Effect.SPARK, "the brokers to ask first, host:port separated by commas; the test driver needs none", _servers),
-    Setting("replication.factor", 1, Effect.SPARK, "how many replicas internal topics get", _whole(-1)),
-    Setting("state.dir", "/tmp/kafka-streams", Effect.SPARK, "where checkpoints and state are kept; give a directory that all executors reach", _text),  # noqa: S108
+    Setting("application.id", None, Effect.WORKS, "the name of the application; the names of its internal topics and of its state directory begin with it", _application_id),
+    Setting("bootstrap.servers", None, Effect.SPARK, "the brokers that clients connect to first, as host:port separated by commas; the test driver needs none", _servers),
+    Setting("replication.factor", 1, Effect.SPARK, "number of replicas of internal topics", _whole(-1)),
+    Setting("state.dir", "/tmp/kafka-streams", Effect.SPARK, "the directory of checkpoints and state; all executors must be able to use it", _text),  # noqa: S108
     Setting("cache.max.bytes.buffering", 0, Effect.SPARK, "the earlier name of statestore.cache.max.bytes", _whole(0)),
     Setting("statestore.cache.max.bytes", 0, Effect.SPARK,
-            "above 0: a table with a store sends on only the last update of each key in a micro-batch, as Kafka "
-            "Streams does with its default of "
-            "10485760; the size does not matter. 0: every update goes on, as in the test driver", _whole(0)),
+            "0 (the default): a table sends on every update, as in the test driver. Above 0: a table with a store "
+            "sends on only the last update of each key in a micro-batch, as Kafka Streams does with its default of "
+            "10485760; the number itself has no effect", _whole(0)),
     Setting("client.id", "", Effect.SPARK, f"{_SOURCE}: the name that brokers see in requests"),
     Setting("default.deserialization.exception.handler", None, Effect.WORKS,
-            "is the earlier name of deserialization.exception.handler", handler_named),
+            "the earlier name of deserialization.exception.handler", handler_named),
     Setting("deserialization.exception.handler", log_and_fail, Effect.WORKS,
-            "what happens with records that the serdes cannot read: log_and_fail, log_and_continue, "
+            "the handler of records that a serde cannot read: log_and_fail, log_and_continue, "
             "dead_letter_topic(…) or a function", handler_named),
     Setting("processing.exception.handler", log_and_fail, Effect.WORKS,
-            "what happens with records with which an operation or a processor fails: the same", handler_named),
+            "the handler of records for which an operation or a processor raises an error; it takes the values of "
+            "deserialization.exception.handler", handler_named),
     Setting("processing.exception.handler.global.enabled", False, Effect.WORKS,
-            "true: processing.exception.handler also decides about records of global tables and stores", _whether),
+            "true: processing.exception.handler also handles records of global tables and stores", _whether),
     Setting("production.exception.handler", log_and_fail, Effect.WORKS,
-            "what happens with records that the serdes cannot write to a topic: the same. What a broker refuses ends "
-            "the application", handler_named),
-    Setting("default.production.exception.handler", None, Effect.WORKS, "is the earlier name of production.exception.handler", handler_named),
-    Setting("errors.dead.letter.queue.topic.name", None, Effect.WORKS, "log_and_fail and log_and_continue also write the record to this topic, as it was",
+            "the handler of records that a serde cannot write to a topic; it takes the values of "
+            "deserialization.exception.handler. If a broker refuses a record, the application ends", handler_named),
+    Setting("default.production.exception.handler", None, Effect.WORKS, "the earlier name of production.exception.handler", handler_named),
+    Setting("errors.dead.letter.queue.topic.name", None, Effect.WORKS, "log_and_fail and log_and_continue also write the unchanged record to this topic",
             _topic),
     Setting("ensure.explicit.internal.resource.naming", False, Effect.WORKS,
-            "true: an application is refused whose stores or internal topics have names with a number that changes "
-            "with the topology", _whether),
-    Setting("dsl.store.format", "DEFAULT", Effect.REFUSED, "DEFAULT is what stores keep: values and their times", _plain_stores),
-    Setting("default.key.serde", Serdes.bytes(), Effect.WORKS, "how keys are read and written where the program names no serde", serde_named),
-    Setting("default.timestamp.extractor", fail_on_invalid_timestamp, Effect.WORKS, "which time records have where the source names no extractor",
+            "true: an application is refused if one of its stores or internal topics has a generated name, because "
+            "such a name changes with the topology", _whether),
+    Setting("dsl.store.format", "DEFAULT", Effect.REFUSED, "only DEFAULT is possible: stores have values with their timestamps", _plain_stores),
+    Setting("default.key.serde", Serdes.bytes(), Effect.WORKS, "the serde of keys if the program names none", serde_named),
+    Setting("default.timestamp.extractor", fail_on_invalid_timestamp, Effect.WORKS, "the extractor of records' timestamps if the source names none",
             extractor_named),
-    Setting("default.value.serde", Serdes.bytes(), Effect.WORKS, "how values are read and written where the program names no serde", serde_named),
+    Setting("default.value.serde", Serdes.bytes(), Effect.WORKS, "the serde of values if the program names none", serde_named),
     Setting("num.standby.replicas", 0, Effect.INSTEAD,
-            "state is on the disk of state.dir: put it on storage that outlives a machine, in place of standby "
-            "replicas", _whole(0)),
+            "there are no standby replicas, because state is on the disk of state.dir: put this directory on storage that "
+            "survives the loss of a machine", _whole(0)),
     Setting("num.stream.threads", 1, Effect.INSTEAD, "Spark runs the tasks: choose the master (local[4]) or the number of executors and cores", _whole(1)),
     Setting("processing.guarantee", "at_least_once", Effect.SPARK,
-            "at_least_once or exactly_once_v2 (exactly_once and exactly_once_beta are the same): then each "
+            "at_least_once or exactly_once_v2; exactly_once and exactly_once_beta mean exactly_once_v2. With it each "
             "micro-batch is one transaction", _guarantee),
-    Setting("security.protocol", "PLAINTEXT", Effect.REFUSED, "PLAINTEXT is what connections speak as yet", _plaintext),
-    Setting("application.server", "", Effect.SPARK, "host:port of this machine where the stores are asked over HTTP, without TLS and password", _server),
+    Setting("security.protocol", "PLAINTEXT", Effect.REFUSED, "only PLAINTEXT is possible, because connections with TLS or logins are not implemented yet", _plaintext),
+    Setting("application.server", "", Effect.SPARK, "host:port on this machine at which other programs can read the stores by HTTP, without TLS and password", _server),
     Setting("buffered.records.per.partition", 1000, Effect.INSTEAD,
             "a micro-batch has no buffer for each partition: give KafkaStreams max_offsets_per_trigger", _whole(1)),
     Setting("commit.interval.ms", 30000, Effect.SPARK,
-            "how often a micro-batch begins (30 seconds where it is not set), which is also how long an update may "
-            "take to come out; "
-            "the test driver commits after each record",
+            "how often a micro-batch begins (by default every 30 seconds); this is also how long an update may take "
+            "until it is in an output topic. The test driver commits after each record",
             _whole(0)),
-    Setting("connections.max.idle.ms", 540000, Effect.INSTEAD, "connections live as long as Spark's workers: nothing needs to be set instead", _whole(-1)),
+    Setting("connections.max.idle.ms", 540000, Effect.INSTEAD, "connections stay open as long as Spark's workers run: nothing needs to be set instead", _whole(-1)),
     Setting("key.serde", None, Effect.WORKS, "is deprecated and stands for default.key.serde: set that instead", serde_named),
-    Setting("metadata.max.age.ms", 300000, Effect.SPARK, f"{_SOURCE}: the age at which metadata are asked for again", _whole(0)),
-    Setting("metric.reporters", (), Effect.INSTEAD, f"a class of Java cannot be loaded: {_WATCH}"),
-    Setting("metrics.num.samples", 2, Effect.INSTEAD, f"Spark measures: {_WATCH}", _whole(1)),
-    Setting("metrics.recording.level", "INFO", Effect.INSTEAD, f"Spark measures: {_WATCH}"),
-    Setting("metrics.sample.window.ms", 30000, Effect.INSTEAD, f"Spark measures: {_WATCH}", _whole(0)),
+    Setting("metadata.max.age.ms", 300000, Effect.SPARK, f"{_SOURCE}: the age at which metadata are requested again", _whole(0)),
+    Setting("metric.reporters", (), Effect.INSTEAD, f"{_NOT_A_CLASS}: {_WATCH}"),
+    Setting("metrics.num.samples", 2, Effect.INSTEAD, f"metrics come from Spark: {_WATCH}", _whole(1)),
+    Setting("metrics.recording.level", "INFO", Effect.INSTEAD, f"metrics come from Spark: {_WATCH}"),
+    Setting("metrics.sample.window.ms", 30000, Effect.INSTEAD, f"metrics come from Spark: {_WATCH}", _whole(0)),
     Setting("partition.grouper", None, Effect.INSTEAD,
-            "Spark divides the work among tasks: set repartition(partitions=…) for an internal topic"),
-    Setting("poll.ms", 100, Effect.INSTEAD, "a task reads a range of offsets and waits for nothing: set commit.interval.ms for the pace", _whole(0)),
-    Setting("receive.buffer.bytes", 32768, Effect.SPARK, f"{_SOURCE}: the system's receive buffer", _whole(-1)),
-    Setting("reconnect.backoff.max.ms", 1000, Effect.SPARK, f"{_SOURCE}: the longest pause before a broker is connected to again", _whole(0)),
-    Setting("reconnect.backoff.ms", 50, Effect.SPARK, f"{_SOURCE}: the first pause before a broker is connected to again", _whole(0)),
-    Setting("request.timeout.ms", 40000, Effect.SPARK, f"{_SOURCE}: how long an answer is waited for", _whole(0)),
+            "Spark distributes the work among tasks: set repartition(partitions=…) for an internal topic"),
+    Setting("poll.ms", 100, Effect.INSTEAD, "a task reads a fixed range of offsets and does not wait for records: set commit.interval.ms, the time between micro-batches", _whole(0)),
+    Setting("receive.buffer.bytes", 32768, Effect.SPARK, f"{_SOURCE}: the size of the socket's receive buffer", _whole(-1)),
+    Setting("reconnect.backoff.max.ms", 1000, Effect.SPARK, f"{_SOURCE}: the longest pause before the next attempt to connect to a broker", _whole(0)),
+    Setting("reconnect.backoff.ms", 50, Effect.SPARK, f"{_SOURCE}: the first pause before the next attempt to connect to a broker", _whole(0)),
+    Setting("request.timeout.ms", 40000, Effect.SPARK, f"{_SOURCE}: how long a client waits for an answer", _whole(0)),
     Setting("retry.backoff.ms", 100, Effect.SPARK, f"{_SOURCE}: the pause before a request is sent again", _whole(0)),
     Setting("rocksdb.config.setter", None, Effect.INSTEAD,
             "stores are SQLite files below state.dir: nothing needs to be set instead"),
-    Setting("send.buffer.bytes", 131072, Effect.SPARK, f"{_SOURCE}: the system's send buffer", _whole(-1)),
+    Setting("send.buffer.bytes", 131072, Effect.SPARK, f"{_SOURCE}: the size of the socket's send buffer", _whole(-1)),
     Setting("state.cleanup.delay.ms", 600000, Effect.INSTEAD,
-            "state stays for as long as the application is to go on from it: kafka-streams-application-reset begins "
-            "anew", _whole(0)),
+            "state is never removed automatically: run kafka-streams-application-reset to begin without the old state", _whole(0)),
     Setting("timestamp.extractor", None, Effect.WORKS, "is deprecated and stands for default.timestamp.extractor: set that instead", extractor_named),
     Setting("value.serde", None, Effect.WORKS, "is deprecated and stands for default.value.serde: set that instead", serde_named),
     Setting("windowstore.changelog.additional.retention.ms", 86400000, Effect.SPARK,
-            "how much longer than in the store windows stay in its changelog topic", _whole(0)),
+            "how much longer windows stay in a changelog topic than in the store", _whole(0)),
     Setting("acceptable.recovery.lag", 10_000, Effect.INSTEAD, f"{_NO_GROUP}: nothing needs to be set instead"),
-    Setting("allow.os.group.write.access", False, Effect.INSTEAD, "state files get the rights that the umask leaves: set the umask of Spark's workers"),
-    Setting("built.in.metrics.version", "latest", Effect.INSTEAD, f"Spark measures: {_WATCH}"),
-    Setting("config.providers", (), Effect.INSTEAD, f"{_NOT_A_CLASS}: have the program read what it needs, and give the values"),
+    Setting("allow.os.group.write.access", False, Effect.INSTEAD, "the umask of Spark's workers determines the access rights of state files: set this umask"),
+    Setting("built.in.metrics.version", "latest", Effect.INSTEAD, f"metrics come from Spark: {_WATCH}"),
+    Setting("config.providers", (), Effect.INSTEAD, f"{_NOT_A_CLASS}: let the program read the values, and set the settings to these values"),
     Setting("default.client.supplier", None, Effect.INSTEAD, f"{_NOT_A_CLASS}: nothing needs to be set instead"),
     Setting("default.dsl.store", "rocksDB", Effect.INSTEAD, f"{_SQLITE}: nothing needs to be set instead"),
-    Setting("default.list.key.serde.inner", None, Effect.INSTEAD, f"there is no serde of lists: {_NAMED_SERDES}, such as Serdes.json()"),
-    Setting("default.list.key.serde.type", None, Effect.INSTEAD, f"there is no serde of lists: {_NAMED_SERDES}, such as Serdes.json()"),
-    Setting("default.list.value.serde.inner", None, Effect.INSTEAD, f"there is no serde of lists: {_NAMED_SERDES}, such as Serdes.json()"),
-    Setting("default.list.value.serde.type", None, Effect.INSTEAD, f"there is no serde of lists: {_NAMED_SERDES}, such as Serdes.json()"),
+    Setting("default.list.key.serde.inner", None, Effect.INSTEAD, f"there is no serde for lists: {_NAMED_SERDES}, such as Serdes.json()"),
+    Setting("default.list.key.serde.type", None, Effect.INSTEAD, f"there is no serde for lists: {_NAMED_SERDES}, such as Serdes.json()"),
+    Setting("default.list.value.serde.inner", None, Effect.INSTEAD, f"there is no serde for lists: {_NAMED_SERDES}, such as Serdes.json()"),
+    Setting("default.list.value.serde.type", None, Effect.INSTEAD, f"there is no serde for lists: {_NAMED_SERDES}, such as Serdes.json()"),
     Setting("dsl.store.suppliers.class", None, Effect.INSTEAD, f"{_SQLITE}: nothing needs to be set instead"),
-    Setting("enable.metrics.push", True, Effect.INSTEAD, f"Spark measures: {_WATCH}"),
+    Setting("enable.metrics.push", True, Effect.INSTEAD, f"metrics come from Spark: {_WATCH}"),
     Setting("group.protocol", "classic", Effect.INSTEAD, f"{_NO_GROUP}: nothing needs to be set instead"),
-    Setting("log.summary.interval.ms", 120_000, Effect.INSTEAD, f"Spark measures: {_WATCH}"),
+    Setting("log.summary.interval.ms", 120_000, Effect.INSTEAD, f"metrics come from Spark: {_WATCH}"),
     Setting("max.task.idle.ms", 0, Effect.INSTEAD,
-            "a micro-batch takes what all topics have when it begins, by timestamp: set commit.interval.ms higher, "
-            "so that more of it is there"),
+            "a micro-batch processes the records that all topics have at its beginning, by timestamp: set "
+            "commit.interval.ms higher, so that a micro-batch has more records of each topic"),
     Setting("max.warmup.replicas", 2, Effect.INSTEAD, f"{_NO_GROUP}: nothing needs to be set instead"),
     Setting("metadata.recovery.rebootstrap.trigger.ms", 300_000, Effect.INSTEAD,
-            "a client that finds no broker asks those of bootstrap.servers again: nothing needs to be set instead"),
+            "a client that can reach no known broker connects to bootstrap.servers again: nothing needs to be set instead"),
     Setting("metadata.recovery.strategy", "rebootstrap", Effect.INSTEAD,
-            "a client that finds no broker asks those of bootstrap.servers again: nothing needs to be set instead"),
+            "a client that can reach no known broker connects to bootstrap.servers again: nothing needs to be set instead"),
     Setting("probing.rebalance.interval.ms", 600_000, Effect.INSTEAD, f"{_NO_GROUP}: nothing needs to be set instead"),
-    Setting("processor.wrapper.class", None, Effect.INSTEAD, f"{_NOT_A_CLASS}: wrap the processor where the program makes it"),
+    Setting("processor.wrapper.class", None, Effect.INSTEAD, f"{_NOT_A_CLASS}: wrap the processor in the program"),
     Setting("rack.aware.assignment.non_overlap_cost", None, Effect.INSTEAD, f"{_NO_GROUP}: nothing needs to be set instead"),
     Setting("rack.aware.assignment.strategy", "none", Effect.INSTEAD, f"{_NO_GROUP}: nothing needs to be set instead"),
     Setting("rack.aware.assignment.tags", (), Effect.INSTEAD, f"{_NO_GROUP}: nothing needs to be set instead"),
@@ -252,13 +251,13 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("repartition.purge.interval.ms", 30_000, Effect.INSTEAD,
             "records of internal topics are deleted when they have been read: nothing needs to be set instead"),
     Setting("state.cleanup.dir.max.age.ms", -1, Effect.INSTEAD,
-            "state stays for as long as the application is to go on from it: KafkaStreams.clean_up() removes it"),
+            "state is never removed automatically: call KafkaStreams.clean_up() to remove it"),
     Setting("task.assignor.class", None, Effect.INSTEAD, f"{_NO_GROUP}: choose the master (local[4]) or the number of executors and cores"),
     Setting("task.timeout.ms", 300_000, Effect.INSTEAD,
             "a micro-batch that fails ends the application: set consumer.default.api.timeout.ms and "
-            "producer.delivery.timeout.ms, for which brokers are asked"),
+            "producer.delivery.timeout.ms, the times for which requests are repeated"),
     Setting("topology.optimization", "none", Effect.INSTEAD,
-            "the topology runs as it is written, which gives the same: use one group_by for several tables, so that "
+            "a topology is never optimized, and gives the same results: use one group_by for several tables, so that "
             "they share a repartition topic"),
     Setting("upgrade.from", None, Effect.INSTEAD, f"{_NO_GROUP}: nothing needs to be set instead"),
     Setting("window.size.ms", None, Effect.INSTEAD, f"{_NAMED_SERDES}: Serdes.time_windowed(inner, size)"),
