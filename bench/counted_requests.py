@@ -29,7 +29,7 @@ import os
 import socket
 import sys
 import uuid
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from itertools import chain, count, islice
@@ -47,6 +47,17 @@ from jesenska.cli.supervision.up_options import broker_defaults
 from jesenska.net.event_loop import broker_loop
 from jesenska.records.encode import encode_batch
 from jesenska.records.header import Codec
+from jesenska.security.acls import (
+    CLUSTER_NAME,
+    WILDCARD,
+    AclEntry,
+    AclOperation,
+    PatternType,
+    Permission,
+    ResourcePattern,
+    ResourceType,
+)
+from jesenska.security.sasl import plain_message
 from jesenska.wire.codec import decode
 from jesenska.wire.headers import read_response_head
 from jesenska.wire.language import Message, Struct
@@ -62,6 +73,7 @@ from jesenska.wire.messages.k10_find_coordinator import FindCoordinatorRequest, 
 from jesenska.wire.messages.k11_join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from jesenska.wire.messages.k12_heartbeat import HeartbeatRequest
 from jesenska.wire.messages.k14_sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
+from jesenska.wire.messages.k17_sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from jesenska.wire.messages.k19_create_topics import (
     CreateTopicsRequest,
     CreateTopicsRequestAssignment,
@@ -71,6 +83,7 @@ from jesenska.wire.messages.k19_create_topics import (
 from jesenska.wire.messages.k22_init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from jesenska.wire.messages.k24_add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnRequestTopic
 from jesenska.wire.messages.k26_end_txn import EndTxnRequest
+from jesenska.wire.messages.k36_sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from jesenska.wire.registry import APIS
 
 _P = ParamSpec("_P")
@@ -269,11 +282,13 @@ Requests = Iterator[tuple[Asked, ...]]
 
 @dataclass(frozen=True)
 class Case:
-    """`prepare` makes topics and all other requirements, and returns the requests; `count` of them make a span."""
+    """`prepare` makes topics and all other requirements, and returns the requests; `count` of them make a span. With
+    `rules`, the client logs in by PLAIN, and the broker decides by so many access rules."""
 
     prepare: Callable[[Client], Awaitable[Requests]]
     count: int
     brokers: int = 1
+    rules: int = 0
 
 
 def _for_ever(request: Message, version: int) -> Requests:
@@ -472,6 +487,15 @@ CASES: dict[str, Case] = {
     # A second each, so a span is a minute: a broker's work of each minute is once in each.
     "fetch in a session of 200 partitions that waits in vain": Case(_in_session(200, 0, 1000), 60),
     "heartbeat": Case(_beating, 240),
+    **{
+        f"{name}, logged in, {rules:,} access rule{'s' if rules > 1 else ''}": Case(prepare, 240, rules=rules)
+        for rules in (1, 10_000)
+        for name, prepare in (
+            ("produce one record", _producing(1, 100)),
+            ("fetch one record", _fetching),
+            ("heartbeat", _beating),
+        )
+    },
     "offset commit, 10 partitions": Case(_committing, 60),
     "a follower's round": Case(_producing(1, 100, acks=-1, copies=2), 60, brokers=2),
     "transaction": Case(_in_transactions, 40),
@@ -494,14 +518,49 @@ async def _send(client: Client, asked: Sequence[Asked], *, is_counted: bool = Fa
         _refuse_errors(_decoded(answer, item.response, item.version))
 
 
-async def _start_brokers(number: int, directory: Path, machine: Machine) -> list[Broker]:
-    """Starts `number` brokers, the first of which has the tree."""
+_PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+_SECURED = {
+    "listeners": "SASL_PLAINTEXT://127.0.0.1:0",
+    "inter.broker.listener.name": "SASL_PLAINTEXT",
+    "sasl.enabled.mechanisms": "PLAIN",
+    "sasl.mechanism.inter.broker.protocol": "PLAIN",
+    "sasl.jaas.config": f'{_PLAIN} username="admin" password="a" user_admin="a" user_anna="b";',
+    "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
+    "super.users": "User:admin",
+}
+
+
+async def _log_in(client: Client, broker: Broker, rules: int) -> None:
+    """Logs the client in as a user who may do everything by one rule for each type of resource. The other rules are for
+    other users and topics, literal and prefixed."""
+    message = memoryview(plain_message("anna", "b"))
+    await client.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1, SaslHandshakeResponse)
+    await client.ask(SaslAuthenticateRequest(auth_bytes=message), 1, SaslAuthenticateResponse)
+    authorization = broker.serving.authorization
+    assert authorization is not None
+    acls = authorization.rules.acls
+    everything = AclEntry("User:anna", WILDCARD, AclOperation.ALL, Permission.ALLOW)
+    for kind, name in (
+        (ResourceType.TOPIC, _TOPIC),
+        (ResourceType.GROUP, "group"),
+        (ResourceType.CLUSTER, CLUSTER_NAME),
+    ):
+        acls.put(ResourcePattern(kind, name), frozenset((everything,)))
+    for number in range(1, rules):
+        other = AclEntry(f"User:user{number}", WILDCARD, AclOperation.READ, Permission.ALLOW)
+        pattern_type = PatternType.PREFIXED if number % 2 else PatternType.LITERAL
+        acls.put(ResourcePattern(ResourceType.TOPIC, f"topic{number}", pattern_type), frozenset((other,)))
+
+
+async def _start_brokers(number: int, directory: Path, machine: Machine, more: Mapping[str, str]) -> list[Broker]:
+    """Starts `number` brokers, the first of which has the tree. `more` has further settings."""
     brokers: list[Broker] = []
     for broker_id in range(1, number + 1):
         own = {
             "listeners": "PLAINTEXT://127.0.0.1:0",
             "log.dirs": str(directory / str(broker_id)),
             "broker.id": str(broker_id),
+            **more,
         }
         if brokers:
             served = brokers[0].tree_served_at
@@ -519,8 +578,10 @@ async def _start_brokers(number: int, directory: Path, machine: Machine) -> list
 async def _count(case: Case, directory: Path, machine: Machine, share: float) -> int:
     """Runs a case; returns the number of requests of a span."""
     loop = asyncio.get_running_loop()
-    brokers = await _start_brokers(case.brokers, directory, machine)
+    brokers = await _start_brokers(case.brokers, directory, machine, _SECURED if case.rules else {})
     client = await Client.connect(loop, brokers[0])
+    if case.rules:
+        await _log_in(client, brokers[0], case.rules)
     requests = await case.prepare(client)
     size = max(1, round(case.count * share))
     await _send(client, list(chain.from_iterable(islice(requests, size))))

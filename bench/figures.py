@@ -66,9 +66,23 @@ def percentile(values: list[float], share: float) -> float:
     return sorted(values)[max(0, math.ceil(len(values) * share) - 1)]
 
 
+def _ratios(ours: list[float], theirs: list[float]) -> list[float]:
+    """The ratio of each round, without rounds whose figure is too near to 0."""
+    return [mine / other for mine, other in zip(ours, theirs, strict=False) if other > _NO_RATIO_BELOW]
+
+
 def _ratio(ours: list[float], theirs: list[float]) -> float | None:
-    ratios = [mine / other for mine, other in zip(ours, theirs, strict=False) if other > _NO_RATIO_BELOW]
+    ratios = _ratios(ours, theirs)
     return median(ratios) if ratios else None
+
+
+def _ratio_with_spread(ours: list[float], theirs: list[float]) -> str:
+    """The median of the rounds' ratios, with the smallest and the largest if there are several."""
+    ratios = _ratios(ours, theirs)
+    if not ratios:
+        return "-"
+    spread = f" ({min(ratios):.2f} to {max(ratios):.2f})" if len(ratios) > 1 else ""
+    return f"{median(ratios):.2f}{spread}"
 
 
 def _text(value: float | None) -> str:
@@ -78,7 +92,8 @@ def _text(value: float | None) -> str:
 
 
 def table(sides: Mapping[str, Figures], heading: str) -> str:
-    """Rows in the order in which they ran; with two sides, the ratio of the first over the second."""
+    """Rows in the order in which they ran; with two sides, the ratio of the first over the second, and its spread over
+    the rounds."""
     names, all_figures = list(sides), list(sides.values())
     two = len(names) == 2
     lines = [
@@ -92,8 +107,7 @@ def table(sides: Mapping[str, Figures], heading: str) -> str:
         found = [figures.values.get(key, []) for figures in all_figures]
         cells = [_text(median(values) if values else None) for values in found]
         if two:
-            ratio = _ratio(found[0], found[1])
-            cells.append("-" if ratio is None else f"{ratio:.2f}")
+            cells.append(_ratio_with_spread(found[0], found[1]))
         lines.append(f"| {key[0]} | {key[1]} | {' | '.join(cells)} |")
     return "\n".join(lines)
 

@@ -5,7 +5,7 @@ once, and again when what pins it changes.
 
 kafka-python 1.4 and 2.0 get a virtual environment each (what they need stands in python/kafka-python-*.txt), franz-go
 is built from go/ (go.sum), kafkajs is installed for node/ (package-lock.json). `tests.peers.python.conversation` is
-what all of them are asked in.
+what all of them are asked in. MIT's Kerberos server is unpacked from the distribution's packages, which needs no root.
 """
 
 from __future__ import annotations
@@ -70,6 +70,26 @@ def node_client() -> list[str]:
     return ["node", str(folder / "client.js")]
 
 
+#: The packages of MIT's Kerberos with the programs of a server, and what these load.
+_KERBEROS = (
+    *("krb5-kdc", "krb5-admin-server", "krb5-user", "libkdb5-10", "libkadm5srv-mit12", "libkadm5clnt-mit12"),
+    *("libgssrpc4", "libverto1", "libverto-libev1", "libev4", "libgssapi-krb5-2", "libkrb5-3", "libkrb5support0"),
+    *("libk5crypto3", "libcom-err2", "libss2"),
+)
+
+
+def kerberos() -> Path:
+    """The folder below which the distribution's packages of a Kerberos server are unpacked."""
+
+    def make(folder: Path) -> None:
+        _run("apt-get", "download", "-q", *_KERBEROS, cwd=folder)
+        for package in folder.glob("*.deb"):
+            _run("dpkg", "-x", str(package), str(folder), cwd=folder)
+            package.unlink()
+
+    return _made("kerberos", [Path(__file__)], make, "apt-get", "dpkg")
+
+
 def _environment(name: str) -> Path:
     requirements = _HERE / "python" / f"{name}.txt"
 
@@ -128,6 +148,7 @@ def main() -> int:
         "kafka-python 2.0": lambda: python_client("kafka_python_client", "kafka-python-2.0"),
         "franz-go": go_client,
         "kafkajs": node_client,
+        "MIT Kerberos": kerberos,
     }.items():
         try:
             make()

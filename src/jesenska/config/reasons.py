@@ -52,6 +52,7 @@ PLUGINS = _meaningless("Java classes cannot be loaded")
 ONE_BATCH = _meaningless(
     "the producer sends one batch of a partition at a time, so the order is kept when a batch is sent again"
 )
+TICKETS = _meaningless("the Kerberos library asks for tickets, and renews them before they expire")
 JAVA_CLASS = _meaningless("Java classes cannot be loaded; keys and values are bytes")
 
 INT_MAX = 2**31 - 1

@@ -63,7 +63,7 @@ async def log_in(channel: LoginChannel, security: ClientSecurity) -> None:
     begun_at = asyncio.get_running_loop().time()
     lifetime_ms = 0
     try:
-        exchange = await _run(security, security.exchange)
+        exchange = await _run(security, security.exchange, channel.host)
         message = await _run(security, exchange.step, None)
         while message is not None:
             answer: SaslAuthenticateResponse = await channel.send(

@@ -40,6 +40,9 @@ N = TypeVar("N", bound="_Named")
 class _Named(IntEnum):
     """A code of the Kafka protocol. `label` is its name in ZooKeeper nodes and in Kafka's tools: Topic for TOPIC."""
 
+    # An enum's own hash is a function of Python, and codes are in the keys of every remembered decision.
+    __hash__ = int.__hash__
+
     @property
     def label(self) -> str:
         return "".join(word.capitalize() for word in self.name.split("_"))

@@ -1,9 +1,10 @@
 """Makes the security of a client's connections from the settings `security.protocol`, `ssl.*` and `sasl.*`.
 
     security.protocol   PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL
-    sasl.mechanism      PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER
-    sasl.jaas.config    the login: PlainLoginModule or ScramLoginModule with username and password, or
-                        OAuthBearerLoginModule with the options of `security.oauthbearer.logins`
+    sasl.mechanism      PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER, GSSAPI
+    sasl.jaas.config    the login: PlainLoginModule or ScramLoginModule with username and password,
+                        OAuthBearerLoginModule with the options of `security.oauthbearer.logins`, or Krb5LoginModule
+                        with those of `security.kerberos.logins`
 
 All connections of a client share one TLS context."""
 
@@ -16,7 +17,7 @@ from typing import Final, Protocol
 from jesenska.base.clock import SystemClock
 from jesenska.base.errors import InvalidConfigError
 from jesenska.security.jaas import Login, parse_login
-from jesenska.security.mechanisms import OAUTHBEARER, SERVED
+from jesenska.security.mechanisms import GSSAPI, OAUTHBEARER, SERVED
 from jesenska.security.sasl import plain_message
 from jesenska.security.scram import ScramClient
 from jesenska.security.tls import TlsSettings, client_context, tls_settings
@@ -63,8 +64,8 @@ class ScramSteps:
 class SaslLogin(Protocol):
     """The login of a client by one mechanism."""
 
-    def exchange(self) -> SaslClient:
-        """Returns a new exchange. SaslError if the client has no valid credential."""
+    def exchange(self, host: str) -> SaslClient:
+        """Returns a new exchange with the broker at a host. SaslError if the client has no valid credential."""
 
 
 class PasswordLogin:
@@ -76,7 +77,7 @@ class PasswordLogin:
         self._user, self._password = login.required("username"), login.required("password")
         self._is_token = login.options.get("tokenauth", "").lower() == "true"
 
-    def exchange(self) -> SaslClient:
+    def exchange(self, host: str) -> SaslClient:
         if self._mechanism == "PLAIN":
             return PlainClient(self._user, self._password)
         nonce = self._secret_bytes(18).hex()
@@ -108,10 +109,11 @@ class ClientSecurity:
     def __repr__(self) -> str:
         return f"ClientSecurity({self.protocol}, {self.mechanism})"
 
-    def exchange(self) -> SaslClient:
-        """Returns a new exchange of the mechanism. SaslError if the client has no valid credential."""
+    def exchange(self, host: str) -> SaslClient:
+        """Returns a new exchange of the mechanism with the broker at a host. SaslError if the client has no valid
+        credential."""
         assert self._login is not None
-        return self._login.exchange()
+        return self._login.exchange(host)
 
 
 def client_security(
@@ -145,4 +147,9 @@ def client_security(
         return ClientSecurity(
             protocol, tls, mechanism, token_login(found, get, now_ms or SystemClock().now_ms), may_block=True
         )
+    if mechanism == GSSAPI:
+        from jesenska.security.kerberos.logins import ticket_login
+
+        login_with_tickets = ticket_login(found, get("sasl.kerberos.service.name"))
+        return ClientSecurity(protocol, tls, mechanism, login_with_tickets, may_block=True)
     return ClientSecurity(protocol, tls, mechanism, PasswordLogin(mechanism, found, secret_bytes))

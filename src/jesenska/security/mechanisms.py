@@ -5,6 +5,7 @@
     PLAIN                        one message; passwords are the JAAS login's options user_NAME
     SCRAM-SHA-256, -512          two messages; credentials are looked up
     OAUTHBEARER                  one message; the token is checked (`security.oauthbearer`)
+    GSSAPI                       two or three messages; a ticket of Kerberos (`security.kerberos`)
 
 For an unknown user the SCRAM exchange continues as for a known one, so that it does not reveal which users exist."""
 
@@ -33,8 +34,9 @@ class MechanismServer(Protocol):
     #: The text that the client gets when the exchange has failed; None for the general one.
     failure: str | None
 
-    def step(self, message: bytes) -> bytes:
-        """Returns the answer to the client's next message. Raises SaslError if the message is refused."""
+    def step(self, message: bytes) -> bytes | None:
+        """Returns the answer to the client's next message. None means an empty answer, which is not
+        sent to a client whose messages have no headers. Raises SaslError if the message is refused."""
 
 
 #: A function that makes the server's side of a new exchange.
@@ -132,4 +134,5 @@ class ScramExchange:
 
 
 OAUTHBEARER: Final = "OAUTHBEARER"
-SERVED: Final = ("PLAIN", *SCRAM_MECHANISMS, OAUTHBEARER)
+GSSAPI: Final = "GSSAPI"
+SERVED: Final = ("PLAIN", *SCRAM_MECHANISMS, OAUTHBEARER, GSSAPI)

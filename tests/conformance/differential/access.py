@@ -6,7 +6,7 @@ each request all rules are replaced. A case that both sides answer before they l
 
     python -m tests.conformance.differential.access --cases 40 [--api N] [--seed S]
 
-runs so many cases for each API and release of Apache Kafka."""
+runs so many cases for each API."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from jesenska.wire.language import Message
 from jesenska.wire.messages.k30_create_acls import CreateAclsRequest, CreateAclsRequestCreation, CreateAclsResponse
 from jesenska.wire.messages.k31_delete_acls import DeleteAclsRequest, DeleteAclsRequestFilter, DeleteAclsResponse
 from jesenska.wire.registry import APIS
-from tests.conformance.differential.answers import strings_of
+from tests.conformance.differential.answers import differences, plain, strings_of
 from tests.conformance.differential.settings import JUDGES, OURS, THEIRS
 from tests.conformance.differential.sides import Side
 from tests.conformance.differential.trial import Report, Trial
@@ -106,7 +106,30 @@ def _drawn_pattern(kind: ResourceType, source: random.Random, names: list[str]) 
 
 
 class AccessTrial(Trial):
-    """Cases with rules that are drawn for each of them."""
+    """Cases with rules that are drawn for each of them. Every judge that serves a version is asked. A difference
+    counts if no judge gives the same answer."""
+
+    def __init__(self, ours: Side, judges: list[Side], seed: int = 1, label: str = "w") -> None:
+        super().__init__(ours, judges, seed, label)
+        self._others: list[tuple[Side, Message]] = []
+
+    def _renew(self, judge: Side, key: int) -> None:
+        super()._renew(judge, key)
+        for other in self._judges:
+            if other is not judge:
+                other.renew(self._ours.world.prefix)
+
+    def _ask(self, judge: Side, mine: Message, its: Message, version: int) -> list[tuple[str, str, str]] | None:
+        differing = super()._ask(judge, mine, its, version)
+        ours = self._last
+        for other, request in self._others:
+            other.send(request, version)
+            theirs = other.receive(request, version)
+            found = list(differences(plain(ours, self._ours.world, mine), plain(theirs, other.world, request)))
+            if differing is not None:
+                paths = {path for path, _, _ in found}
+                differing = [item for item in differing if item[0] in paths]
+        return differing
 
     def _pair(self, judge: Side, key: int, version: int, seed: str) -> tuple[Message, Message] | None:
         pair = super()._pair(judge, key, version, seed)
@@ -115,9 +138,14 @@ class AccessTrial(Trial):
         named = sorted({text for text in strings_of(pair[0]) if _can_be_named(text)})
         names = [*named, *named, *self._ours.world.topics, *(group.name for group in self._ours.world.groups)]
         rules = drawn_rules(random.Random(f"rules {seed}"), [name for name in names if name])
-        for side in (judge, self._ours):
+        self._others = []
+        for other in self._judges:
+            if other is not judge and version in other.announced.get(key, ()):
+                assert other.requests is not None
+                self._others.append((other, other.requests.request(key, version, random.Random(seed))))
+        for side in (*self._judges, self._ours):
             replace_rules(side, rules)
-        judge.settle()
+            side.settle()
         return pair
 
 
@@ -201,7 +229,7 @@ def keys(ours: Side) -> list[int]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.conformance.differential.access", description=__doc__)
-    parser.add_argument("--cases", type=int, default=40, help="cases for each API and release")
+    parser.add_argument("--cases", type=int, default=40, help="cases for each API")
     parser.add_argument("--api", type=int, action="append", help="only this key; may be given several times")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--release", action="append", help="only this release of Apache Kafka")
@@ -210,20 +238,18 @@ def main() -> int:
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         ours, *judges = sides(directory, stack, tuple(options.release or JUDGES))
-        for judge in judges:
-            trial = AccessTrial(ours, [judge], options.seed, f"a{(judge.release or '')[0]}")
-            for key in options.api or keys(ours):
-                begun = time.monotonic()
-                report = trial.run(key, options.cases)
-                reports.append(report)
-                print(
-                    f"{judge.release} {key:3} {APIS[key].name}: {report.cases:,} cases in "
-                    f"{time.monotonic() - begun:.0f} s, {report.differing:,} differ, {report.silent:,} without an "
-                    f"answer of Kafka",
-                    flush=True,
-                )
-                for sign, count in report.counts.most_common():
-                    print(f"  {count} times: {report.found[sign]}", flush=True)
+        trial = AccessTrial(ours, judges, options.seed, "a")
+        for key in options.api or keys(ours):
+            begun = time.monotonic()
+            report = trial.run(key, options.cases)
+            reports.append(report)
+            print(
+                f"{key:3} {APIS[key].name}: {report.cases:,} cases in {time.monotonic() - begun:.0f} s, "
+                f"{report.differing:,} differ, {report.silent:,} without an answer of Kafka",
+                flush=True,
+            )
+            for sign, count in report.counts.most_common():
+                print(f"  {count} times: {report.found[sign]}", flush=True)
     cases, differing = (sum(getattr(report, name) for report in reports) for name in ("cases", "differing"))
     print(f"{cases:,} cases, {differing:,} differ in a way that is not known")
     return 1 if any(report.found for report in reports) else 0

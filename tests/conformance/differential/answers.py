@@ -19,7 +19,15 @@ from tests.conformance.differential.world import World
 _DROPPED: Final = frozenset(("throttle_time_ms", "api_keys"))
 _SIGNS: Final = frozenset(("host", "port", "cluster_id", "log_dir"))
 _WORDS: Final = frozenset(("error_message", "batch_index_error_message", "documentation"))
-_IF_POSITIVE: Final = frozenset(("total_bytes", "usable_bytes", "log_append_time_ms", "session_id"))
+_IF_POSITIVE: Final = frozenset(
+    (
+        *("total_bytes", "usable_bytes", "log_append_time_ms", "session_id"),
+        *("issue_timestamp_ms", "expiry_timestamp_ms", "max_timestamp_ms"),
+        *("issue_timestamp", "expiry_timestamp", "max_timestamp"),
+    )
+)
+#: What a broker gives a token.
+_OF_TOKENS: Final = frozenset(("hmac", "token_id"))
 _MEMBERS: Final = frozenset(("member_id", "leader"))
 #: What names an element of an array, the first that it has.
 _NAMES: Final = ("name", "topic", "topic_name", "group_id", "resource_name", "user", "key", "member_id", "topic_id")
@@ -101,6 +109,8 @@ class _Plain:
             return elements
         if isinstance(value, Struct):
             return self.struct(value)
+        if name in _OF_TOKENS:
+            return f"<{name}>" if value else None
         if isinstance(value, memoryview):
             return bytes(value)
         if isinstance(value, str):

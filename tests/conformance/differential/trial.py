@@ -68,6 +68,7 @@ class Trial:
     def __init__(self, ours: Side, judges: list[Side], seed: int = 1, label: str = "w") -> None:
         self._ours, self._judges, self._seed, self._label = ours, judges, seed, label
         self._worlds: Counter[int] = Counter()
+        self._last: Answer = Silence.NOTHING
 
     def run(self, key: int, cases: int) -> Report:
         """So many cases at least, over all versions that a judge serves."""
@@ -145,6 +146,7 @@ class Trial:
         self._ours.send(mine, version)
         theirs: Answer = judge.receive(its, version)
         ours: Answer = self._ours.receive(mine, version)
+        self._last = ours
         if theirs is Silence.WAITS:
             return None
         return list(differences(plain(ours, self._ours.world, mine), plain(theirs, judge.world, its)))

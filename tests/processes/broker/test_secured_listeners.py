@@ -300,6 +300,7 @@ def test_a_new_certificate_is_shown_without_a_restart_and_open_connections_stay(
         ({"ssl.keystore.location": "/nowhere.pem"}, "/nowhere.pem"),
         ({"sasl.jaas.config": f'{PLAIN} username="a"'}, "sasl.jaas.config"),
         ({"sasl.enabled.mechanisms": "GSSAPI"}, "GSSAPI"),
+        ({"sasl.enabled.mechanisms": "DIGEST-MD5"}, "DIGEST-MD5"),
         ({"ssl.principal.mapping.rules": "RULE"}, "ssl.principal.mapping.rules"),
         ({"sasl.mechanism.inter.broker.protocol": "OAUTHBEARER"}, "OAUTHBEARER"),
     ],

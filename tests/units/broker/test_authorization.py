@@ -159,6 +159,13 @@ def request_of(key: int, version: int) -> Any:
         request.acks = 1
     if key == 1:
         request.replica_id = 1
+    # A type of an access rule that is 0 (UNKNOWN) closes the connection before rights are looked at.
+    rules = {29: [request], 30: getattr(request, "creations", []), 31: getattr(request, "filters", [])}.get(key, [])
+    for item in rules:
+        for name in ("resource_type", "resource_pattern_type", "resource_type_filter", "pattern_type_filter"):
+            if hasattr(item, name):
+                setattr(item, name, 1)
+        item.operation = item.permission_type = 1
     return request
 
 
@@ -287,10 +294,10 @@ def test_metadata_does_not_tell_if_a_refused_topic_exists(version: int) -> None:
     ]
 
 
-def test_metadata_by_id_answers_a_refused_topic_as_one_that_is_not_there() -> None:
+def test_metadata_by_id_answers_a_refused_topic_as_refused_and_without_its_name() -> None:
     request = MetadataRequest(topics=[MetadataRequestTopic(name=None, topic_id=ID)])
     response = amended(access(), request, 12, MetadataResponse())
-    assert [(topic.name, topic.topic_id, topic.error_code) for topic in response.topics] == [(None, ID, 100)]
+    assert [(topic.name, topic.topic_id, topic.error_code) for topic in response.topics] == [(None, ID, 29)]
 
 
 def test_metadata_creates_a_topic_for_who_may_create_it() -> None:

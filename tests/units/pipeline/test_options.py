@@ -120,7 +120,7 @@ def test_a_time_for_all_beats_times_by_partition_which_beat_offsets() -> None:
         ({"subscribe": "a", "maxTriggerDelay": "soon"}, "write a time such as 15m"),
         ({"subscribe": "a", "startingOfsets": "earliest"}, "startingofsets is not known; did you mean startingOffsets"),
         ({"subscribe": "a", "kafka.auto.offset.reset": "earliest"}, "use startingOffsets"),
-        ({"subscribe": "a", "kafka.security.protocol": "SASL_SSL"}, "sasl.mechanism=GSSAPI cannot be used"),
+        ({"subscribe": "a", "kafka.security.protocol": "SASL_SSL"}, "sasl.mechanism=GSSAPI needs a login"),
         ({"subscribe": "a", "kafka.security.protocol": "SSL", "kafka.ssl.truststore.location": "/no"}, "/no"),
         (
             {"subscribe": "a", "kafka.fetch.max.wait.ms": "soon"},
@@ -261,6 +261,18 @@ def test_a_login_is_kept_and_not_shown() -> None:
     assert dict(options.client.security)["sasl.mechanism"] == "PLAIN"
     assert "sEcret" not in repr(options)
     assert source_options(READ, streaming=True).client.security == ()
+
+
+def test_the_service_of_kerberos_goes_to_the_tasks_with_the_login(monkeypatch: pytest.MonkeyPatch) -> None:
+    # No tickets are asked for here, so that the library is not needed.
+    monkeypatch.setattr("jesenska.security.kerberos.logins.Library.load", lambda: None)
+    login = {
+        "kafka.security.protocol": "SASL_SSL",
+        "kafka.sasl.jaas.config": "com.sun.security.auth.module.Krb5LoginModule required useTicketCache=true;",
+        "kafka.sasl.kerberos.service.name": "kafka",
+    }
+    found = dict(source_options({**READ, **login}, streaming=True).client.security)
+    assert found["sasl.kerberos.service.name"] == "kafka"
 
 
 def test_patience_is_read() -> None:

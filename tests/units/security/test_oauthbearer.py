@@ -399,7 +399,7 @@ def test_a_client_keeps_its_token_until_most_of_its_life_is_over() -> None:
     login = TokenLogin(fetch, {}, clock.now_ms, 0.8)
     for milliseconds, count in ((0, 1), (79_000, 1), (1_000, 2), (79_999, 2)):
         clock.advance(milliseconds)
-        message = login.exchange().step(None)
+        message = login.exchange("localhost").step(None)
         assert message is not None
         assert parse_first_message(message).token == fetched[-1]
         assert len(fetched) == count
@@ -415,12 +415,12 @@ def test_an_old_token_serves_while_no_other_can_be_had_and_then_no_more() -> Non
         return tokens.pop()
 
     login = TokenLogin(fetch, {}, clock.now_ms, 0.8)
-    login.exchange()
+    login.exchange("localhost")
     clock.advance(99_000)
-    assert login.exchange().step(None) is not None
+    assert login.exchange("localhost").step(None) is not None
     clock.advance(1_000)
     with pytest.raises(SaslError, match="the provider is away"):
-        login.exchange()
+        login.exchange("localhost")
 
 
 _MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required"
@@ -435,7 +435,7 @@ def test_options_of_a_login_make_an_unsecured_token() -> None:
         lambda _: None,
         lambda: NOW_MS,
     )
-    message = login.exchange().step(None)
+    message = login.exchange("localhost").step(None)
     assert message is not None
     found = parse_first_message(message)
     assert found.extensions == {"traceId": "7"}
@@ -466,7 +466,7 @@ def test_a_token_comes_from_a_file(tmp_path: Path) -> None:
     login = token_login(
         parse_login(f"{_MODULE};"), {"sasl.oauthbearer.token.endpoint.url": path.as_uri()}.get, lambda: NOW_MS
     )
-    message = login.exchange().step(None)
+    message = login.exchange("localhost").step(None)
     assert message is not None
     assert parse_first_message(message).token == token
 
@@ -583,11 +583,11 @@ def test_settings_of_a_client_make_the_request_for_a_token(monkeypatch: pytest.M
         "sasl.login.refresh.window.factor": 0.5,
     }
     login = token_login(parse_login(f"{_MODULE};"), settings.get, clock.now_ms)
-    login.exchange()
+    login.exchange("localhost")
     assert asked == [("https://x/token", Credentials("me", "mine", "read", are_encoded=True), 2.5)]
     clock.advance(49_999)
-    login.exchange()
+    login.exchange("localhost")
     assert len(asked) == 1
     clock.advance(1)
-    login.exchange()
+    login.exchange("localhost")
     assert len(asked) == 2

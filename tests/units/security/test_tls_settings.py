@@ -86,10 +86,11 @@ def test_a_client_has_a_login_for_its_mechanism(table: Table) -> None:
         "sasl.jaas.config": f'{_PLAIN} username="a" password="secret";',
     }
     security = security_of(table, settings)
-    assert security.exchange().step(None) == b"\0a\0secret"
+    assert security.exchange("localhost").step(None) == b"\0a\0secret"
     assert "secret" not in repr(security)
     for wrong, named in (
         ({"sasl.mechanism": "GSSAPI"}, "GSSAPI"),
+        ({"sasl.mechanism": "DIGEST-MD5"}, "DIGEST-MD5"),
         ({"sasl.jaas.config": f'{_PLAIN} username="a";'}, "password"),
     ):
         with pytest.raises(InvalidConfigError, match=named):

@@ -23,6 +23,8 @@ def handle(uses: SecurityFamily, request: SaslHandshakeRequest, context: Context
     if authentication is None:
         return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
     error = authentication.handshake(request.mechanism, context.version)
+    if error is ErrorCode.ILLEGAL_SASL_STATE:
+        return SaslHandshakeResponse(error_code=error)
     if error:
         asyncio.get_running_loop().call_soon(context.close, f"SaslHandshake: {error.name}")
     return SaslHandshakeResponse(error_code=error, mechanisms=list(authentication.listener.mechanisms or ()))

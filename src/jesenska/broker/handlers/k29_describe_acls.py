@@ -47,4 +47,4 @@ def handle(uses: SecurityFamily, request: DescribeAclsRequest, context: Context)
                 permission_type=entry.permission,
             )
         )
-    return DescribeAclsResponse(error_message=None, resources=list(resources.values()))
+    return DescribeAclsResponse(error_message="", resources=list(resources.values()))

@@ -28,7 +28,7 @@ _NOT_HERE = "SaslAuthenticate request received after successful authentication"
 @handles(SaslAuthenticateRequest, SecurityFamily)
 def handle(uses: SecurityFamily, request: SaslAuthenticateRequest, context: Context) -> Outcome:
     authentication = context.connection.authentication
-    if authentication is None:
+    if authentication is None or not authentication.has_begun():
         return SaslAuthenticateResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, error_message=_NOT_HERE)
     try:
         answer = authentication.step(bytes(request.auth_bytes))
@@ -36,7 +36,7 @@ def handle(uses: SecurityFamily, request: SaslAuthenticateRequest, context: Cont
         return _refused(authentication, context, error)
     if authentication.principal is not None and authentication.is_done:
         context.connection.authenticated(authentication.principal)
-    return SaslAuthenticateResponse(auth_bytes=answer, session_lifetime_ms=authentication.session_lifetime_ms)
+    return SaslAuthenticateResponse(auth_bytes=answer or b"", session_lifetime_ms=authentication.session_lifetime_ms)
 
 
 async def _refused(authentication: Authentication, context: Context, error: SaslError) -> SaslAuthenticateResponse:

@@ -11,14 +11,18 @@ The states of a SASL connection, and what each request does in them (KIP-43, KIP
 the SASL mechanism in a frame without a header:
 
   state        ApiVersions    SaslHandshake 0    SaslHandshake 1    SaslAuthenticate    a token    other requests
-  HANDSHAKE    answered       -> TOKENS          -> MESSAGES        refused             -          refused
+  HANDSHAKE    answered       -> TOKENS          -> MESSAGES        refused             -> TOKENS  refused
   MESSAGES     answered       refused            refused            next step           -          refused
   TOKENS       -              -                  -                  -                   next step  -
-  DONE         answered       refused            -> AGAIN           refused             -          served
+  DONE         answered       illegal            -> AGAIN (*)       illegal             -          served
   AGAIN        answered       refused            refused            next step           -          refused
   FAILED       refused        refused            refused            refused             -          refused
 
-"Refused" means that the connection is closed. The step that completes the authentication leads to DONE. In AGAIN it
+A client of Kafka 0.9 begins with a token: its first frame is the first token of GSSAPI, which begins with a byte that
+no request begins with. Only a listener with GSSAPI accepts it.
+
+"Refused" means that the connection is closed; "illegal" means that the answer is ILLEGAL_SASL_STATE. (*) Only a
+session with an end is renewed; else illegal. The step that completes the authentication leads to DONE. In AGAIN it
 must keep the user and the mechanism; otherwise the connection is closed. Before DONE, requests must be small, and are
 handled one at a time. A failed authentication is answered after connection.failed.authentication.delay.ms, with the
 same message for all causes. The connection is closed a moment later, when the client has read the answer. When the
@@ -45,6 +49,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE = 18, 17, 36
+_GSSAPI: Final = "GSSAPI"
+#: The first byte of a context's first token (RFC 2743, 3.1). As a request it would have a key from 24,576 up.
+_TOKEN_TAG: Final = 0x60
 
 
 class ListenerSecurity:
@@ -150,17 +157,22 @@ class Authentication:
     def is_done(self) -> bool:
         return self.state is State.DONE
 
+    def has_begun(self) -> bool:
+        """Returns True between a SaslHandshake and the end of the authentication that it has begun."""
+        return self._server is not None
+
     def takes(self, key: int) -> bool:
         """Returns True if a request with this API key may be served in the present state."""
         if self.state is not State.DONE:
             return key in _TAKES[self.state]
         if self._ends_at is not None and key != SASL_HANDSHAKE and self._now() > self._ends_at:
             return key == API_VERSIONS
-        return key != SASL_AUTHENTICATE
+        return True
 
     def handshake(self, mechanism: str, version: int) -> ErrorCode:
         """Begins an authentication with this SASL mechanism. Returns NONE, or the error if it cannot begin."""
-        if self.state is State.DONE and version == 0:
+        if self.state is State.DONE and (version == 0 or self._ends_at is None):
+            # A session without an end is not renewed, as in Kafka.
             return ErrorCode.ILLEGAL_SASL_STATE
         make = self._mechanisms.get(mechanism)
         if make is None:
@@ -176,9 +188,15 @@ class Authentication:
             self.state = State.MESSAGES if version else State.TOKENS
         return ErrorCode.NONE
 
-    def step(self, message: bytes) -> bytes:
-        """Returns the answer to the next message of the SASL mechanism. Raises SaslError if the authentication has
-        failed."""
+    def begins_with(self, frame: memoryview) -> bool:
+        """Returns True if a frame is the first token of GSSAPI, sent without a handshake. Then the exchange begins."""
+        if self.state is not State.HANDSHAKE or not frame or frame[0] != _TOKEN_TAG:
+            return False
+        return self.handshake(_GSSAPI, 0) is ErrorCode.NONE
+
+    def step(self, message: bytes) -> bytes | None:
+        """Returns the answer to the next message of the SASL mechanism. None means an empty answer, which is not sent
+        to a client whose messages have no headers. Raises SaslError if the authentication has failed."""
         try:
             return self._next(message)
         except SaslError:
@@ -186,7 +204,7 @@ class Authentication:
             self.state, self._server = State.FAILED, None
             raise
 
-    def _next(self, message: bytes) -> bytes:
+    def _next(self, message: bytes) -> bytes | None:
         server = self._server
         if server is None:
             raise SaslError("no exchange has begun")

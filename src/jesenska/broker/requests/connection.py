@@ -308,7 +308,8 @@ class Connection:
         )
 
     def _on_token(self, view: memoryview, authentication: Authentication) -> bool:
-        """Handles a message of a SASL mechanism in a frame without a header (KIP-43)."""
+        """Handles a message of a SASL mechanism in a frame without a header (KIP-43). If the last answer is None, no
+        answer is sent."""
         try:
             answer = authentication.step(bytes(view))
         except SaslError as error:
@@ -318,6 +319,8 @@ class Connection:
         if authentication.principal is not None:
             self.authenticated(authentication.principal)
         self.active_at = self._shared.monotonic()
+        if answer is None:
+            return True
         return self.framed.send([len(answer).to_bytes(4, "big"), answer], len(answer) + 4)
 
     def _on_frame(self, view: memoryview) -> bool:
@@ -326,7 +329,7 @@ class Connection:
         shared = self._shared
         if self.authentication is not None:
             authentication = self.authentication
-            if authentication.state is State.TOKENS:
+            if authentication.state is State.TOKENS or authentication.begins_with(view):
                 return self._on_token(view, authentication)
             if not authentication.takes(int.from_bytes(view[:2], "big", signed=True)):
                 self.framed.close("a request that is not for this state of the authentication")

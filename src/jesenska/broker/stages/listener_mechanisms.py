@@ -2,7 +2,8 @@
 
 A listener's own settings (`listener.name.NAME.…`) take precedence over the general ones, and those of a mechanism
 (`listener.name.NAME.plain.sasl.jaas.config`) over both. A JAAS login in the settings takes precedence over the file
-that java.security.auth.login.config names (in the variable KAFKA_OPTS, as with Kafka's scripts).
+that java.security.auth.login.config names (in the variable KAFKA_OPTS, as with Kafka's scripts). There,
+java.security.krb5.conf names the configuration of Kerberos, unless KRB5_CONFIG does.
 
 `sasl.server.callback.handler.class` of a mechanism is one of Kafka's classes below, or the name of an entry point of
 an installed package (`jesenska.sasl_server_callbacks`):
@@ -27,6 +28,7 @@ from jesenska.config.layers import BrokerConfig
 from jesenska.config.listeners import Endpoint
 from jesenska.security.jaas import Login, parse_login, parse_login_file
 from jesenska.security.mechanisms import (
+    GSSAPI,
     OAUTHBEARER,
     SERVED,
     CredentialOf,
@@ -41,6 +43,7 @@ from jesenska.security.tls import TlsSettings, tls_settings
 #: The entries of a JAAS file that a broker's listener reads: NAME.KafkaServer first.
 _SERVER_ENTRY: Final = "KafkaServer"
 _LOGIN_FILE = re.compile(r"-Djava\.security\.auth\.login\.config=(\S+)")
+_KERBEROS_FILE = re.compile(r"-Djava\.security\.krb5\.conf=(\S+)")
 _CALLBACK: Final = "sasl.server.callback.handler.class"
 _OAUTH: Final = "org.apache.kafka.common.security.oauthbearer."
 #: Kafka's classes that check signed tokens.
@@ -53,10 +56,14 @@ JWKS_URL: Final = "sasl.oauthbearer.jwks.endpoint.url"
 
 
 class JaasFile:
-    """The logins in the JAAS file that KAFKA_OPTS names; empty if it names none."""
+    """The logins in the JAAS file that KAFKA_OPTS names; empty if it names none. Likewise the configuration of
+    Kerberos."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
-        found = _LOGIN_FILE.search(environment.get("KAFKA_OPTS", ""))
+        options = environment.get("KAFKA_OPTS", "")
+        kerberos, found = _KERBEROS_FILE.search(options), _LOGIN_FILE.search(options)
+        #: The configuration of Kerberos; None if KAFKA_OPTS names none.
+        self.kerberos_configuration = None if kerberos is None else kerberos[1]
         self._entries: dict[str, list[Login]] = {}
         if found is not None:
             try:
@@ -142,6 +149,8 @@ class ListenerMechanisms:
                 self.servers[name] = self._plain()
             elif name == OAUTHBEARER:
                 self.servers[name] = self._oauthbearer()
+            elif name == GSSAPI:
+                self.servers[name] = self._gssapi()
             elif name in SERVED:
                 self.servers[name] = self._scram(name)
             else:
@@ -187,6 +196,32 @@ class ListenerMechanisms:
             sources.secret,
             sources.clock.now_ms,
         )
+
+    def _gssapi(self) -> ServerOf:
+        """Returns the function that makes exchanges of GSSAPI. They run on the event loop: to check a ticket takes
+        less than a millisecond and asks no other server."""
+        from jesenska.security.kerberos.gssapi_library import Library, default_realm, use_configuration
+        from jesenska.security.kerberos.logins import server_of
+        from jesenska.security.kerberos.principal_rules import PrincipalRules
+
+        name = self._settings.endpoint.name
+        if self._sources.jaas.kerberos_configuration is not None:
+            use_configuration(self._sources.jaas.kerberos_configuration)
+        login = self._settings.login(GSSAPI, self._sources.jaas)
+        if login is None:
+            raise InvalidConfigError(
+                f"Listener {name} serves GSSAPI and has no keys: set listener.name.{name.lower()}.gssapi."
+                "sasl.jaas.config to a login of com.sun.security.auth.module.Krb5LoginModule with useKeyTab=true, "
+                "keyTab and principal."
+            )
+        texts = self._settings.of_mechanism(GSSAPI, "sasl.kerberos.principal.to.local.rules")
+        assert isinstance(texts, tuple)
+        try:
+            rules = PrincipalRules(tuple(map(str, texts)), default_realm(Library.load()))
+            service = self._settings.of_mechanism(GSSAPI, "sasl.kerberos.service.name")
+            return server_of(login, service, rules.user_of)
+        except InvalidConfigError as error:
+            raise InvalidConfigError(f"GSSAPI of listener {name}: {error}") from error
 
     def _oauthbearer(self) -> ServerOf:
         # Imported here and not at the top, because few brokers serve it.

@@ -83,6 +83,7 @@ _SECURITY_SETTINGS = (
     "security.protocol",
     "sasl.mechanism",
     "sasl.jaas.config",
+    "sasl.kerberos.service.name",
     "ssl.truststore.type",
     "ssl.truststore.location",
     "ssl.truststore.password",

@@ -53,7 +53,7 @@ class TokenLogin:
         self._held: _Held | None = None
         self._lock = threading.Lock()
 
-    def exchange(self) -> OAuthBearerClient:
+    def exchange(self, host: str) -> OAuthBearerClient:
         """Returns a new exchange with a token that is valid; SaslError if there is none."""
         with self._lock:
             return OAuthBearerClient(self._current(), self._extensions)

@@ -33,6 +33,9 @@ logger = logging.getLogger("kafka.authorizer.logger")
 
 T = TypeVar("T")
 
+#: The number of topics that are remembered for one connection and operation.
+_REMEMBERED_MAX: Final = 1000
+
 Amend = Callable[[Any], None]
 Verdict = Message | Amend | None
 
@@ -46,11 +49,24 @@ class Access:
     """The rights of one user at one host. Each call uses the ACLs as they are at that time. `request` is the API key
     of the request that is being handled."""
 
-    __slots__ = ("_acls", "_authorizer", "host", "principal", "request")
+    __slots__ = (
+        "_acls",
+        "_authorizer",
+        "_readable",
+        "_remembered_version",
+        "_writable",
+        "host",
+        "principal",
+        "request",
+    )
 
     def __init__(self, authorizer: Authorizer, principal: Principal, host: str) -> None:
         self._authorizer = authorizer
         self._acls = authorizer.acls
+        #: Topics that the user may read, and write to, by the rules of `_remembered_version`.
+        self._readable: set[str] = set()
+        self._writable: set[str] = set()
+        self._remembered_version = -1
         self.principal = str(principal)
         self.host = host_text(host)
         self.request = -1
@@ -87,7 +103,28 @@ class Access:
 
     def may_read(self, topic: str) -> bool:
         """Returns True if the user may read a topic. A refusal is logged."""
-        return self.allows(AclOperation.READ, TOPIC, topic)
+        return self._remembered(self._readable, AclOperation.READ, topic)
+
+    def may_write(self, topic: str) -> bool:
+        """Returns True if the user may write to a topic. A refusal is logged."""
+        return self._remembered(self._writable, AclOperation.WRITE, topic)
+
+    def _remembered(self, allowed: set[str], operation: AclOperation, topic: str) -> bool:
+        """Returns True if the user may do this operation on a topic. The allowed topics are remembered until the rules
+        change, because each request of a producer or consumer asks again."""
+        version = self._acls.version
+        if version != self._remembered_version:
+            self._readable.clear()
+            self._writable.clear()
+            self._remembered_version = version
+        if topic in allowed:
+            return True
+        if not self.allows(operation, TOPIC, topic):
+            return False
+        if len(allowed) >= _REMEMBERED_MAX:
+            allowed.clear()
+        allowed.add(topic)
+        return True
 
     def cluster(self, operation: AclOperation) -> bool:
         """Returns True if the user may do this operation on the cluster. A refusal is logged."""
@@ -131,7 +168,7 @@ Rule = Callable[[Access, Any, int], Verdict]
 
 
 #: The API keys whose refusals have a message, as in Kafka; the messages are in `_MESSAGES`.
-_KEYS_WITH_MESSAGES: Final = frozenset((20, 29, 30, 31, 32, 33, 37, 43, 44, 45, 46, 48, 49, 50, 51, 61))
+_KEYS_WITH_MESSAGES: Final = frozenset((20, 29, 30, 31, 32, 33, 43, 44, 45, 46, 49, 51, 61))
 _MESSAGES: Final[Mapping[int, str]] = {
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "Topic authorization failed.",
     ErrorCode.GROUP_AUTHORIZATION_FAILED: "Group authorization failed.",
@@ -165,16 +202,25 @@ def _add_messages(value: Any) -> None:
             _add_messages(getattr(value, name))
 
 
-def merged_refusals(topics: Sequence[Any], partitions: str, index: str) -> list[Any]:
-    """Returns the answers for refused topics, each topic and partition once. A topic without partitions is left out.
-    `partitions` and `index` name the fields of a topic's partitions and of their numbers."""
+def merged_topics(topics: Iterable[Any], partitions: str) -> list[Any]:
+    """Returns the answers for refused topics, each topic once, with the partitions of all its answers. `partitions`
+    names the field of a topic's partitions."""
     found: dict[tuple[Any, Any], Any] = {}
     for topic in topics:
         name = getattr(topic, "name", None) or getattr(topic, "topic", None) or getattr(topic, "topic_name", None)
         first = found.setdefault((name, getattr(topic, "topic_id", None)), topic)
-        several = [*getattr(first, partitions), *getattr(topic, partitions)]
-        setattr(first, partitions, list({getattr(part, index): part for part in several}.values()))
-    return [topic for topic in found.values() if getattr(topic, partitions)]
+        if first is not topic:
+            setattr(first, partitions, [*getattr(first, partitions), *getattr(topic, partitions)])
+    return list(found.values())
+
+
+def merged_refusals(topics: Iterable[Any], partitions: str, index: str) -> list[Any]:
+    """As `merged_topics`, with each partition once. A topic without partitions is left out. `index` names the field of
+    a partition's number."""
+    found = merged_topics(topics, partitions)
+    for topic in found:
+        setattr(topic, partitions, list({getattr(part, index): part for part in getattr(topic, partitions)}.values()))
+    return [topic for topic in found if getattr(topic, partitions)]
 
 
 def added(field: str, refusals: Sequence[Any], *, first: bool = False) -> Amend:

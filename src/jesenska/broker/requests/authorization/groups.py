@@ -15,6 +15,8 @@ from jesenska.broker.requests.authorization.access import (
     Rule,
     Verdict,
     added,
+    merged_refusals,
+    merged_topics,
 )
 from jesenska.security.acls import CLUSTER_NAME, AclOperation
 from jesenska.wire.language import Message
@@ -123,7 +125,7 @@ def commit(access: Access, request: OffsetCommitRequest, version: int) -> Verdic
     kept, refused = access.split(_READ, TOPIC, request.topics, name_of)
     if not refused:
         return None
-    failed = answered(refused, _TOPIC_REFUSED)
+    failed = merged_topics(answered(refused, _TOPIC_REFUSED), "partitions")
     if not kept:
         return OffsetCommitResponse(topics=failed)
     request.topics = kept
@@ -187,7 +189,7 @@ def _split_topics(access: Access, group: OffsetFetchRequestGroup, version: int) 
 
 def _fetch_of_one(access: Access, request: OffsetFetchRequest, version: int) -> Verdict:
     def answered(topics: list[OffsetFetchRequestTopic], error: ErrorCode) -> list[OffsetFetchResponseTopic]:
-        return [
+        found = [
             OffsetFetchResponseTopic(
                 name=topic.name,
                 partitions=[
@@ -199,6 +201,7 @@ def _fetch_of_one(access: Access, request: OffsetFetchRequest, version: int) -> 
             )
             for topic in topics
         ]
+        return merged_refusals(found, "partitions", "partition_index")
 
     if not access.allows(_DESCRIBE, GROUP, request.group_id):
         if version >= _FIRST_FETCH_WITH_WHOLE_ERROR:

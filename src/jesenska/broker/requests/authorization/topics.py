@@ -1,9 +1,9 @@
 """Checks requests about topics, their records and their settings. Each check returns None, a refusal, or an Amend (see
 `access`).
 
-If the user may not describe a topic, the answer does not reveal if the topic exists. A consumer's Fetch is checked at
-each read (`broker.fetching.fetches`), so that changed ACLs also apply to sessions and waiting requests. This module
-checks only Fetch requests of followers."""
+If the user may not describe a topic, an answer about its name does not reveal if the topic exists. A consumer's Fetch
+is checked at each read (`broker.fetching.fetches`), so that changed ACLs also apply to sessions and waiting requests.
+This module checks only Fetch requests of followers."""
 
 from __future__ import annotations
 
@@ -116,40 +116,56 @@ def produce(access: Access, request: ProduceRequest, version: int) -> Verdict:
     """Checks Produce: it needs WRITE on each topic, and for a transaction's records WRITE on the transactional id. If
     a topic is refused to a producer with acks=0, its connection is closed, because it gets no answer."""
 
-    def answered(topics: Sequence[ProduceRequestTopic], error: ErrorCode) -> list[ProduceResponseTopic]:
-        found = [
-            ProduceResponseTopic(
-                name=topic.name,
-                topic_id=topic.topic_id,
-                partition_responses=[
-                    ProduceResponsePartition(index=part.index, error_code=error, base_offset=-1)
-                    for part in topic.partition_data
-                ],
-            )
-            for topic in topics
-        ]
-        return merged_refusals(found, "partition_responses", "index")
-
+    topics = request.topic_data
     name = request.transactional_id
-    kept, refused = list(request.topic_data), []
-    error = _REFUSED
-    is_transactional = any(_is_transactional(part.records) for topic in kept for part in topic.partition_data)
-    if is_transactional and (name is None or not access.allows(_O.WRITE, TRANSACTIONAL_ID, name)):
-        kept, refused, error = [], kept, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    if _has_transactional_records(topics) and (name is None or not access.allows(_O.WRITE, TRANSACTIONAL_ID, name)):
+        error = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        kept: list[ProduceRequestTopic] = []
+        refused = topics
     else:
+        error, kept, refused = _REFUSED, [], []
         by_id = version >= _FIRST_PRODUCE_WITH_IDS
-        kept, refused = access.split(
-            _O.WRITE, TOPIC, kept, lambda topic: access.topic_name(topic.topic_id) if by_id else topic.name
-        )
+        # Written out, and not by `Access.split`: this check is a part of every request of a producer.
+        for topic in topics:
+            found = access.topic_name(topic.topic_id) if by_id else topic.name
+            if found is None or access.may_write(found):
+                kept.append(topic)
+            else:
+                refused.append(topic)
     if not refused:
         return None
+    failed = _refused_records(refused, error)
     if not kept:
         if request.acks == 0:
             raise TopicAuthorizationFailedError(error.name)
-        return ProduceResponse(responses=answered(refused, error))
+        return ProduceResponse(responses=failed)
     request.topic_data = kept
-    failed = answered(refused, error)
     return added("responses", failed)
+
+
+def _refused_records(topics: Sequence[ProduceRequestTopic], error: ErrorCode) -> list[ProduceResponseTopic]:
+    """Returns the answers for the partitions of refused topics."""
+    found = [
+        ProduceResponseTopic(
+            name=topic.name,
+            topic_id=topic.topic_id,
+            partition_responses=[
+                ProduceResponsePartition(index=part.index, error_code=error, base_offset=-1)
+                for part in topic.partition_data
+            ],
+        )
+        for topic in topics
+    ]
+    return merged_refusals(found, "partition_responses", "index")
+
+
+def _has_transactional_records(topics: Sequence[ProduceRequestTopic]) -> bool:
+    """Returns True if a batch of the request belongs to a transaction."""
+    for topic in topics:
+        for part in topic.partition_data:
+            if _is_transactional(part.records):
+                return True
+    return False
 
 
 def _is_transactional(records: Any) -> bool:
@@ -319,14 +335,11 @@ def _metadata_split(
     """Returns the topics of the request that may be answered, and the answers for the refused topics."""
     asked = request.topics or []
     if any(item.topic_id != NO_UUID for item in asked):
-        # A request with ids: names are ignored. An unknown id is not refused here, and gets the same answer as a
-        # refused one.
+        # A request with ids: names are ignored. An unknown id is the handler's to refuse. Ids are no secret, as in
+        # Kafka: a hidden topic is answered as such.
         by_id = list({item.topic_id: item for item in asked if item.topic_id != NO_UUID}.values())
         kept, refused = access.split(_O.DESCRIBE, TOPIC, by_id, lambda item: access.topic_name(item.topic_id))
-        return kept, [
-            MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=item.topic_id)
-            for item in refused
-        ]
+        return kept, [MetadataResponseTopic(error_code=_REFUSED, name=None, topic_id=item.topic_id) for item in refused]
     named = list({item.name: item for item in asked}.values())
     kept, refused = access.split(_O.DESCRIBE, TOPIC, named, lambda item: item.name or "")
     may_create = access.creates_topics and (
@@ -356,6 +369,9 @@ def describe_partitions(access: Access, request: DescribeTopicPartitionsRequest,
         names = [name for name in names if name >= cursor.topic_name]
         if cursor.topic_name not in names:
             request.cursor = None
+    if cursor is not None:
+        # Earlier pages had the topics before the cursor.
+        refused = [name for name in refused if name >= cursor.topic_name]
     failed = [DescribeTopicPartitionsResponseTopic(error_code=_REFUSED, name=name) for name in refused]
     if not names:
         return DescribeTopicPartitionsResponse(topics=failed, next_cursor=None)
@@ -419,8 +435,12 @@ def delete(access: Access, request: DeleteTopicsRequest, version: int) -> Verdic
     contains the name only with DESCRIBE on the topic."""
     failed: list[DeleteTopicsResponseTopic] = []
     if version < _FIRST_DELETION_WITH_IDS:
+        counts = Counter(request.topic_names)
         names, refused = access.split(_O.DELETE, TOPIC, request.topic_names, lambda name: name)
-        failed = [DeleteTopicsResponseTopic(name=name, error_code=_REFUSED) for name in dict.fromkeys(refused)]
+        failed = [
+            DeleteTopicsResponseTopic(name=name, error_code=_deletion_error(counts[name] > 1))
+            for name in dict.fromkeys(refused)
+        ]
         request.topic_names = names
         is_empty = not names
     else:
@@ -429,12 +449,16 @@ def delete(access: Access, request: DeleteTopicsRequest, version: int) -> Verdic
             return access.topic_name(item.topic_id) if item.topic_id != NO_UUID else item.name
 
         kept, refused_topics = access.split(_O.DELETE, TOPIC, request.topics, name_of)
+        twice = Counter((item.name, item.topic_id) for item in request.topics)
         for item in {(item.name, item.topic_id): item for item in refused_topics}.values():
             name = name_of(item)
             shown = item.name is not None or access.may(_O.DESCRIBE, TOPIC, name or "")
+            is_malformed = twice[item.name, item.topic_id] > 1 or (item.name is not None and item.topic_id != NO_UUID)
             failed.append(
                 DeleteTopicsResponseTopic(
-                    name=(item.name or name) if shown else None, topic_id=item.topic_id, error_code=_REFUSED
+                    name=(item.name or name) if shown else None,
+                    topic_id=item.topic_id,
+                    error_code=_deletion_error(is_malformed),
                 )
             )
         request.topics = kept
@@ -446,17 +470,26 @@ def delete(access: Access, request: DeleteTopicsRequest, version: int) -> Verdic
     return added("responses", failed)
 
 
+def _deletion_error(is_malformed: bool) -> ErrorCode:
+    """Returns the error for a topic that the user may not delete. A malformed one gets the error for that, as in
+    Kafka."""
+    return ErrorCode.INVALID_REQUEST if is_malformed else _REFUSED
+
+
 def create_partitions(access: Access, request: CreatePartitionsRequest, version: int) -> Verdict:
-    # A topic that is named twice is the handler's to refuse.
     counts = Counter(topic.name for topic in request.topics)
-    kept, refused = access.split(
-        _O.ALTER, TOPIC, request.topics, lambda topic: topic.name if counts[topic.name] == 1 else None
-    )
+    kept, refused = access.split(_O.ALTER, TOPIC, request.topics, lambda topic: topic.name)
     if not refused:
         return None
     request.topics = kept
-    names = dict.fromkeys(topic.name for topic in refused)
-    failed = [CreatePartitionsResponseResult(name=name, error_code=_REFUSED) for name in names]
+    failed = [
+        CreatePartitionsResponseResult(name=name, error_code=_REFUSED)
+        if counts[name] == 1
+        else CreatePartitionsResponseResult(
+            name=name, error_code=ErrorCode.INVALID_REQUEST, error_message="A topic is named twice."
+        )
+        for name in dict.fromkeys(topic.name for topic in refused)
+    ]
     if not kept:
         return CreatePartitionsResponse(results=failed)
     return added("results", failed)
@@ -475,44 +508,67 @@ _CONFIGS: Final[dict[int, tuple[ResourceType, ErrorCode]]] = {
 }
 
 
-def _split_resources(access: Access, operation: AclOperation, resources: list[Any]) -> tuple[list[Any], list[Any]]:
-    """Returns the allowed and the refused resources of a request about settings. A resource of an unknown type, or one
-    that the request names twice, counts as allowed here: the handler refuses it."""
-    if any(item.resource_type not in _CONFIGS for item in resources):
-        return resources, []
-    counts = Counter((item.resource_type, item.resource_name) for item in resources)
-    is_change = operation is AclOperation.ALTER_CONFIGS
-    kept: list[Any] = []
-    refused: list[Any] = []
-    for item in resources:
-        kind, _ = _CONFIGS[item.resource_type]
-        is_double = is_change and counts[item.resource_type, item.resource_name] > 1
-        allowed = is_double or access.allows(operation, kind, CLUSTER_NAME if kind is CLUSTER else item.resource_name)
-        (kept if allowed else refused).append(item)
-    return kept, refused
-
-
 def configs(operation: AclOperation, response: type[Message], field: str, answer: Callable[..., Any]) -> Rule:
-    """Returns the check of a request about settings: it needs this operation on each resource. `field` is the name of
-    the response's list of answers."""
+    """Returns the check of a request about settings: it needs this operation on each resource. `field` names the
+    response's list of answers. A refused resource that is malformed, too, gets the error for that, as in Kafka."""
 
     def rule(access: Access, request: Any, version: int) -> Verdict:
-        kept, refused = _split_resources(access, operation, request.resources)
-        if not refused:
+        resources = request.resources
+        if request.api_key == _DESCRIBE_CONFIGS and any(item.resource_type not in _CONFIGS for item in resources):
+            return response(**{field: [_failed(answer, item, _UNKNOWN_TYPE) for item in resources]})
+        kept = [item for item in resources if _is_allowed(access, operation, item)]
+        if len(kept) == len(resources):
             return None
+        counts = Counter((item.resource_type, item.resource_name) for item in resources)
+        allowed = set(map(id, kept))
+        failed = []
+        for item in resources:
+            if id(item) not in allowed:
+                is_double = operation is _O.ALTER_CONFIGS and counts[item.resource_type, item.resource_name] > 1
+                failed.append(_failed(answer, item, _DOUBLE if is_double else _malformed(request.api_key, item)))
         request.resources = kept
-        failed = [
-            answer(
-                error_code=_CONFIGS[item.resource_type][1],
-                error_message=None,
-                resource_type=item.resource_type,
-                resource_name=item.resource_name,
-            )
-            for item in refused
-        ]
         return added(field, failed) if kept else response(**{field: failed})
 
     return rule
+
+
+#: The key whose request is refused as a whole if one resource has an unknown type.
+_DESCRIBE_CONFIGS: Final = 32
+_ALTER_CONFIGS, _INCREMENTAL_ALTER_CONFIGS = 33, 44
+_BROKER_TYPE, _DELETE_SETTING = 4, 1
+_UNKNOWN_TYPE: Final = "A resource has a type that is not known."
+_DOUBLE: Final = "Each resource must appear at most once."
+
+
+def _is_allowed(access: Access, operation: AclOperation, item: Any) -> bool:
+    """Returns True if the user may do the operation on a resource. A resource of an unknown type is the handler's to
+    refuse."""
+    kind, _ = _CONFIGS.get(item.resource_type, (None, None))
+    return kind is None or access.allows(operation, kind, CLUSTER_NAME if kind is CLUSTER else item.resource_name)
+
+
+def _malformed(key: int, item: Any) -> str | None:
+    """Returns the mistake in a change of settings that Kafka reports before it looks at rights; None if there is
+    none."""
+    if key not in (_ALTER_CONFIGS, _INCREMENTAL_ALTER_CONFIGS):
+        return None
+    names = [config.name for config in item.configs]
+    if len(set(names)) < len(names):
+        return "A setting is named twice."
+    for config in item.configs:
+        if config.value is None and (key == _ALTER_CONFIGS or config.config_operation != _DELETE_SETTING):
+            return "A setting has no value."
+    if item.resource_type == _BROKER_TYPE and item.resource_name and not item.resource_name.isdecimal():
+        return "The name of a broker is its id."
+    return None
+
+
+def _failed(answer: Callable[..., Any], item: Any, mistake: str | None) -> Any:
+    """Returns the answer for a refused resource: INVALID_REQUEST with the mistake, or the error of its type."""
+    code = ErrorCode.INVALID_REQUEST if mistake is not None else _CONFIGS[item.resource_type][1]
+    return answer(
+        error_code=code, error_message=mistake, resource_type=item.resource_type, resource_name=item.resource_name
+    )
 
 
 TOPIC_RULES: Final[dict[int, Rule]] = {

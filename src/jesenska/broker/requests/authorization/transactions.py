@@ -14,6 +14,7 @@ from jesenska.broker.requests.authorization.access import (
     Rule,
     Verdict,
     added,
+    merged_refusals,
 )
 from jesenska.security.acls import CLUSTER_NAME, AclOperation
 from jesenska.wire.messages.k22_init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -90,9 +91,13 @@ def add_partitions(access: Access, request: AddPartitionsToTxnRequest, version: 
     _, refused = access.split(_WRITE, TOPIC, topics, lambda topic: topic.name)
     if not refused:
         return None
-    return answered(
+    response = answered(
         {topic.name: ErrorCode.TOPIC_AUTHORIZATION_FAILED for topic in refused}, ErrorCode.OPERATION_NOT_ATTEMPTED
     )
+    response.results_by_topic_v3_and_below = merged_refusals(
+        response.results_by_topic_v3_and_below, "results_by_partition", "partition_index"
+    )
+    return response
 
 
 def add_offsets(access: Access, request: AddOffsetsToTxnRequest, version: int) -> Verdict:
