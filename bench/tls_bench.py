@@ -26,7 +26,7 @@ from bench.brokers import KAFKA
 from bench.figures import cpu
 from bench.needs import kafka, require
 from bench.raw_clients import create_topic
-from jesenska.cli.shared.authority import new_authority
+from jesenska.security.authority import new_authority
 from jesenska.testing import BrokerProcess
 
 _PARTITIONS: Final = 6

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from jesenska.testing.broker import BrokerProcess
     from jesenska.testing.cluster import ClusterProcesses
+    from jesenska.testing.secured import SecuredBroker
 
-__all__ = ["BrokerProcess", "ClusterProcesses"]
+__all__ = ["BrokerProcess", "ClusterProcesses", "SecuredBroker"]
 
 
 def __getattr__(name: str) -> Any:
@@ -23,4 +24,8 @@ def __getattr__(name: str) -> Any:
         from jesenska.testing.cluster import ClusterProcesses
 
         return ClusterProcesses
+    if name == "SecuredBroker":
+        from jesenska.testing.secured import SecuredBroker
+
+        return SecuredBroker
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -61,12 +61,16 @@ class BrokerProcess(ServerProcess):
         return [sys.executable, "-m", self._module, *self._arguments()]
 
     def _arguments(self) -> list[str]:
+        return self._arguments_of(self.settings)
+
+    def _arguments_of(self, settings: Mapping[str, str]) -> list[str]:
+        """Returns the command's arguments for a broker with these settings."""
         command = ["up", "--log-level", "info", "--debug"]
         # A command-line flag would override the setting of the same meaning.
-        if "listeners" not in self.settings:
+        if "listeners" not in settings:
             command += ["--port", str(self.port)]
-        if "log.dirs" not in self.settings:
+        if "log.dirs" not in settings:
             command += ["--data", str(self.data)]
-        for name, value in self.settings.items():
+        for name, value in settings.items():
             command += ["--override", f"{name}={value}"]
         return command

@@ -4,6 +4,8 @@
     kafka_topic           the name of an existing topic, new for each test, with the broker's `num.partitions`
     kafka_topic_factory   creates such topics, for example
                           `kafka_topic_factory(partitions=3, settings={"cleanup.policy": "compact"})`
+    kafka_secured_broker  a broker with TLS and logins for the whole run;
+                          `kafka_secured_broker.librdkafka("anna")` makes the user anna and returns a client's settings
     kafka_cluster         three brokers for the whole run; `kafka_cluster.brokers` are its processes
 
 `pytest --kafka-setting NAME=VALUE` gives the brokers a setting of server.properties; it may be repeated. If a test
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from jesenska.testing.broker import BrokerProcess
     from jesenska.testing.cluster import ClusterProcesses
     from jesenska.testing.process import ServerProcess
+    from jesenska.testing.secured import SecuredBroker
 
 _LOG_CHARS_SHOWN = 4000
 
@@ -95,6 +98,18 @@ def kafka_broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPa
 
 
 @pytest.fixture(scope="session")
+def kafka_secured_broker(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SecuredBroker]:
+    """A broker with TLS and logins that all tests of the run share."""
+    from jesenska.testing.secured import SecuredBroker
+
+    directory = tmp_path_factory.mktemp("kafka-secured")
+    with SecuredBroker(directory / "data", settings=_settings(request), warm=True) as broker:
+        yield broker
+
+
+@pytest.fixture(scope="session")
 def kafka_cluster(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ClusterProcesses]:
@@ -127,7 +142,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     report = yield
     if report.failed:
         fixtures = getattr(item, "funcargs", {})
-        for name in ("kafka_broker", "kafka_cluster"):
+        for name in ("kafka_broker", "kafka_secured_broker", "kafka_cluster"):
             server = fixtures.get(name)
             for broker in getattr(server, "brokers", [server] if server is not None else []):
                 if (said := _end_of(broker)) is not None:

@@ -8,11 +8,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from jesenska.broker.server import Broker
-from jesenska.cli.shared.authority import Authority, new_authority
 from jesenska.client.client_config import ClientConfig, client_config
 from jesenska.client.cluster import Cluster
 from jesenska.config.layers import BrokerConfig
 from jesenska.config.settings.client_settings import ADMIN_SETTINGS
+from jesenska.security.authority import Authority, new_authority
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required"

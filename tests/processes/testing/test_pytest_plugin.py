@@ -205,7 +205,7 @@ def test_settings_in_the_environment_of_the_tests_are_not_those_of_their_broker(
     assert not (tmp_path / "theirs").exists()
 
 
-@pytest.mark.parametrize(("document", "count"), [("testing.md", 6), ("faults.md", 2)])
+@pytest.mark.parametrize(("document", "count"), [("testing.md", 7), ("faults.md", 2)])
 def test_the_examples_of_the_documentation_pass(tmp_path: Path, document: str, count: int) -> None:
     pytest.importorskip("kafka")
     pytest.importorskip("confluent_kafka")

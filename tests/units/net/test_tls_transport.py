@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from jesenska.base.regions import FileRegion
-from jesenska.cli.shared.authority import new_authority
 from jesenska.net.connection import FramedConnection, ReadBuffer
 from jesenska.net.tls_transport import HandshakeTurns, TlsTransport, tls_client, tls_server
 from jesenska.net.transport import Piece, TransportFor
+from jesenska.security.authority import new_authority
 from jesenska.security.tls import TlsSettings, client_context, server_context
 from jesenska.security.x500 import subject_name
 

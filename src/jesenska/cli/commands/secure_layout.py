@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from jesenska.base.errors import JesenskaError
-from jesenska.cli.shared.authority import new_authority, read_authority, write_authority, write_secret
+from jesenska.security.authority import new_authority, read_authority, write_authority, write_secret
 
 ADMIN: Final = "admin"
 _LETTERS: Final = string.ascii_letters + string.digits

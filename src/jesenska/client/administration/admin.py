@@ -15,6 +15,7 @@ from jesenska.client.administration.quota_administration import QuotaAdministrat
 from jesenska.client.administration.token_administration import TokenAdministration
 from jesenska.client.administration.topic_administration import TopicAdministration
 from jesenska.client.administration.transaction_administration import TransactionAdministration
+from jesenska.client.administration.user_administration import UserAdministration
 
 
 class Admin(
@@ -27,6 +28,7 @@ class Admin(
     AclAdministration,
     QuotaAdministration,
     TokenAdministration,
+    UserAdministration,
 ):
     """The admin client of one cluster: topics, settings, log directories, groups, transactions, features, access rules
-    (ACLs), quotas, delegation tokens."""
+    (ACLs), quotas, delegation tokens, passwords of users."""
