@@ -17,7 +17,7 @@ from tests.sensible_requests import BETWEEN_BROKERS
 
 pytestmark = pytest.mark.conformance
 
-CASES = rounds(quick=10, ci=20, everything=100)
+CASES = rounds(quick=2, ci=4, everything=100)
 _KEYS = [pytest.param(key, id=api.name) for key, api in APIS.items() if key not in BETWEEN_BROKERS]
 
 
