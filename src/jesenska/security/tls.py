@@ -133,7 +133,9 @@ def _choose_ciphers(context: ssl.SSLContext, names: tuple[str, ...]) -> None:
 def _openssl_name(name: str) -> str:
     """Returns OpenSSL's name of a cipher suite, such as ECDHE-RSA-AES256-GCM-SHA384 for
     TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384."""
-    made = name.removeprefix("TLS_").replace("_WITH_", "_").replace("AES_", "AES").replace("_", "-")
+    made = name.removeprefix("TLS_").replace("_WITH_", "_").replace("AES_", "AES").replace("_CBC_", "_")
+    # OpenSSL's names of suites with ChaCha20 have no hash.
+    made = made.replace("POLY1305_SHA256", "POLY1305").replace("_", "-")
     return made.replace("RSA-AES", "AES") if made.startswith("RSA-AES") else made
 
 

@@ -20,7 +20,7 @@ from jesenska.config.settings.client_settings import ADMIN_SETTINGS, CONSUMER_SE
 from jesenska.config.table import Table
 from jesenska.security.client_security import ClientSecurity
 from jesenska.security.key_stores import key_and_chain
-from jesenska.security.tls import tls_settings
+from jesenska.security.tls import client_context, tls_settings
 
 _STORES = Path(__file__).parent / "stores"
 _PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
@@ -153,6 +153,23 @@ def test_a_listener_takes_its_own_settings_first_and_then_the_login_file(tmp_pat
 
 def sources(environment: Mapping[str, str]) -> Sources:
     return Sources(JaasFile(environment), lambda *_: None, lambda *_: None, bytes, b"secret", ManualClock())
+
+
+@pytest.mark.parametrize(
+    ("java", "openssl"),
+    [
+        ("TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384", "ECDHE-RSA-AES256-GCM-SHA384"),
+        ("TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA256", "ECDHE-RSA-AES128-SHA256"),
+        ("TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA", "ECDHE-ECDSA-AES256-SHA"),
+        ("TLS_DHE_RSA_WITH_AES_128_GCM_SHA256", "DHE-RSA-AES128-GCM-SHA256"),
+        ("TLS_RSA_WITH_AES_128_CBC_SHA", "AES128-SHA"),
+        ("TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256", "ECDHE-RSA-CHACHA20-POLY1305"),
+    ],
+)
+def test_a_cipher_suite_has_its_name_in_java(java: str, openssl: str) -> None:
+    settings = tls_settings({"ssl.cipher.suites": [java]}.get)
+    names = [item["name"] for item in client_context(settings).get_ciphers() if item["protocol"] != "TLSv1.3"]
+    assert names == [openssl]
 
 
 def test_a_listener_with_plain_and_without_users_says_where_they_are_set() -> None:
