@@ -109,9 +109,21 @@ class AccessTrial(Trial):
     """Cases with rules that are drawn for each of them. Every judge that serves a version is asked. A difference
     counts if no judge gives the same answer."""
 
-    def __init__(self, ours: Side, judges: list[Side], seed: int = 1, label: str = "w") -> None:
+    def __init__(
+        self, ours: Side, judges: list[Side], seed: int = 1, label: str = "w", versions: int | None = None
+    ) -> None:
+        """`versions` is the number of versions of each API that are tried, the newest ones; None for all."""
         super().__init__(ours, judges, seed, label)
+        self._versions = versions
         self._others: list[tuple[Side, Message]] = []
+
+    def _judged(self, key: int) -> Iterator[tuple[Side, list[int]]]:
+        judged = list(super()._judged(key))
+        if self._versions is None:
+            yield from judged
+        elif judged:
+            judge, found = judged[0]
+            yield judge, found[-self._versions :]
 
     def _renew(self, judge: Side, key: int) -> None:
         super()._renew(judge, key)

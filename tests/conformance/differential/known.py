@@ -146,6 +146,13 @@ def _with_an_owner_without_a_type(request: Any) -> bool:
 
 _MEANT: Final = (
     Known(
+        (20,),
+        r"\.responses\[\]\.error_message",
+        "a topic that the user may not delete is refused with words, as by 4.3.1",
+        ours="'<words>'",
+        theirs="None",
+    ),
+    Known(
         (27,),
         r"\.markers\[\]\.topics\[\]",
         "a topic whose name no topic can have is in the answer; Kafka leaves it out",
@@ -176,7 +183,7 @@ _MEANT: Final = (
     ),
     Known(
         (38,),
-        r"\.(error_code|principal_type|principal_name)",
+        r"\.(error_code|(token_requester_)?principal_(type|name))",
         "Kafka fails at an owner without a type (UNKNOWN_SERVER_ERROR); here it is a principal like any other",
         when=_with_an_owner_without_a_type,
     ),

@@ -12,11 +12,12 @@ from jesenska.security.acls import CLUSTER_NAME, OPERATIONS, ResourceType
 from jesenska.wire.registry import APIS
 from tests.conformance.conftest import need
 from tests.conformance.differential.access import AccessTrial, drawn_rules, sides
-from tests.profiles import rounds
+from tests.profiles import chosen, rounds
 from tests.sensible_requests import BETWEEN_BROKERS
 
 pytestmark = pytest.mark.conformance
 
+VERSIONS = chosen(quick=1, ci=2, everything=None)
 CASES = rounds(quick=2, ci=4, everything=100)
 _KEYS = [pytest.param(key, id=api.name) for key, api in APIS.items() if key not in BETWEEN_BROKERS]
 
@@ -26,7 +27,7 @@ def trial(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AccessTrial]:
     need("java", "mvn")
     with ExitStack() as stack:
         ours, *judges = sides(tmp_path_factory.mktemp("access"), stack)
-        yield AccessTrial(ours, judges)
+        yield AccessTrial(ours, judges, versions=VERSIONS)
         for side in (ours, *judges):
             side.end()
 
