@@ -1,8 +1,10 @@
 """The lag of the event loop: how long an arriving request waits before its bytes are read, because the loop is busy.
 
-A timer that is due every 20 ms measures how late it is called. The operating system wakes a process only to the
-millisecond, so the first millisecond is not counted. The times are counted in a histogram of fixed size. The upper end
-of each bucket is 12 % above that of the bucket before (2^(1/6)), so a quantile is too large by at most 12 %. The
+A timer that is due every 20 ms measures how late it is called. The operating system wakes a process up to a
+millisecond late, so the first millisecond is not counted. The times are counted in a histogram of fixed size. The
+upper end
+of each bucket is 12 % (a factor of 2^(1/6)) above the upper end of the previous bucket. So a quantile is too large by
+at most 12 %. The
 maximum is exact. Three spans are measured: since the start, the last minute (logged at DEBUG), and since the last
 request for `figures`."""
 

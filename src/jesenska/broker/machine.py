@@ -17,7 +17,7 @@ from jesenska.log.disk.files import FileLayer
 from jesenska.metadata.zookeeper.streams import Streams, SystemStreams
 from jesenska.net.network import Network, SystemNetwork
 
-#: Makes an executor from a number of threads and their name.
+#: A function that makes an executor (thread pool) from the number and the name of its threads.
 Threads = Callable[[int, str], Executor]
 
 

@@ -1,5 +1,5 @@
-"""A task that sends messages to one other broker, over its own connection. This module only sends messages: subclasses
-decide which."""
+"""A task that sends messages to one other broker, over its own connection. Subclasses decide the content of the
+messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Creates the security of a broker's listeners. The modules for TLS and SASL are imported only if a listener needs
+"""Creates the security settings (TLS and SASL) of a broker's listeners. The modules for TLS and SASL are imported
+only if a listener needs
 them."""
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ class Security(NamedTuple):
 
 
 class Credentials(NamedTuple):
-    """The credentials that SCRAM looks up by mechanism and name: those of users, and those of delegation tokens."""
+    """The functions with which SCRAM looks up credentials by mechanism and name: one for users, and one for
+    delegation tokens."""
 
     of_user: CredentialOf
     of_token: TokenCredentialOf
@@ -53,7 +55,8 @@ def security_of(
     credentials: Credentials,
     machine: Machine,
 ) -> Security:
-    """Returns the security that the settings describe. Raises InvalidConfigError, with a message of one sentence, if a
+    """Returns the security of the listeners and of the connections to other brokers, as the settings describe it.
+    Raises InvalidConfigError, with a message of one sentence, if a
     setting cannot be used."""
     if all(item.protocol == "PLAINTEXT" for item in listeners.opened):
         return Security(

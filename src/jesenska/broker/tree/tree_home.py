@@ -39,12 +39,13 @@ class TreeHome(Protocol):
     session_timeout_ms: int
     #: The largest change, in bytes, that the tree accepts in one transaction; None if there is no limit.
     change_max_bytes: int | None
-    #: How long, in seconds, a start waits for a lost connection to the tree.
+    #: How long, in seconds, the start of the broker waits until a lost connection to the tree is restored.
     patience_seconds: float
 
     @property
     def served_at(self) -> tuple[str, int] | None:
-        """Returns the host and port at which this process serves ZooKeeper's clients, or None if it does not."""
+        """Returns the host and port at which this process serves ZooKeeper's clients, or None if this process does
+        not serve them."""
         ...
 
     #: The tree's name in messages.
@@ -71,7 +72,7 @@ class TreeHome(Protocol):
         ...
 
 
-#: Most connections of ZooKeeper clients that wait to be accepted.
+#: The maximum number of connections of ZooKeeper clients that wait to be accepted.
 _BACKLOG = 100
 
 

@@ -1,14 +1,16 @@
 """Plans for topics: the writes to the metadata tree that create, expand or delete a topic, or the error that the
 request gets.
 
-The operations of a plan are one `multi`: all are done or none. They are refused if the controller epoch is not the one
+The operations of a plan are one `multi` of ZooKeeper: all operations are done, or no operation is done. They are
+refused if the controller epoch is not the one
 in which the plan was made. So there is no topic without its partitions' states, and a controller that was replaced
 without knowing it changes nothing.
 
     creation   /config/topics/T, /brokers/topics/T with replicas and id, .../partitions/N/state with the first live
                replica as leader
     expansion  /brokers/topics/T with more replicas, the new .../partitions/N/state
-    deletion   first /admin/delete_topics/T, which survives a crash; then, when the data are gone, everything about T
+    deletion   first /admin/delete_topics/T, which survives a crash; then, when the brokers have deleted
+                the data, the deletion of all nodes of T
 
 Error codes and messages are those of Kafka 4.3.1, or 3.9.1 where the two differ in substance. A plan of many thousands
 of partitions is larger than ZooKeeper accepts in one request; the code that writes it divides it."""
@@ -64,14 +66,14 @@ class TopicCreation:
     configs: Mapping[str, str | None] = field(default_factory=dict)
     #: True if the request assigns replicas to a partition more than once.
     assigned_twice: bool = False
-    #: If the request has several mistakes: True if the error must be the one that Kafka in ZooKeeper mode finds first,
-    #: False for the one that a KRaft controller finds first.
+    #: Selects the error to answer if the request has several mistakes. True: the mistake that Kafka in ZooKeeper
+    #: mode finds first. False: the mistake that a KRaft controller finds first.
     checked_as_in_zookeeper_mode: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class TopicPlan:
-    """The operations to write together, and the topic after them."""
+    """The operations to write together to the metadata tree, and the topic after these operations."""
 
     operations: tuple[Operation, ...]
     topic: TopicView
@@ -109,7 +111,8 @@ def plan_creation(
     shift: int,
     source_settings: Mapping[str, str] | None = None,
 ) -> TopicPlan:
-    """Plans a new topic. Raises KafkaError, with the code and message to answer, if the request is refused. For a
+    """Plans a new topic. Raises KafkaError, with the error code and message for the client, if the request is
+    refused. For a
     branch, `source_settings` are the settings of its source, if the view may not know them.
 
     `start_index` and `shift` determine the first broker that gets replicas. They are random numbers from 0 to below
