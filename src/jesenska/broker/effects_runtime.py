@@ -56,10 +56,9 @@ class EffectsRuntime(ABC):
     # -------------------------------------------------------------------------------------
 
     async def ask(self, make: Callable[[int], Event]) -> Any:
-        """Passes an event to the state machine, and returns the state machine's answer. `make` gets a token, a
-        number that
-        identifies the answer, and returns the event. Raises the error of the answer, or the error of `_ended` if the
-        state machine is closed before it answers."""
+        """Passes an event to the state machine, and returns the state machine's answer. `make` gets a token, a number
+        that identifies the answer, and returns the event. Raises the error of the answer, or the error of `_ended` if
+        the state machine is closed before it answers."""
         if self._closed:
             raise self._ended()
         self._last_token += 1
@@ -158,8 +157,8 @@ class EffectsRuntime(ABC):
             self._refused(error)
 
     def _refused(self, error: Exception) -> None:  # noqa: B027
-        """Called after the metadata tree has refused a step or could not be reached. The state machine has already
-        got the error."""
+        """Called after the metadata tree has refused a step or could not be reached. The state machine has already got
+        the error."""
 
     async def _ask_tree(self, asked: Children | Get | Exists | GetMade) -> Any:
         hear = None if isinstance(asked, GetMade) or asked.look is None else self._hear(asked.look)

@@ -2,11 +2,9 @@
 
 A timer that is due every 20 ms measures how late it is called. The operating system wakes a process up to a
 millisecond late, so the first millisecond is not counted. The times are counted in a histogram of fixed size. The
-upper end
-of each bucket is 12 % (a factor of 2^(1/6)) above the upper end of the previous bucket. So a quantile is too large by
-at most 12 %. The
-maximum is exact. Three spans are measured: since the start, the last minute (logged at DEBUG), and since the last
-request for `figures`."""
+upper end of each bucket is 12 % (a factor of 2^(1/6)) above the upper end of the previous bucket. So a quantile is too
+large by at most 12 %. The maximum is exact. Three spans are measured: since the start, the last minute (logged at
+DEBUG), and since the last request for `figures`."""
 
 from __future__ import annotations
 

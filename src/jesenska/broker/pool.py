@@ -1,7 +1,6 @@
 """The thread pool for work that would block the event loop: checks of large or compressed batches, reads from the
-disk, recovery. Python code that holds Python's global lock (GIL)
-for long does not belong here. A task is refused if `POOL_QUEUE_MAX` tasks
-are waiting."""
+disk, recovery. Python code that holds Python's global lock (GIL) for long does not belong here. A task is refused if
+`POOL_QUEUE_MAX` tasks are waiting."""
 
 from __future__ import annotations
 

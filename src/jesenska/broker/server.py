@@ -477,9 +477,8 @@ class Broker:
                 logger.exception("housekeeping of the log directories failed; it is tried again in %g s", _TICK_SECONDS)
 
     async def stop(self) -> None:
-        """Stops the broker's parts in the order at the top of this file. Does nothing at a second call. After a
-        failed start, stops the parts that were
-        started."""
+        """Stops the broker's parts in the order at the top of this file. Does nothing at a second call. After a failed
+        start, stops the parts that were started."""
         if self._stopped:
             return
         self._stopped = True

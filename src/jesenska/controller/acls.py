@@ -62,8 +62,8 @@ class AclChanges(ChangeMachine):
         )
 
     def _error_for_client(self, event: Work, error: Exception) -> Exception:
-        """Returns the error that the requester gets. A starting broker gets the unchanged error of the metadata
-        tree, because it tries again while the tree cannot be reached."""
+        """Returns the error that the requester gets. A starting broker gets the unchanged error of the metadata tree,
+        because it tries again while the tree cannot be reached."""
         return error if isinstance(event, ReadAcls) else super()._error_for_client(event, error)
 
     # --- reading ACLs from the tree
@@ -101,8 +101,8 @@ class AclChanges(ChangeMachine):
         self._last_change.update(last)
 
     def _changed(self, directory: str) -> Asking:
-        """Returns the resource patterns that new change nodes under `directory` name, and the number of the last
-        node. Watches `directory` from now on."""
+        """Returns the resource patterns that new change nodes under `directory` name, and the number of the last node.
+        Watches `directory` from now on."""
         (names,) = yield Read((Children(directory, directory),))
         if names is None:
             raise NoNodeError(directory)
@@ -120,8 +120,8 @@ class AclChanges(ChangeMachine):
         return list(patterns), new[-1][0] if new else self._last_change[directory]
 
     def _read(self, patterns: Sequence[ResourcePattern]) -> Steps:
-        """Reads the ACLs of these patterns. If the ACLs of a pattern cannot be decoded, reads all other patterns,
-        then raises NodeFormatError."""
+        """Reads the ACLs of these patterns. If the ACLs of a pattern cannot be decoded, reads all other patterns, then
+        raises NodeFormatError."""
         nodes = yield Read(tuple(Get(acl_path(pattern)) for pattern in patterns))
         failure: NodeFormatError | None = None
         for pattern, node in zip(patterns, nodes, strict=True):
@@ -166,8 +166,8 @@ class AclChanges(ChangeMachine):
         yield from delete_old(self._shared, self._change_nodes, paths.ACL_CHANGES)
 
     def _change(self, pattern: ResourcePattern, edit: Callable[[Entries], Entries]) -> Steps:
-        """Writes the changed ACLs of a pattern, and a node that announces the change. Writes nothing if `edit`
-        changes nothing."""
+        """Writes the changed ACLs of a pattern, and a node that announces the change. Writes nothing if `edit` changes
+        nothing."""
         if not can_be_named(pattern):
             raise InvalidRequestError(f"ACL binding contains invalid resource name: {pattern.name}")
         plan, results = yield from write_plan(

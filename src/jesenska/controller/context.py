@@ -2,8 +2,8 @@
 as plain data.
 
 The copy is built from the tree at the start: by `view_of` from a tree in this process, by `reading.load` through a
-store. It is then updated by the controller's own changes, and by reads after a watch fires. The copy
-has the version of each node: a plan writes a node only if the node still has this version."""
+store. It is then updated by the controller's own changes, and by reads after a watch fires. The copy has the version
+of each node: a plan writes a node only if the node still has this version."""
 
 from __future__ import annotations
 
@@ -59,9 +59,8 @@ class ConfigView:
 
 @dataclass(slots=True)
 class ControllerContext:
-    """The controller's copy of the cluster's state. `brokers` are the registered brokers, `stopping` the brokers
-    that are about to stop. `offline` are replicas whose log directory has failed on a registered broker. `configs`
-    are the
+    """The controller's copy of the cluster's state. `brokers` are the registered brokers, `stopping` the brokers that
+    are about to stop. `offline` are replicas whose log directory has failed on a registered broker. `configs` are the
     dynamic settings, by `<type>/<name>`."""
 
     topics: dict[str, TopicView] = field(default_factory=dict)

@@ -1,10 +1,9 @@
 """One broker's part in the election of the controller among several brokers. This module does no input or output: it
-gets
-events and returns effects.
+gets events and returns effects.
 
-The controller is the broker whose session has created the ephemeral node /controller. This broker is
-controller, in a new controller epoch, until its session ends or the node is deleted. A controller that does not know
-yet that it was replaced learns this at its next write, because each write checks the epoch (`Fenced`).
+The controller is the broker whose session has created the ephemeral node /controller. This broker is controller, in a
+new controller epoch, until its session ends or the node is deleted. A controller that does not know yet that it was
+replaced learns this at its next write, because each write checks the epoch (`Fenced`).
 
   state       meaning                                       next state
   OUTSIDE     there is no session in the metadata tree      LOOKING, when a session begins

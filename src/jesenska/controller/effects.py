@@ -1,6 +1,5 @@
 """The controller's effects: plain data that describe what must be done. `broker.controlling.controller_runtime`
-carries
-out the effects, and returns the outcomes as events.
+carries out the effects, and returns the outcomes as events.
 
     Step            a read or a write of the metadata tree: answered by `Done` with the number of the step
     LeaderAndIsr    to one broker          answered by `LeaderAndIsrDone`
@@ -59,10 +58,9 @@ class Read(NamedTuple):
 
 class Write(NamedTuple):
     """Operations on the metadata tree in one transaction: all are done, or no operation is done. The outcome is a
-    tuple of
-    the tree's results. If there are more operations than the tree accepts at once, they are written in several
-    pieces. Each piece begins with the `Check`
-    operations at the beginning of the list. After an error, earlier pieces remain written."""
+    tuple of the tree's results. If there are more operations than the tree accepts at once, they are written in
+    several pieces. Each piece begins with the `Check` operations at the beginning of the list. After an error, earlier
+    pieces remain written."""
 
     operations: tuple[Operation, ...]
 
@@ -103,9 +101,8 @@ class StopReplica(NamedTuple):
 
 
 class UpdateMetadata(NamedTuple):
-    """The request UpdateMetadata to a broker, for the broker's clients. `topics` exist, `gone` have been deleted.
-    With `is_first`, `topics` are all
-    topics, sent to a newly registered broker before its first LeaderAndIsr."""
+    """The request UpdateMetadata to a broker, for the broker's clients. `topics` exist, `gone` have been deleted. With
+    `is_first`, `topics` are all topics, sent to a newly registered broker before its first LeaderAndIsr."""
 
     broker_id: int
     topics: tuple[TopicPartitions, ...] = ()

@@ -32,8 +32,8 @@ class CreateTopic(NamedTuple):
 
 
 class ExpandTopic(NamedTuple):
-    """A client adds partitions to a topic, so that the topic has `partition_count` partitions. `assignments` names
-    the brokers of the new partitions; None means that the controller chooses the brokers."""
+    """A client adds partitions to a topic, so that the topic has `partition_count` partitions. `assignments` names the
+    brokers of the new partitions; None means that the controller chooses the brokers."""
 
     token: int
     name: str
@@ -189,8 +189,8 @@ class Started(NamedTuple):
 
 class BrokerCame(NamedTuple):
     """A broker has registered and accepts requests. `crashed` is True if it was not stopped cleanly, and may lack
-    records. `epoch` is its broker epoch. Answered when all requests that the registration causes have been sent to
-    the broker."""
+    records. `epoch` is its broker epoch. Answered when all requests that the registration causes have been sent to the
+    broker."""
 
     token: int | None
     broker_id: int

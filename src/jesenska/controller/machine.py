@@ -1,5 +1,5 @@
-"""The controller of a cluster, as a state machine: it gets events and returns effects. This module does no
-input or output: it does not use the metadata tree (ZooKeeper's nodes), a clock or the network.
+"""The controller of a cluster, as a state machine: it gets events and returns effects. This module does no input or
+output: it does not use the metadata tree (ZooKeeper's nodes), a clock or the network.
 
   handle(event, now_ms) -> effects
 

@@ -83,8 +83,8 @@ class Candidacy:
         self._closed = False
 
     def session_began(self) -> None:
-        """Called when this broker is registered in a new session of the metadata tree (ZooKeeper's nodes). The
-        broker has created no other node in this session yet."""
+        """Called when this broker is registered in a new session of the metadata tree (ZooKeeper's nodes). The broker
+        has created no other node in this session yet."""
         self._tell(SessionBegan())
 
     def session_ended(self) -> None:
@@ -96,8 +96,8 @@ class Candidacy:
         self._tell(Began(epoch, is_done))
 
     def fenced(self, epoch: int) -> None:
-        """Called when the metadata tree (ZooKeeper's nodes) refused a write of the controller with this epoch,
-        because there is a newer controller epoch."""
+        """Called when the metadata tree (ZooKeeper's nodes) refused a write of the controller with this epoch, because
+        there is a newer controller epoch."""
         self._tell(Fenced(epoch))
 
     async def close(self) -> None:

@@ -80,15 +80,15 @@ class ControllerClient:
         return await self._controllership.runtime.ask(make)
 
     async def create(self, wanted: TopicCreation, *, validate_only: bool = False) -> tuple[TopicPlan, Topic | None]:
-        """Creates a topic. Returns the topic's plan (its replicas and settings) and the topic. The topic is None if
-        it was only validated, or has been deleted again."""
+        """Creates a topic. Returns the topic's plan (its replicas and settings) and the topic. The topic is None if it
+        was only validated, or has been deleted again."""
         plan: TopicPlan = await self._ask(lambda token: CreateTopic(token, wanted, validate_only))
         return plan, None if validate_only else self._core.view.topics.get(wanted.name)
 
     async def create_automatically(self, name: str) -> None:
         """Creates a topic that a client has used before it exists. The topic gets the broker's default settings; an
-        internal topic gets its special settings. If another broker is controller, this broker sends a request to
-        that broker, and raises LeaderNotAvailableError if the request fails."""
+        internal topic gets its special settings. If another broker is controller, this broker sends a request to that
+        broker, and raises LeaderNotAvailableError if the request fails."""
         wanted = automatic_topic(name, self._core.config, len(self._core.view.brokers))
         if self.is_controller:
             plan, _ = await self.create(wanted)
@@ -159,10 +159,9 @@ class ControllerClient:
         return errors
 
     async def propose_isr(self, make: Callable[[int], IsrProposed]) -> PartitionView:
-        """Asks the controller to change an ISR. `make` gets a token, a number that identifies the request, and
-        returns the
-        event for the controller. Returns the partition's state after the change. Raises KafkaError if the controller
-        refuses the change."""
+        """Asks the controller to change an ISR. `make` gets a token, a number that identifies the request, and returns
+        the event for the controller. Returns the partition's state after the change. Raises KafkaError if the
+        controller refuses the change."""
         stands: PartitionView = await self._ask(make)
         return stands
 
@@ -173,8 +172,8 @@ class ControllerClient:
         return stays
 
     async def alter(self, resource_type: int, name: str, change: SettingsChange, *, validate_only: bool) -> None:
-        """Changes settings of a topic or a broker. If `change` is a sequence of operations, each one changes a
-        single setting. If `change` is a mapping, it replaces all settings."""
+        """Changes settings of a topic or a broker. If `change` is a sequence of operations, each one changes a single
+        setting. If `change` is a mapping, it replaces all settings."""
         if resource_type == TOPIC_RESOURCE:
             await self.alter_topic(name, change, validate_only=validate_only)
         elif resource_type == BROKER_RESOURCE:

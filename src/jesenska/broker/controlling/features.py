@@ -5,12 +5,12 @@
 
 The current level of a feature is the highest level that every registered broker offers, or a lower limit that
 UpdateFeatures has set. So while a broker of Apache Kafka 3.9, which offers no level, is registered, the level is 0.
-Limits are stored in the node `/feature`, in a field that only jesenska reads: a broker of Apache Kafka
-exits if this node names a finalized feature that it does not know.
+Limits are stored in the node `/feature`, in a field that only jesenska reads: a broker of Apache Kafka exits if this
+node names a finalized feature that it does not know.
 
-The epoch of the features is the zxid of the last change of the registered brokers or of the node `/feature`. The
-epoch is the same on every broker, and larger after each change, so that clients can tell which of two ApiVersions
-answers is newer. A broker reads the nodes again when a watch on them fires."""
+The epoch of the features is the zxid of the last change of the registered brokers or of the node `/feature`. The epoch
+is the same on every broker, and larger after each change, so that clients can tell which of two ApiVersions answers is
+newer. A broker reads the nodes again when a watch on them fires."""
 
 from __future__ import annotations
 

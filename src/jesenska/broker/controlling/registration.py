@@ -42,8 +42,7 @@ _LATE_SECONDS = 4.0
 class Registration:
     """The registration of one broker, on the running event loop. `node` is the content of the broker's node; a field
     of it says if the broker has crashed. `orders` accepts the controller's requests only if they are for the current
-    registration. `begin`
-    runs after each registration, before the broker takes part in the election."""
+    registration. `begin` runs after each registration, before the broker takes part in the election."""
 
     def __init__(
         self,
@@ -131,10 +130,8 @@ async def require_free(
     is_new: bool,
 ) -> None:
     """Waits until no other broker is registered with one of these addresses. If the broker `is_new` (its log
-    directories
-    were never used), waits also until no other broker has this id. Raises JesenskaError, with a message of one
-    sentence,
-    if another broker remains registered. Raises TreeError if the metadata tree cannot be reached.
+    directories were never used), waits also until no other broker has this id. Raises JesenskaError, with a message of
+    one sentence, if another broker remains registered. Raises TreeError if the metadata tree cannot be reached.
 
     If two brokers had the same address, a controller would send requests for one of them to the other."""
     ends = _end_of_patience(clock, session_timeout_ms)

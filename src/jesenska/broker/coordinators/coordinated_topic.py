@@ -56,8 +56,8 @@ class CoordinatedTopic(Generic[S]):
     # --------------------------------------------------------------------------------------
 
     async def ensure_topic(self) -> Topic:
-        """Returns the internal topic, and creates it if it does not exist. Raises CoordinatorNotAvailableError if
-        the topic cannot be created."""
+        """Returns the internal topic, and creates it if it does not exist. Raises CoordinatorNotAvailableError if the
+        topic cannot be created."""
         name = self.topic_name
         topic = self._core.view.topics.get(name)
         if topic is None:
@@ -123,8 +123,7 @@ class CoordinatedTopic(Generic[S]):
 
     def shard_of(self, key: str) -> S:
         """Returns the shard of a key (group id or transactional id), for reading. Raises NOT_COORDINATOR,
-        COORDINATOR_NOT_AVAILABLE or
-        COORDINATOR_LOAD_IN_PROGRESS if the shard is not ready."""
+        COORDINATOR_NOT_AVAILABLE or COORDINATOR_LOAD_IN_PROGRESS if the shard is not ready."""
         return self._runtime.shard(self.partition_for(key))
 
     def leader_for(self, key: str) -> int:

@@ -9,8 +9,8 @@ Special cases:
     the transaction
 
 A marker that is sent twice is written twice, which does no harm: the second marker finds no open transaction.
-`MarkerWriter` writes markers to the partitions that
-this broker leads, for its own coordinator and for other brokers (WriteTxnMarkers)."""
+`MarkerWriter` writes markers to the partitions that this broker leads, for its own coordinator and for other brokers
+(WriteTxnMarkers)."""
 
 from __future__ import annotations
 
@@ -65,8 +65,7 @@ class MarkerWriter:
     ) -> None:
         """Writes a marker. Calls `done` when the marker is committed, or with the error; the call may come before this
         method returns. With transaction version 2, a marker must have a newer producer epoch than the open
-        transaction. A
-        marker with the same epoch belongs to an earlier transaction, and is refused."""
+        transaction. A marker with the same epoch belongs to an earlier transaction, and is refused."""
         topic = self._core.view.topics.get(topic_partition.topic)
         if topic is None or not 0 <= topic_partition.partition < len(topic.partitions):
             done(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

@@ -99,8 +99,8 @@ class Guards:
         return True
 
     def holds_for(self, partition: Partition) -> bool:
-        """Returns True if the partition's log is still marked as "transaction being verified", or if a transaction
-        of the producer is open in the partition. Raises KafkaError if this broker no longer leads the partition."""
+        """Returns True if the partition's log is still marked as "transaction being verified", or if a transaction of
+        the producer is open in the partition. Raises KafkaError if this broker no longer leads the partition."""
         return partition.leader_log().producers.is_verified(*self.producer, self._noted.get(partition))
 
 
@@ -137,10 +137,9 @@ class TransactionVerification:
         await asyncio.gather(*(peer.close() for peer in self._peers.values()))
 
     def ask(self, transactional_id: str, guards: Guards, done: Done) -> None:
-        """Asks the coordinator about the partitions of `guards`. Calls `done` with an error for each partition, as
-        the producer must get it; the call may come before this method
-        returns. If the coordinator must add the partitions, the logs are marked again (`Guards.take`) before each
-        further question."""
+        """Asks the coordinator about the partitions of `guards`. Calls `done` with an error for each partition, as the
+        producer must get it; the call may come before this method returns. If the coordinator must add the partitions,
+        the logs are marked again (`Guards.take`) before each further question."""
         pause_seconds = ends = 0.0
         if guards.adds:
             config = self._core.config

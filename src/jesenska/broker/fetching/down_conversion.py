@@ -82,8 +82,7 @@ class DownConversion:
 
 class _Answers:
     """The memory of answers that have been sent, stored here to be reused. Memory is still in use while a memoryview
-    of it exists: a
-    bytearray then refuses to change its size, which `take` uses as a test."""
+    of it exists: a bytearray then refuses to change its size, which `take` uses as a test."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

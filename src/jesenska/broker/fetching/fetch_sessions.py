@@ -11,9 +11,8 @@ nothing. The session id and epoch in a request mean:
                           topic ids in a session that began with names, or the reverse: FETCH_SESSION_TOPIC_ID_ERROR
 
 After epoch 2^31-1 comes epoch 1. An answer in a session contains a partition if the partition has new records, an
-error,
-or a nearer replica to read from. It also contains a partition if the high watermark or log start offset differs from
-the last answer.
+error, or a nearer replica to read from. It also contains a partition if the high watermark or log start offset differs
+from the last answer.
 
 A partition of a session is in one of two states:
 
@@ -36,9 +35,8 @@ within the default `max_wait_ms` of 500 ms. If no forgotten partition has more r
 
 The cache contains a limited number of sessions. If it is full, a new session replaces a session that was not used for
 two minutes. If there is no unused session, the new session replaces the smallest session that is older than two
-minutes
-and smaller than the new session. A follower's session may replace any consumer's session. If the new session can
-replace no session, the client gets session id 0, which means no session.
+minutes and smaller than the new session. A follower's session may replace any consumer's session. If the new session
+can replace no session, the client gets session id 0, which means no session.
 
 Sessions are in memory only: after a restart clients get FETCH_SESSION_ID_NOT_FOUND and begin a new session. There are
 limits for the number of sessions, the partitions of a session, and the partitions of all sessions (base/limits.py)."""
@@ -62,8 +60,8 @@ NO_SESSION: Final = 0
 #: The epoch of a request for a new session, and the epoch of a request without a session.
 INITIAL_EPOCH: Final = 0
 FINAL_EPOCH: Final = -1
-#: A time in milliseconds. A session that is older may be replaced by a larger session. A session that was not used
-#: for this time may be replaced by any new session. Kafka has the same number.
+#: A time in milliseconds. A session that is older may be replaced by a larger session. A session that was not used for
+#: this time may be replaced by any new session. Kafka has the same number.
 EVICTION_MS: Final = 120_000
 
 _EPOCH_MAX = 2**31 - 1
@@ -327,8 +325,8 @@ class FetchSession:
 
 
 class FetchSessions:
-    """The cache of fetch sessions. `new_id` returns a random number from 1 to 2^31-1. `wake` is called with a
-    session when it is closed or when one of its partitions becomes ready. Times (`now_ms`) never decrease."""
+    """The cache of fetch sessions. `new_id` returns a random number from 1 to 2^31-1. `wake` is called with a session
+    when it is closed or when one of its partitions becomes ready. Times (`now_ms`) never decrease."""
 
     def __init__(
         self, slots: int, new_id: Callable[[], int], wake: Callable[[FetchSession], None] = lambda session: None
@@ -362,8 +360,8 @@ class FetchSessions:
         now_ms: int,
     ) -> FetchSession | ErrorCode:
         """Applies a request to its session, and returns the session or an error. The first and the last request of a
-        session are not handled here. If the session has no partitions afterwards, it is ended, and the closed
-        session is returned."""
+        session are not handled here. If the session has no partitions afterwards, it is ended, and the closed session
+        is returned."""
         session = self._sessions.get(session_id)
         if session is None:
             return ErrorCode.FETCH_SESSION_ID_NOT_FOUND

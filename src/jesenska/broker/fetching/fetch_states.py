@@ -41,8 +41,8 @@
 
 A fetch begins with READING. It never waits in READING or ANSWERING: `after_read` and `after_answer` return the next
 state, by the first row of the table that applies. `HAPPENS` contains the transitions of the other states, by event.
-DONE and GONE are final. When the broker
-stops, a fetch whose work is in the thread pool gets no event; its connection is closed, which ends the fetch.
+DONE and GONE are final. When the broker stops, a fetch whose work is in the thread pool gets no event; its connection
+is closed, which ends the fetch.
 
 This module only computes the next state: `fetches` does the work of each state."""
 

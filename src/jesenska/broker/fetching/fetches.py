@@ -8,16 +8,14 @@ for the thread pool's work on these regions.
 The event loop does not wait for the disk. If looking up an offset could wait (the index is not loaded, or pages are
 not in memory), the thread pool loads the data, and the fetch reads again. The pages of the records themselves are
 loaded when the answer is made. The event loop waits for the disk only if the thread pool is overloaded, or if the
-thread pool has loaded the data
-several times and it was not in memory afterwards.
+thread pool has loaded the data several times and it was not in memory afterwards.
 
 In a session a fetch reads only the ready partitions, in the session's order. Without a session it reads all
 partitions, in the order of the request.
 
 A consumer may also read from this broker if this broker is a follower: the consumer gets the records up to the high
-watermark that this broker knows. If this broker is the leader and `replica.selector.class` selects by rack, a
-consumer with a nearer
-replica gets the id of that replica and no records."""
+watermark that this broker knows. If this broker is the leader and `replica.selector.class` selects by rack, a consumer
+with a nearer replica gets the id of that replica and no records."""
 
 from __future__ import annotations
 
@@ -223,8 +221,8 @@ class Fetch:
                 return None
 
     def _is_throttled(self, limits: ClientLimits) -> bool:
-        """Counts the answer for the client's quotas. Returns True if the client is above a quota; the client then
-        gets an answer without records."""
+        """Counts the answer for the client's quotas. Returns True if the client is above a quota; the client then gets
+        an answer without records."""
         size_bytes = sum([region.size_bytes for region in self._regions]) + _ANSWER_BYTES
         context, now_ms = self._context, int(self._uses.clock.monotonic() * 1000)
         context.is_counted = True
@@ -442,9 +440,9 @@ class Fetch:
         return region.size_bytes
 
     def _within_room(self, wanted: WantedPartition, partition: Partition, region: FileRegion) -> FileRegion | None:
-        """Returns the part of a region that may be converted, or None if no part may be converted. The size is
-        limited because a converted answer is in memory until the client has read it. The first batch of the answer
-        may always be converted."""
+        """Returns the part of a region that may be converted, or None if no part may be converted. The size is limited
+        because a converted answer is in memory until the client has read it. The first batch of the answer may always
+        be converted."""
         room = self._room_bytes
         if room is None:
             room = self._context.connection.answer_room_bytes()

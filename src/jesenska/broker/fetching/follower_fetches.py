@@ -14,10 +14,8 @@ is higher than the high watermark that the follower knows. With Apache Kafka, co
 `replica.fetch.wait.max.ms` for the last records.
 
 A broker that fetches a partition of which it has no replica gets NOT_LEADER_OR_FOLLOWER. If it sends the current
-leader
-epoch, it gets UNKNOWN_LEADER_EPOCH: it then knows a new assignment of replicas that this broker does not know yet.
-Sources: KIP-101,
-KIP-227, KIP-279, KIP-595."""
+leader epoch, it gets UNKNOWN_LEADER_EPOCH: it then knows a new assignment of replicas that this broker does not know
+yet. Sources: KIP-101, KIP-227, KIP-279, KIP-595."""
 
 from __future__ import annotations
 
@@ -169,8 +167,8 @@ class FollowerFetch(SessionFetch):
             ):
                 self._uses.isr_changes.propose(partition)
         except KafkaError:
-            # This broker does not lead the partition. The read that follows raises the same error, or succeeds if
-            # this broker has become the leader.
+            # This broker does not lead the partition. The read that follows raises the same error, or succeeds if this
+            # broker has become the leader.
             self._unnoted[wanted] = last_epoch, log_start_offset
 
     def _found_partition(self, wanted: SessionPartition) -> Partition | None:

@@ -10,19 +10,17 @@
     13     topic ids instead of names
 
 Each partition's records are checked (header, CRC, the records inside) and appended from the request's buffer, without
-a copy. Batches up to 64 KB are checked in the event loop. Compressed batches are checked there only if the batches
-of one
-request decompress to at most INLINE_DECOMPRESSED_MAX_BYTES. The reason: checking 16 KB of lz4 takes 8 us, and passing
-it to a thread takes ten times as long. Larger batches are checked in the thread pool, all batches of a request
+a copy. Batches up to 64 KB are checked in the event loop. Compressed batches are checked there only if the batches of
+one request decompress to at most INLINE_DECOMPRESSED_MAX_BYTES. The reason: checking 16 KB of lz4 takes 8 us, and
+passing it to a thread takes ten times as long. Larger batches are checked in the thread pool, all batches of a request
 together, before any of them is appended. Meanwhile no further request of this connection is handled, which preserves
 the order of batches.
 
 A request with acks=0 has no answer. An error closes the connection, as in Kafka, so that the producer learns of the
 error. With acks=all, min.insync.replicas is checked first, and the answer is sent when every in-sync replica has the
-records. After the request's `timeout_ms` the answer is REQUEST_TIMED_OUT, though the records may be committed later.
-A partition without other replicas is answered without waiting. A write that must wait for a flush of its log
-directory delays the answer,
-not the event loop.
+records. After the request's `timeout_ms` the answer is REQUEST_TIMED_OUT, though the records may be committed later. A
+partition without other replicas is answered without waiting. A write that must wait for a flush of its log directory
+delays the answer, not the event loop.
 
 Message sets are converted in the event loop if they are small and either uncompressed or compressed with snappy or
 lz4, otherwise in the thread pool. A message set without a complete message is not an error: nothing is appended, and
@@ -30,8 +28,8 @@ the base offset in the answer is -1.
 
 Before the first batch of a transaction is appended to a partition, the transaction coordinator is asked if the
 partition is in the transaction (KIP-890). Otherwise a batch whose transaction has ended could block read_committed
-consumers forever. The question
-depends on the version; `transaction.partition.verification.enable=false` disables it for versions up to 11:
+consumers forever. The question depends on the version; `transaction.partition.verification.enable=false` disables it
+for versions up to 11:
 
     up to 10   is the partition in the transaction? INVALID_TXN_STATE if it is not
     11         the same question; TRANSACTION_ABORTABLE if it is not
@@ -47,12 +45,10 @@ connection is handled. A request with a transactional batch but no transactional
 transactional id but without a transactional batch, and a transactional batch without a producer id.
 
 As in Apache Kafka, if a request names a partition twice, the last records are written, and a topic without partitions
-is not answered. If the first or the last records are malformed, the partition is answered with this error and,
-unlike in Kafka,
-nothing is written. A batch with an unknown magic number cannot be read, so the whole request is refused
-(CORRUPT_MESSAGE). If a transactional batch comes before this batch and the request has no transactional id, the
-answer is
-TRANSACTIONAL_ID_AUTHORIZATION_FAILED. If acks is not 0, 1 or -1, the answer for each partition is
+is not answered. If the first or the last records are malformed, the partition is answered with this error and, unlike
+in Kafka, nothing is written. A batch with an unknown magic number cannot be read, so the whole request is refused
+(CORRUPT_MESSAGE). If a transactional batch comes before this batch and the request has no transactional id, the answer
+is TRANSACTIONAL_ID_AUTHORIZATION_FAILED. If acks is not 0, 1 or -1, the answer for each partition is
 INVALID_REQUIRED_ACKS; an unknown partition and a malformed batch are answered with their own errors. An error answer
 contains the log start offset if the error was found in the log or in the records. Otherwise it contains -1.
 
@@ -177,8 +173,8 @@ class _Item:
         self.rules: CheckRules | None = None
         self.checked: list[BatchHeader] | None = None
         self.error: KafkaError | None = None
-        #: Guards that notice if the transaction ends while the coordinator is asked about it. None if the
-        #: coordinator is not asked.
+        #: Guards that notice if the transaction ends while the coordinator is asked about it. None if the coordinator
+        #: is not asked.
         self.guards: Guards | None = None
         #: True if the transaction coordinator or an older producer epoch refused the batch, before the log was read.
         self.is_unverified = False
@@ -192,8 +188,8 @@ class _Item:
 
 
 class _Kinds:
-    """Stores the kinds of the first batches of a request's partitions, to refuse a request that has an invalid mix
-    of kinds."""
+    """Stores the kinds of the first batches of a request's partitions, to refuse a request that has an invalid mix of
+    kinds."""
 
     __slots__ = ("_has_unreadable", "_unreadable_is_first", "has_transactional")
 
@@ -412,8 +408,8 @@ class _Produce:
         return False
 
     def end(self) -> None:
-        """Called when the broker stops. Does nothing: the producer gets no answer, and sends the request again to
-        the next leader."""
+        """Called when the broker stops. Does nothing: the producer gets no answer, and sends the request again to the
+        next leader."""
 
     def expire(self) -> None:
         """Answers REQUEST_TIMED_OUT for the appends that have not finished. Their records may still be committed
@@ -710,8 +706,7 @@ def _kind_of(records: memoryview) -> int:
 
 def _version_of_checks(version: int) -> int:
     """Returns the version of Produce for the rules by which a batch is checked. A version below 3 should contain
-    message sets; if it
-    contains a batch, the newest version's rules apply."""
+    message sets; if it contains a batch, the newest version's rules apply."""
     return version if version >= _FIRST_WITH_BATCHES else NEWEST_PRODUCE_VERSION
 
 

@@ -16,8 +16,8 @@ waits, and answers. Its states are in the table of `broker.fetching.fetch_states
 
 Complete batches are answered, beginning with the batch that contains the fetch offset. The first batch of an answer is
 sent even if it exceeds the limits of bytes; a later batch that exceeds them is not. The request waits until there are
-`min_bytes`, for at most `max_wait_ms`. It does not wait if one of its partitions has an error, or if this broker
-knows none of its partitions.
+`min_bytes`, for at most `max_wait_ms`. It does not wait if one of its partitions has an error, or if this broker knows
+none of its partitions.
 
 Without a session, and in the first request of a session, partitions are read in the order of the request; clients
 rotate this order themselves. Later requests of a session read only partitions with something new, in the session's

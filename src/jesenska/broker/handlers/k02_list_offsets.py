@@ -12,15 +12,13 @@
 
 Time -1 asks for the end offset: the high watermark or the last stable offset, by isolation level; a follower gets the
 log end offset. Time -2 asks for the log start offset. Only leaders answer. The exception is replica id -2, a consumer
-that compares replicas (kafka-replica-verification): that consumer gets the offsets of this broker's replica, up to
-the log end
-offset. A new leader that does not know the high watermark yet must not answer an offset that may be truncated
+that compares replicas (kafka-replica-verification): that consumer gets the offsets of this broker's replica, up to the
+log end offset. A new leader that does not know the high watermark yet must not answer an offset that may be truncated
 (KIP-207). It answers OFFSET_NOT_AVAILABLE, or LEADER_NOT_AVAILABLE below version 5.
 
 For any other time the answer is the offset of the first record with this timestamp or a later one. The time index
-leads to the
-batch, which the thread pool reads and decompresses. A topic in message format v0 has no timestamps, so the
-answer is UNSUPPORTED_FOR_MESSAGE_FORMAT.
+leads to the batch, which the thread pool reads and decompresses. A topic in message format v0 has no timestamps, so
+the answer is UNSUPPORTED_FOR_MESSAGE_FORMAT.
 
 From version 1 on, a partition that is named twice is answered once, with INVALID_REQUEST. A topic that is named twice
 is answered once, and a topic without partitions is not answered. A special time that the version does not support is
@@ -65,8 +63,7 @@ from jesenska.wire.messages.k02_list_offsets import (
 logger = logging.getLogger(__name__)
 
 #: The maximum number of rounds of a search. A further round is needed if segments are deleted during a round. After
-#: the
-#: last round the client gets an error.
+#: the last round the client gets an error.
 _ROUNDS_MAX = 5
 
 _CONSUMER, _COMPARES = -1, -2

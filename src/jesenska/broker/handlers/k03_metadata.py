@@ -17,8 +17,7 @@ If a client asks by name for a topic that does not exist, the topic is created, 
 auto.create.topics.enable permit this. As in Kafka 3.9, the answer for this topic is LEADER_NOT_AVAILABLE, without
 partitions, and clients ask again. So a client that has just deleted a topic does not mistake the new topic for the
 deleted topic. The answer is sent when the topic can be written to, so that the client's second request finds it. If
-the topic
-cannot be created, the answer has the error of the creation. For a name of a topic that must not be created
+the topic cannot be created, the answer has the error of the creation. For a name of a topic that must not be created
 automatically, the error is UNKNOWN_TOPIC_OR_PARTITION."""
 
 from __future__ import annotations
@@ -133,8 +132,8 @@ async def _create_and_answer(
 def _topics(
     uses: ClusterFamily, request: MetadataRequest, context: Context, codes: dict[str, int]
 ) -> list[MetadataResponseTopic]:
-    """Returns the answers for the topics of the request, each once. A topic in `codes` is answered with its error
-    code in `codes`."""
+    """Returns the answers for the topics of the request, each once. A topic in `codes` is answered with its error code
+    in `codes`."""
     answers = []
     asked = request.topics or ()
     if any(item.topic_id != NO_UUID for item in asked):

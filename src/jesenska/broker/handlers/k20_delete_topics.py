@@ -99,8 +99,8 @@ def _require_name_or_id(item: DeleteTopicsRequestTopic) -> None:
 
 
 class _Names:
-    """The names and ids of a request. A topic that is named twice is answered once, and is not deleted: as in
-    Kafka's controller, naming a topic twice is treated as a mistake."""
+    """The names and ids of a request. A topic that is named twice is answered once, and is not deleted: as in Kafka's
+    controller, naming a topic twice is treated as a mistake."""
 
     __slots__ = ("_answered", "_by_id", "_by_name", "_by_name_and_id", "_duplicates")
 

@@ -5,9 +5,8 @@
 
 As soon as the request is answered, consumers no longer get records before the new log start offset. Segments that
 contain only records before this offset are deleted at the next retention check. If a topic's cleanup.policy does not
-include `delete`, the answer is
-POLICY_VIOLATION, as in Kafka. A partition that is named twice is answered once, for its last offset. A topic without
-partitions is not answered."""
+include `delete`, the answer is POLICY_VIOLATION, as in Kafka. A partition that is named twice is answered once, for
+its last offset. A topic without partitions is not answered."""
 
 from __future__ import annotations
 

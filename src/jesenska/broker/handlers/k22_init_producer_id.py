@@ -11,8 +11,7 @@ COORDINATOR_LOAD_IN_PROGRESS and must try again. A broker of Kafka answers the s
 answer.
 
 For a transactional id, the transaction coordinator (`transactions.coordinator`) answers the same producer id with a
-higher
-epoch, and aborts the open transaction of the previous producer.
+higher epoch, and aborts the open transaction of the previous producer.
 
 Not supported: version 6 with two-phase commit (KIP-939), which Apache Kafka 4.3.1 does not announce either."""
 

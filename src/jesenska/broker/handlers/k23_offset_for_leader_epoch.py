@@ -6,9 +6,8 @@
     4      compact encoding
 
 For a requested leader epoch, the answer is the largest epoch in this log up to the requested epoch, with the end
-offset
-of that epoch. The end offset of the current epoch is the log end offset. Consumers use the answer to detect that the
-log was truncated (KIP-320)."""
+offset of that epoch. The end offset of the current epoch is the log end offset. Consumers use the answer to detect
+that the log was truncated (KIP-320)."""
 
 from __future__ import annotations
 

@@ -8,9 +8,9 @@
 
 If one of the partitions does not exist, no partition is added. A missing partition is answered
 UNKNOWN_TOPIC_OR_PARTITION, an existing partition OPERATION_NOT_ATTEMPTED. If a transaction is named twice, the
-partitions of its last mention are added. As
-in Apache Kafka, the answer to an addition repeats the partitions of the transaction's first mention, including
-partitions that are named twice. For a verification, or if partitions do not exist, each partition is answered once."""
+partitions of its last mention are added. As in Apache Kafka, the answer to an addition repeats the partitions of the
+transaction's first mention, including partitions that are named twice. For a verification, or if partitions do not
+exist, each partition is answered once."""
 
 from __future__ import annotations
 

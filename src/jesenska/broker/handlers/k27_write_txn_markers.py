@@ -28,8 +28,8 @@ from jesenska.wire.messages.k27_write_txn_markers import (
     WriteTxnMarkersResponseTopic,
 )
 
-#: Errors of the group coordinators on this broker. Each is answered as the error of a partition's leader that has
-#: the same meaning.
+#: Errors of the group coordinators on this broker. Each is answered as the error of a partition's leader that has the
+#: same meaning.
 _AS_LEADER = {
     ErrorCode.NOT_COORDINATOR: ErrorCode.NOT_LEADER_OR_FOLLOWER,
     ErrorCode.COORDINATOR_NOT_AVAILABLE: ErrorCode.NOT_ENOUGH_REPLICAS,
@@ -56,8 +56,7 @@ class _Request:
 
     def add(self, producer_id: int, key: TopicPartition) -> Callable[[ErrorCode], None]:
         """Adds a marker. Returns the function that must be called with the result of the marker. If a partition is
-        named twice for a
-        producer, the result of the last marker is answered."""
+        named twice for a producer, the result of the last marker is answered."""
         self._lacking += 1
         result = self._results.setdefault(producer_id, {})[key] = _Result()
         return partial(self._done, result)

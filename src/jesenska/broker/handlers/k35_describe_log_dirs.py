@@ -8,8 +8,7 @@ is what a version adds:
   5      a flag that the directory is cordoned (KIP-1066)
 
 If `topics` is null, all partitions are answered, else the named partitions. Partitions without a replica on this
-broker are
-left out. If a directory is offline, or its volume cannot be examined, the answer is KAFKA_STORAGE_ERROR."""
+broker are left out. If a directory is offline, or its volume cannot be examined, the answer is KAFKA_STORAGE_ERROR."""
 
 from __future__ import annotations
 

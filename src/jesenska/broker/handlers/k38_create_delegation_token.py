@@ -1,6 +1,5 @@
-"""CreateDelegationToken (key 38), versions 0-3: makes a delegation token (KIP-48). Every broker accepts this
-request. Each
-line is what a version adds:
+"""CreateDelegationToken (key 38), versions 0-3: makes a delegation token (KIP-48). Every broker accepts this request.
+Each line is what a version adds:
 
     1    no change
     2    compact encoding
@@ -8,8 +7,7 @@ line is what a version adds:
 
 A client that has not logged in, or that has logged in with a token, gets DELEGATION_TOKEN_REQUEST_NOT_ALLOWED. A
 broker without delegation.token.secret.key answers DELEGATION_TOKEN_AUTH_DISABLED. A renewer whose principal type is
-not User is
-answered INVALID_PRINCIPAL_TYPE."""
+not User is answered INVALID_PRINCIPAL_TYPE."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 """RenewDelegationToken (key 39), versions 0-2: moves the time at which a delegation token expires (KIP-48). Every
-broker
-accepts this request. Each line is what a version adds:
+broker accepts this request. Each line is what a version adds:
 
     1    no change
     2    compact encoding

@@ -1,14 +1,12 @@
 """ExpireDelegationToken (key 40), versions 0-2: ends a delegation token (KIP-48). Every broker accepts this request.
-Each
-line is what a version adds:
+Each line is what a version adds:
 
     1    no change
     2    compact encoding
 
 A negative period removes the token at once. With any other period (in milliseconds) the token expires after this
 period, at the latest at its maximum time. Only the owner and the renewers of a token may send this request. Other
-users
-get DELEGATION_TOKEN_OWNER_MISMATCH."""
+users get DELEGATION_TOKEN_OWNER_MISMATCH."""
 
 from __future__ import annotations
 

@@ -1,14 +1,12 @@
-"""DescribeDelegationToken (key 41), versions 0-3: lists delegation tokens with their HMACs (KIP-48). Each line is
-what a
-version adds:
+"""DescribeDelegationToken (key 41), versions 0-3: lists delegation tokens with their HMACs (KIP-48). Each line is what
+a version adds:
 
     1    no change
     2    compact encoding
     3    the requester of each token: the user that has requested it (KIP-373)
 
 If `owners` is null, all tokens that the user may see are answered. If the list is empty, no tokens are answered. A
-user
-may see the tokens that it owns, has requested or may renew. Other tokens need the right DESCRIBE on the token, or
+user may see the tokens that it owns, has requested or may renew. Other tokens need the right DESCRIBE on the token, or
 DESCRIBE_TOKENS on the token's owner. A named owner matches a token's owner and its renewers."""
 
 from __future__ import annotations

@@ -3,8 +3,7 @@
 
 jesenska never begins to move a partition. A move that was in the metadata tree (ZooKeeper's nodes) when this broker
 became controller is listed, but not continued. The answer is NOT_CONTROLLER if another broker is controller.
-Partitions that are unknown
-or not being moved are left out."""
+Partitions that are unknown or not being moved are left out."""
 
 from __future__ import annotations
 

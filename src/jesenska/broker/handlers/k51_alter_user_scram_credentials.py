@@ -1,8 +1,7 @@
 """AlterUserScramCredentials (key 51), version 0: sets and removes SCRAM credentials (KIP-554).
 
-The client sends the salted password, never the password itself. The stored credential contains keys that are
-derived from the salted password, but not the salted password. A user is
-answered with the error of its first refused change:
+The client sends the salted password, never the password itself. The stored credential contains keys that are derived
+from the salted password, but not the salted password. A user is answered with the error of its first refused change:
 
   DUPLICATE_RESOURCE            the request names a mechanism of the user twice
   UNSUPPORTED_SASL_MECHANISM    unknown mechanism

@@ -48,8 +48,8 @@ class OrderReceiver:
         self.has_replicas = asyncio.Event()
 
     def on_replicas(self, got_replicas: Callable[[int], Awaitable[None]]) -> None:
-        """Registers `got_replicas`, which is awaited once per registration of this broker, with the broker epoch.
-        The call is made after the first order that contains the replicas of this broker."""
+        """Registers `got_replicas`, which is awaited once per registration of this broker, with the broker epoch. The
+        call is made after the first order that contains the replicas of this broker."""
         self._on_replicas.append(got_replicas)
 
     def _admit(self, orderer: Orderer) -> None:
@@ -61,8 +61,7 @@ class OrderReceiver:
         self, orderer: Orderer, topics: Sequence[TopicPartitions]
     ) -> dict[TopicPartition, ErrorCode]:
         """Carries out a LeaderAndIsr order. Returns an error for each replica for which the order failed. Raises
-        KafkaError
-        if the whole order is refused."""
+        KafkaError if the whole order is refused."""
         async with self._turn:
             self._admit(orderer)
             errors = await self._replicas.lead_and_follow(topics)

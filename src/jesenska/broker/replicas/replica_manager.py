@@ -82,10 +82,10 @@ class Keeper(Protocol):
 
 
 class ReplicaManager:
-    """The replicas of one broker. `settings` has the settings of topics. `links` fetch records from the leaders of
-    the partitions that this broker
-    follows. This class has more than 500 lines because an order (a request of the controller) changes logs, links and the
-    metadata cache together: all three must be changed before the next order for the same partition."""
+    """The replicas of one broker. `settings` has the settings of topics. `links` fetch records from the leaders of the
+    partitions that this broker follows. This class has more than 500 lines because an order (a request of the
+    controller) changes logs, links and the metadata cache together: all three must be changed before the next order
+    for the same partition."""
 
     def __init__(self, core: SharedParts, settings: SettingsRuntime, links: FollowerLinks) -> None:
         self._core = core
@@ -121,10 +121,9 @@ class ReplicaManager:
         found: Callable[[Collection[TopicPartition]], Awaitable[None]] | None = None,
     ) -> None:
         """Marks replicas that have lost data: this broker does not lead them until another broker has led them.
-        `found`
-        is awaited with these partitions before this broker fetches their data from other brokers. `found` writes to
-        the
-        metadata tree that the replicas no longer lack data, and raises TreeError if the tree cannot be reached."""
+        `found` is awaited with these partitions before this broker fetches their data from other brokers. `found`
+        writes to the metadata tree that the replicas no longer lack data, and raises TreeError if the tree cannot be
+        reached."""
         self._without_data.update(topic_partitions)
         self._found = found
 
@@ -307,8 +306,8 @@ class ReplicaManager:
 
     async def _let_cut_end(self, topic_partition: TopicPartition) -> None:
         """Waits until a log that this broker is about to lead is no longer being truncated. A truncation that began
-        while
-        the broker was a follower may still run. The start offset of the new leader epoch is known only after it."""
+        while the broker was a follower may still run. The start offset of the new leader epoch is known only after
+        it."""
         partition = self._known(topic_partition)
         log = None if partition is None else partition.follower_log
         if log is None or not log.is_being_cut:
@@ -338,8 +337,8 @@ class ReplicaManager:
             deletes = deletes or delete
         if deletes and not errors:
             try:
-                # The new names are synced before the topic is removed from the metadata tree. Otherwise a crash of
-                # the machine could leave directories of an unknown topic.
+                # The new names are synced before the topic is removed from the metadata tree. Otherwise a crash of the
+                # machine could leave directories of an unknown topic.
                 await asyncio.get_running_loop().run_in_executor(
                     self._core.pool.executor, self._core.directories.sync_names
                 )
@@ -466,18 +465,16 @@ class ReplicaManager:
             self._core.isr_syncs.ask(partition)
 
     def _begins_whole(self, leader: int, isr: Collection[int]) -> bool:
-        """Returns True if this broker leads a branch's partition that has this leader and ISR, or could be elected
-        as its
-        leader. Then the log is created only if it contains all committed records of the source. With False the log may
-        be short or empty, because this broker fetches the missing records before it joins the ISR."""
+        """Returns True if this broker leads a branch's partition that has this leader and ISR, or could be elected as
+        its leader. Then the log is created only if it contains all committed records of the source. With False the log
+        may be short or empty, because this broker fetches the missing records before it joins the ISR."""
         return leader in (NO_LEADER, self._core.broker_id) and self._core.broker_id in isr
 
     def _has_all_committed(self, topic_partition: TopicPartition, source: TopicPartition) -> bool:
         """Returns True if this broker certainly has all records of the source that were committed when the branch was
         requested. The leader of the source knows the high watermark when its followers have fetched. A follower may
-        know an older
-        high watermark, or lack records, for example after a crash. So a follower must be in sync, and all records that
-        it had when the branch was requested must be committed."""
+        know an older high watermark, or lack records, for example after a crash. So a follower must be in sync, and
+        all records that it had when the branch was requested must be committed."""
         partition, log = self._known(source), self._core.directories.get(source)
         if partition is None or log is None or not partition.has_log:
             return False
@@ -494,8 +491,8 @@ class ReplicaManager:
         self, topic: TopicView, number: int, log_config: LogConfig, point: BranchPoint, until: float
     ) -> None:
         """Creates the log of a branch's partition from the log of its source. Does nothing if there is a log already.
-        If the log must contain all committed records (`_begins_whole`), waits until this broker has these records,
-        at most until `until`. Creates no log if records are still missing."""
+        If the log must contain all committed records (`_begins_whole`), waits until this broker has these records, at
+        most until `until`. Creates no log if records are still missing."""
         topic_partition, state = TopicPartition(topic.name, number), topic.partitions[number].state
         if self._core.directories.get(topic_partition) is not None or topic_partition in self._branching:
             return
@@ -560,8 +557,8 @@ class ReplicaManager:
         is_whole: bool,
     ) -> PartitionLog | None:
         """Returns the partition's log, and creates it if there is none. Returns None, and logs an error, if the log
-        cannot be created because of a disk error. Also returns None if the
-        log must be a complete copy of a branch's source (`is_whole`) and the copy was not made."""
+        cannot be created because of a disk error. Also returns None if the log must be a complete copy of a branch's
+        source (`is_whole`) and the copy was not made."""
         if topic_partition in self._core.directories.offline:
             logger.error(
                 "%s has no log here while a log directory is offline",

@@ -1,6 +1,6 @@
-"""Records each start of a broker, in its log directories and in the metadata tree (ZooKeeper's nodes). So the
-broker detects directories that are older than its last start (`replication.older_directories`), for example after a
-disk was replaced by an old copy. It also knows the replicas that have lost data.
+"""Records each start of a broker, in its log directories and in the metadata tree (ZooKeeper's nodes). So the broker
+detects directories that are older than its last start (`replication.older_directories`), for example after a disk was
+replaced by an old copy. It also knows the replicas that have lost data.
 
   look    called at a start, when the logs are loaded. A log in an older directory is treated as a log that has lost
   its
@@ -69,8 +69,8 @@ class Starts:
                 self._directories.lose(directory, directory.logs.keys() - newest_in(directory.starts, self._written))
 
     def lack(self, topic_partitions: Collection[TopicPartition]) -> None:
-        """Stores the replicas that have lost data and are the only in-sync replica of their partition. `begin`
-        writes them to the metadata tree."""
+        """Stores the replicas that have lost data and are the only in-sync replica of their partition. `begin` writes
+        them to the metadata tree."""
         self._lacking = frozenset(topic_partitions)
 
     async def begin(self) -> None:
@@ -87,8 +87,7 @@ class Starts:
 
     async def found(self, topic_partitions: Collection[TopicPartition]) -> None:
         """Removes these partitions from the list of lost partitions in the metadata tree, because other brokers lead
-        them or may lead them.
-        Raises TreeError."""
+        them or may lead them. Raises TreeError."""
         if self._written is not None and not self._lacking.isdisjoint(topic_partitions):
             await self._write(without(self._written, topic_partitions))
             self._lacking = self._lacking.difference(topic_partitions)

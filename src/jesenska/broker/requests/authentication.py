@@ -22,13 +22,13 @@ the SASL mechanism in a frame without a header:
 A client of Kafka 0.9 sends no SaslHandshake: its first frame is the first token of GSSAPI. No request begins with the
 first byte of such a token. Only a listener with GSSAPI accepts this frame.
 
-"Refused" means that the connection is closed; "illegal" means that the answer is ILLEGAL_SASL_STATE. (*) Only if the session has
-a limited lifetime; else illegal. The step that completes the authentication leads to DONE. In AGAIN the client must
-authenticate with the same user and the same mechanism; otherwise the connection is closed. Before DONE, requests
-must be small, and are
-handled one at a time. A failed authentication is answered after connection.failed.authentication.delay.ms, with the
-same message for all causes. The connection is closed a moment later, when the client has read the answer. When the
-lifetime of a session has passed (connections.max.reauth.ms), only requests of a new authentication are served."""
+"Refused" means that the connection is closed; "illegal" means that the answer is ILLEGAL_SASL_STATE. (*) Only if the
+session has a limited lifetime; else illegal. The step that completes the authentication leads to DONE. In AGAIN the
+client must authenticate with the same user and the same mechanism; otherwise the connection is closed. Before DONE,
+requests must be small, and are handled one at a time. A failed authentication is answered after
+connection.failed.authentication.delay.ms, with the same message for all causes. The connection is closed a moment
+later, when the client has read the answer. When the lifetime of a session has passed (connections.max.reauth.ms), only
+requests of a new authentication are served."""
 
 from __future__ import annotations
 
@@ -52,15 +52,14 @@ logger = logging.getLogger(__name__)
 
 API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE = 18, 17, 36
 _GSSAPI: Final = "GSSAPI"
-#: The first byte of the first GSSAPI token (RFC 2743, 3.1). A request with this first byte would have an API key of
-#: at least 24,576, which does not exist.
+#: The first byte of the first GSSAPI token (RFC 2743, 3.1). A request with this first byte would have an API key of at
+#: least 24,576, which does not exist.
 _TOKEN_TAG: Final = 0x60
 
 
 class ListenerSecurity:
-    """The security settings of one listener: TLS, SASL mechanisms and the settings of the mechanisms. `mechanisms`
-    is None for a listener
-    without SASL."""
+    """The security settings of one listener: TLS, SASL mechanisms and the settings of the mechanisms. `mechanisms` is
+    None for a listener without SASL."""
 
     def __init__(
         self,
@@ -94,8 +93,8 @@ class ListenerSecurity:
         return tls_server(self.contexts.current, self._turns, on_secured)
 
     def look(self) -> None:
-        """Loads the certificates, and the keys that verify OAuth tokens, again if they have changed. They apply to
-        new connections."""
+        """Loads the certificates, and the keys that verify OAuth tokens, again if they have changed. They apply to new
+        connections."""
         for look in self._looks:
             look()
         if self.contexts is not None and self.contexts.look():
@@ -196,8 +195,8 @@ class Authentication:
         return ErrorCode.NONE
 
     def begins_with(self, frame: memoryview) -> bool:
-        """Returns True if a frame is the first token of GSSAPI, sent without a SaslHandshake. In this case the
-        GSSAPI exchange begins."""
+        """Returns True if a frame is the first token of GSSAPI, sent without a SaslHandshake. In this case the GSSAPI
+        exchange begins."""
         if self.state is not State.HANDSHAKE or not frame or frame[0] != _TOKEN_TAG:
             return False
         return self.handshake(_GSSAPI, 0) is ErrorCode.NONE

@@ -15,9 +15,8 @@ _CLIENT_ID_MAX = 100
 
 
 def log_change(context: Context, what: str) -> None:
-    """Logs a change that the request of `context` has made; `what` describes the change. The client id is logged
-    with escapes, so that it
-    cannot begin a new line."""
+    """Logs a change that the request of `context` has made; `what` describes the change. The client id is logged with
+    escapes, so that it cannot begin a new line."""
     client = ascii((context.client_id or "")[:_CLIENT_ID_MAX])
     logger.info("%s, as client %s at %s has asked", what, client, context.connection.client_host)
 

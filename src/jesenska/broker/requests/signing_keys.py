@@ -1,6 +1,5 @@
 """The keys with which a broker verifies tokens (OAUTHBEARER). They come from a JWKS document, which is read from a
-file or
-from a server:
+file or from a server:
 
     a file      read at the start, and again when it has changed
     a server    read by another thread at the start, after each sasl.oauthbearer.jwks.endpoint.refresh.ms, and when a

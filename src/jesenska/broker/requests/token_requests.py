@@ -13,8 +13,8 @@ NO_TIME_MS = -1
 
 
 def may_ask(context: Context) -> bool:
-    """Returns True if the client has logged in, but not with a delegation token. Other clients may neither create
-    nor see delegation tokens."""
+    """Returns True if the client has logged in, but not with a delegation token. Other clients may neither create nor
+    see delegation tokens."""
     authentication = context.connection.authentication
     if authentication is not None and authentication.is_token:
         return False

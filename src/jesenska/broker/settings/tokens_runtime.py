@@ -50,8 +50,8 @@ class TokensRuntime(EffectsRuntime):
         await self.ask(lambda token: CreateToken(token, new))
 
     async def set_expiry(self, token_id: str, expires_at_ms: int | None) -> None:
-        """Writes the time at which a token expires. None removes the token. Raises DelegationTokenNotFoundError if
-        the token is unknown."""
+        """Writes the time at which a token expires. None removes the token. Raises DelegationTokenNotFoundError if the
+        token is unknown."""
         await self.ask(lambda token: ChangeToken(token, token_id, expires_at_ms))
 
     def remove_expired(self) -> None:

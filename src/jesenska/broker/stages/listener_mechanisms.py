@@ -137,8 +137,7 @@ class Sources(NamedTuple):
 
 class ListenerMechanisms:
     """The mechanisms that a listener serves (`servers`), and the functions that must be called about once a second
-    (`looks`).
-    Raises InvalidConfigError with one sentence if a setting cannot be used."""
+    (`looks`). Raises InvalidConfigError with one sentence if a setting cannot be used."""
 
     def __init__(self, settings: ListenerSettings, sources: Sources) -> None:
         self._settings = settings
@@ -201,8 +200,8 @@ class ListenerMechanisms:
         )
 
     def _gssapi(self) -> ServerOf:
-        """Returns the function that makes exchanges of GSSAPI. The exchanges run on the event loop, because checking
-        a ticket takes less than a millisecond and needs no other server."""
+        """Returns the function that makes exchanges of GSSAPI. The exchanges run on the event loop, because checking a
+        ticket takes less than a millisecond and needs no other server."""
         from jesenska.security.kerberos.gssapi_library import Library, default_realm, use_configuration
         from jesenska.security.kerberos.logins import server_of
         from jesenska.security.kerberos.principal_rules import PrincipalRules

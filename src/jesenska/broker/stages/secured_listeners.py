@@ -1,5 +1,5 @@
-"""Creates the security of each listener (TLS and SASL) from the settings. This is done before a listener is bound,
-so that a missing certificate is reported before anything else is done."""
+"""Creates the security of each listener (TLS and SASL) from the settings. This is done before a listener is bound, so
+that a missing certificate is reported before anything else is done."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""Creates the security settings (TLS and SASL) of a broker's listeners. The modules for TLS and SASL are imported
-only if a listener needs
-them."""
+"""Creates the security settings (TLS and SASL) of a broker's listeners. The modules for TLS and SASL are imported only
+if a listener needs them."""
 
 from __future__ import annotations
 
@@ -41,8 +40,8 @@ class Security(NamedTuple):
 
 
 class Credentials(NamedTuple):
-    """The functions with which SCRAM looks up credentials by mechanism and name: one for users, and one for
-    delegation tokens."""
+    """The functions with which SCRAM looks up credentials by mechanism and name: one for users, and one for delegation
+    tokens."""
 
     of_user: CredentialOf
     of_token: TokenCredentialOf
@@ -56,8 +55,7 @@ def security_of(
     machine: Machine,
 ) -> Security:
     """Returns the security of the listeners and of the connections to other brokers, as the settings describe it.
-    Raises InvalidConfigError, with a message of one sentence, if a
-    setting cannot be used."""
+    Raises InvalidConfigError, with a message of one sentence, if a setting cannot be used."""
     if all(item.protocol == "PLAINTEXT" for item in listeners.opened):
         return Security(
             {item.name: PLAINTEXT for item in listeners.opened}, PeerListener(listeners.inter_broker, None), None

@@ -34,8 +34,8 @@ _MOVER_THREADS_MAX = 32
 
 
 def log_dirs_of(config: BrokerConfig) -> list[Path]:
-    """Returns the log directories that the settings name. Raises JesenskaError, with a message of one sentence, if
-    the settings name no directory, or the same directory twice."""
+    """Returns the log directories that the settings name. Raises JesenskaError, with a message of one sentence, if the
+    settings name no directory, or the same directory twice."""
     several = config.string("log.dirs")
     text = several if several is not None else config.string("log.dir") or ""
     found = [item.strip() for item in text.split(",") if item.strip()]

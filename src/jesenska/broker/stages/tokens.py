@@ -1,6 +1,5 @@
 """Creates the runtime for the delegation tokens of a broker, if delegation.token.secret.key is set. Reads the tokens
-before
-clients can connect."""
+before clients can connect."""
 
 from __future__ import annotations
 

@@ -44,8 +44,8 @@ class TreeHome(Protocol):
 
     @property
     def served_at(self) -> tuple[str, int] | None:
-        """Returns the host and port at which this process serves ZooKeeper's clients, or None if this process does
-        not serve them."""
+        """Returns the host and port at which this process serves ZooKeeper's clients, or None if this process does not
+        serve them."""
         ...
 
     #: The tree's name in messages.

@@ -45,9 +45,8 @@ class Brokers:
 
     def came(self, event: BrokerCame) -> Steps:
         """Handles a newly registered broker: elects leaders where that is possible now. A crashed broker is removed
-        from every ISR that has another member. Partitions that the crashed broker leads
-        as the only in-sync replica begin a new leader epoch. The new broker is sent all topics, all other brokers are
-        sent the changes."""
+        from every ISR that has another member. Partitions that the crashed broker leads as the only in-sync replica
+        begin a new leader epoch. The new broker is sent all topics, all other brokers are sent the changes."""
         yield from self.changed((), (event,))
 
     def gone(self, event: BrokerGone) -> Steps:
@@ -57,8 +56,8 @@ class Brokers:
 
     def changed(self, gone: Sequence[int], came: Sequence[BrokerCame]) -> Steps:
         """Handles brokers that have left, and then brokers that have registered, in one change. A broker in both lists
-        has registered again. After an error this method must be called again; it then handles the brokers in `came`
-        as if they had just registered."""
+        has registered again. After an error this method must be called again; it then handles the brokers in `came` as
+        if they had just registered."""
         self.is_unsettled = True
         try:
             yield from self._change(gone, came)

@@ -1,10 +1,9 @@
 """The state that all changes of a state machine share: the context (a copy of the metadata tree, ZooKeeper's nodes),
-the
-effects that are not returned yet, and the numbers that match outcomes to effects.
+the effects that are not returned yet, and the numbers that match outcomes to effects.
 
-A change is a generator of steps. The generator yields a read or a write of the tree. The
-outcome is sent into the generator; an error is raised in the generator. No other change runs between two steps.
-Effects for which a change does not wait are added here."""
+A change is a generator of steps. The generator yields a read or a write of the tree. The outcome is sent into the
+generator; an error is raised in the generator. No other change runs between two steps. Effects for which a change does
+not wait are added here."""
 
 from __future__ import annotations
 
@@ -125,9 +124,8 @@ class ControllerState(ChangeState):
     def tell_first(self, comers: Iterable[int]) -> tuple[TopicPartitions, ...]:
         """Sends all topics (UpdateMetadata) to newly registered brokers before they lead anything, and returns these
         topics. A new broker may know topics that were deleted while it was away, so the request means that all other
-        topics
-        are deleted. The request also names the topics that are being deleted, since Apache Kafka's brokers need their
-        names."""
+        topics are deleted. The request also names the topics that are being deleted, since Apache Kafka's brokers need
+        their names."""
         topics = self.all_topics()
         gone = tuple(whole(topic) for topic in self.context.topics.values() if topic.deleting)
         for broker_id in comers:
@@ -165,11 +163,9 @@ def write(operations: Sequence[Operation]) -> Generator[Read | Write, Any, tuple
 def write_plan(
     plan: P, make_again: Callable[[P], Generator[Read | Write, Any, P]], attempts_max: int
 ) -> Generator[Read | Write, Any, tuple[P, tuple[Result, ...]]]:
-    """Writes a plan's operations to the metadata tree. If another broker has changed a node first, `make_again`
-    reads the
-    nodes and makes the plan again. Returns the plan that was written, and its results. After `attempts_max` attempts
-    the error is
-    raised."""
+    """Writes a plan's operations to the metadata tree. If another broker has changed a node first, `make_again` reads
+    the nodes and makes the plan again. Returns the plan that was written, and its results. After `attempts_max`
+    attempts the error is raised."""
     for _ in range(attempts_max - 1):
         try:
             return plan, (yield from write(plan.operations))

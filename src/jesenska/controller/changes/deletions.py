@@ -1,13 +1,11 @@
 """The deletion of topics. First, a node under /admin/delete_topics (the mark of the deletion) is written to the
-metadata tree
-(ZooKeeper's nodes). Then every broker deletes its replicas' data. Then everything about the topic is deleted from the
-tree.
+metadata tree (ZooKeeper's nodes). Then every broker deletes its replicas' data. Then everything about the topic is
+deleted from the tree.
 
 The mark survives a crash of the controller: the next controller continues the deletion of marked topics (`begin`).
 Replicas of brokers that have left are deleted when the brokers register again. The replicas count as deleted if an
-operator declares the
-brokers lost (`forget_brokers`). If a broker cannot delete its data, the mark remains, and the broker is asked
-again later."""
+operator declares the brokers lost (`forget_brokers`). If a broker cannot delete its data, the mark remains, and the
+broker is asked again later."""
 
 from __future__ import annotations
 
@@ -84,8 +82,8 @@ class Deletions:
         yield from self._settle(name, deletion)
 
     def broker_came(self, broker_id: int) -> Steps:
-        """Tells a newly registered broker to delete its replicas of topics that are being deleted. A StopReplica
-        that the broker has not answered is sent again."""
+        """Tells a newly registered broker to delete its replicas of topics that are being deleted. A StopReplica that
+        the broker has not answered is sent again."""
         for name, topic in list(self._context.topics.items()):
             if not topic.deleting:
                 continue
@@ -203,8 +201,8 @@ class Deletions:
             self._shared.answer(token, error=reason)
 
     def _refuse(self, name: str, deletion: _Deletion) -> None:
-        """Postpones a deletion because a broker could not delete its data. The topic remains hidden from clients,
-        and is deleted later."""
+        """Postpones a deletion because a broker could not delete its data. The topic remains hidden from clients, and
+        is deleted later."""
         del self._at_work[name]
         error = (
             deletion.error

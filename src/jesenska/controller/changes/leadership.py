@@ -147,8 +147,8 @@ class Leadership:
 
     def leader_and_isr_done(self, event: LeaderAndIsrDone) -> Asking:
         """Handles a broker's answer to LeaderAndIsr. If the request was sent by `ask_for_replicas`, updates the
-        offline replicas and returns the replicas that the request named. Otherwise, or if the broker has left,
-        returns no replicas."""
+        offline replicas and returns the replicas that the request named. Otherwise, or if the broker has left, returns
+        no replicas."""
         held = self._asked.pop(event.number, ())
         if event.broker_id not in self._context.brokers:
             return ()
@@ -217,8 +217,8 @@ class Leadership:
         self._shared.answer(event.token, errors | dict.fromkeys(changed))
 
     def balance(self, event: BalanceLeaders) -> Steps:
-        """Elects preferred (first) replicas as leaders, if their brokers lead too few of the partitions for which
-        they are the preferred leader."""
+        """Elects preferred (first) replicas as leaders, if their brokers lead too few of the partitions for which they
+        are the preferred leader."""
         topics = [topic for topic in self._context.topics.values() if not topic.deleting]
         found = imbalanced(self._context, topics, self._shared.config.integer("leader.imbalance.per.broker.percentage"))
         changed = yield from self._let_first_replicas_lead(found)
@@ -227,8 +227,8 @@ class Leadership:
 
     def _let_first_replicas_lead(self, wanted: Mapping[str, Sequence[int]]) -> Asking:
         """Elects preferred (first) replicas, and returns the partitions whose leader was not the preferred replica
-        before. The states are
-        read first, because leaders may have written ISRs that the controller does not know yet."""
+        before. The states are read first, because leaders may have written ISRs that the controller does not know
+        yet."""
         led: list[TopicPartition] = []
         for name, numbers in wanted.items():
             yield from self.read_again(name, numbers)
@@ -341,8 +341,8 @@ class Leadership:
                 f"The leader epoch of {event.topic_partition} is {state.leader_epoch}, not {event.leader_epoch}."
             )
         if (event.leader_epoch, event.broker_id, set(event.isr)) == (state.leader_epoch, state.leader, set(state.isr)):
-            # The request is for the current ISR. It may be a repeated request, because the answer to the first
-            # request was lost.
+            # The request is for the current ISR. It may be a repeated request, because the answer to the first request
+            # was lost.
             self._shared.answer(event.token, known)
             return
         if event.partition_epoch < known.version:

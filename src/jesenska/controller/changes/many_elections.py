@@ -1,6 +1,5 @@
-"""Holds the elections of many topics in few changes of the metadata tree (ZooKeeper's nodes). A leader writes its
-ISR to
-the tree itself. If a leader has done so since the controller read the states of the partitions, the states are read
+"""Holds the elections of many topics in few changes of the metadata tree (ZooKeeper's nodes). A leader writes its ISR
+to the tree itself. If a leader has done so since the controller read the states of the partitions, the states are read
 again and the elections are planned again."""
 
 from __future__ import annotations

@@ -95,8 +95,8 @@ class TopicChanges:
         yield from self.begin([whole(plan.topic)], event.token, answer, is_creation=True)
 
     def _settings_of_source(self, source: str | None) -> Asking:
-        """Returns the settings of a branch's source topic, as they are in the metadata tree. Returns None if there
-        is no source, or if the source has no settings."""
+        """Returns the settings of a branch's source topic, as they are in the metadata tree. Returns None if there is
+        no source, or if the source has no settings."""
         if source is None or source not in self._context.topics:
             return None
         (node,) = yield Read((Get(paths.topic_config(source)),))

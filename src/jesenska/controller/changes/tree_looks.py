@@ -17,9 +17,9 @@
   /brokers/ids                        brokers have registered or left. If this broker must be the only one, another
                                       broker is reported in the log
 
-A watch that fires causes a look (`events.Look`) at a part of the tree. A look sets its watch again, reads the
-part, and handles each difference from the context (the controller's copy of the tree). So it does not matter which
-process made a change, or how many changes were made. After a lost connection to the store, everything is read."""
+A watch that fires causes a look (`events.Look`) at a part of the tree. A look sets its watch again, reads the part,
+and handles each difference from the context (the controller's copy of the tree). So it does not matter which process
+made a change, or how many changes were made. After a lost connection to the store, everything is read."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ from jesenska.metadata.tree_operations import Delete, MultiError, NoNodeError, T
 
 
 class TreeLooks:
-    """The reactions of one controller to changes of the metadata tree (ZooKeeper's nodes). A look reads a part of
-    the tree again."""
+    """The reactions of one controller to changes of the metadata tree (ZooKeeper's nodes). A look reads a part of the
+    tree again."""
 
     def __init__(
         self,
@@ -202,8 +202,8 @@ class TreeLooks:
         yield from self._leadership.elect_where_allowed()
 
     def _remember_config_change(self, path: str) -> None:
-        """Called with the path of each node under /config/changes. Does nothing: each broker deletes the nodes that
-        it has created itself (`controller.settings`)."""
+        """Called with the path of each node under /config/changes. Does nothing: each broker deletes the nodes that it
+        has created itself (`controller.settings`)."""
 
     # Requests to the controller in the tree
 

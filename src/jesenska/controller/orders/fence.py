@@ -24,8 +24,7 @@ class OrderFence:
     def admit(self, orderer: Orderer, broker_epoch: int) -> ErrorCode:
         """Returns NONE if the request must be obeyed, else the error. Afterwards, requests of older controllers are
         refused. `broker_epoch` is the epoch of this broker's registration. A request for a newer registration is
-        obeyed,
-        because a controller may learn of a registration before the broker does."""
+        obeyed, because a controller may learn of a registration before the broker does."""
         if orderer.broker_epoch != _ANY and orderer.broker_epoch < broker_epoch:
             return ErrorCode.STALE_BROKER_EPOCH
         if orderer.controller_epoch < self.controller_epoch:

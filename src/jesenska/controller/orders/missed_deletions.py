@@ -1,14 +1,13 @@
 """Finds topics that a broker still knows although they are deleted. The broker missed the deletion because it was
 paused or cut off from the network.
 
-A controller sends all topics to a newly registered broker, in as many UpdateMetadata requests as needed. Each of
-these requests has the type FULL, which means that it contains a part of all topics. The first request without this
-type follows the last part. Known topics
-that no part has named are deleted. The metadata tree no longer has these topics, so no other request will ever name
-them.
+A controller sends all topics to a newly registered broker, in as many UpdateMetadata requests as needed. Each of these
+requests has the type FULL, which means that it contains a part of all topics. The first request without this type
+follows the last part. Known topics that no part has named are deleted. The metadata tree no longer has these topics,
+so no other request will ever name them.
 
-A controller of Apache Kafka in ZooKeeper mode does not send the type FULL. The broker then still knows a deleted
-topic until a new topic with the same name is created, as Apache Kafka's brokers do."""
+A controller of Apache Kafka in ZooKeeper mode does not send the type FULL. The broker then still knows a deleted topic
+until a new topic with the same name is created, as Apache Kafka's brokers do."""
 
 from __future__ import annotations
 

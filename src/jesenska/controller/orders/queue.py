@@ -1,6 +1,5 @@
 """The queue of the controller's requests (orders) to one broker. Waiting requests are merged, so that a slow broker
-gets only the
-newest state of each partition. This module sends nothing.
+gets only the newest state of each partition. This module sends nothing.
 
     put      adds an order of the controller
     take     returns the next request. One request is in flight at a time; until `done` is called, `take` returns it
@@ -153,8 +152,8 @@ class OrderQueue:
 
 
 def _newest(before: TopicPartitions | None, part: TopicPartitions) -> TopicPartitions:
-    """Merges two orders about a topic: returns the partitions of both orders, with the newer states. If the topic
-    was deleted and created again in between, only the newer order is used."""
+    """Merges two orders about a topic: returns the partitions of both orders, with the newer states. If the topic was
+    deleted and created again in between, only the newer order is used."""
     if before is None or before.topic.topic_id != part.topic.topic_id:
         return part
     return TopicPartitions(part.topic, tuple(dict.fromkeys((*before.numbers, *part.numbers))))

@@ -8,11 +8,9 @@ in every version, and converts these requests back to orders.
     UpdateMetadata    `update_metadata`  -> request ->  `read_update_metadata`
 
 Older versions have fewer fields. Topic ids exist from version 5 of LeaderAndIsr and version 7 of UpdateMetadata on.
-The
-broker epoch exists from version 2 of LeaderAndIsr, 1 of StopReplica and 5 of UpdateMetadata on. Before version 3,
-StopReplica has a single
-`delete` flag for all partitions. UpdateMetadata has no listener names before version 3. A topic that is
-read from a request has only the partitions that the request names.
+The broker epoch exists from version 2 of LeaderAndIsr, 1 of StopReplica and 5 of UpdateMetadata on. Before version 3,
+StopReplica has a single `delete` flag for all partitions. UpdateMetadata has no listener names before version 3. A
+topic that is read from a request has only the partitions that the request names.
 
 Every request contains the controller's id and epoch, and the broker epoch of the broker for which it is meant
 (KIP-380). Sources: KIP-4, KIP-380, KIP-455, KIP-516, KIP-570; the messages of Apache Kafka 3.9."""
@@ -207,8 +205,8 @@ def stops_of(order: StopReplica) -> list[Stop]:
 
 
 def stop_replica(version: int, orderer: Orderer, stops: Sequence[Stop]) -> list[k05.StopReplicaRequest]:
-    """Returns the requests that stop these replicas. There are two requests if only some replicas are deleted and
-    the version has a single `delete` flag for all replicas, else one request."""
+    """Returns the requests that stop these replicas. There are two requests if only some replicas are deleted and the
+    version has a single `delete` flag for all replicas, else one request."""
     if version >= _STOP_REPLICA_STATES:
         request = _stop_request(orderer)
         for name, of_topic in _stops_by_topic(stops).items():
@@ -444,8 +442,8 @@ def _registration(version: int, live: k06.UpdateMetadataRequestLiveBroker) -> Br
 
 
 def _filled(kind: type[_State], topic: TopicView, number: int, **further: object) -> _State:
-    """Returns a partition's state for LeaderAndIsr or UpdateMetadata (`kind`): the fields that both requests have,
-    and the `further` fields."""
+    """Returns a partition's state for LeaderAndIsr or UpdateMetadata (`kind`): the fields that both requests have, and
+    the `further` fields."""
     state = topic.partitions[number].state
     return kind(
         topic_name=topic.name,

@@ -7,20 +7,18 @@
                                                        records the source, and has no further effect
 
 With the second form, a broker creates the topic's logs from its logs of the source. With the third form, a broker
-without a log begins an empty log and follows the leader, as for any topic. So after a disk is
-replaced, the branch is not copied again from the source, which may have newer records.
+without a log begins an empty log and follows the leader, as for any topic. So after a disk is replaced, the branch is
+not copied again from the source, which may have newer records.
 
 A branch has the partitions, replicas and leaders of its source. Its first leader epoch is higher than all leader
-epochs
-of the source, so no copied record has the epoch of a leader of the branch. At first the ISR contains only the leader.
-Followers may have copied the source up to an older high watermark, and join the ISR when they have fetched the missing
-records.
+epochs of the source, so no copied record has the epoch of a leader of the branch. At first the ISR contains only the
+leader. Followers may have copied the source up to an older high watermark, and join the ISR when they have fetched the
+missing records.
 
 A leader's log contains all source records that were committed when the branch was requested; otherwise the leader has
 no log. After an election or a crash, a leader may have to wait until it knows which records were committed. If a
-leader has no log, the
-creation of the topic fails. If the controller or a leader changes while a branch is being created, the branch has no
-leader until the creation is complete.
+leader has no log, the creation of the topic fails. If the controller or a leader changes while a branch is being
+created, the branch has no leader until the creation is complete.
 
 While a branch is being created, its source cannot be deleted by request."""
 

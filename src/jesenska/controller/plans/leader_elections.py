@@ -1,6 +1,5 @@
 """Plans for elections: the writes to the metadata tree (ZooKeeper's nodes) that give a leader to every partition that
-can have a leader.
-`partition_states` has the table of elections, and decides which replica is elected."""
+can have a leader. `partition_states` has the table of elections, and decides which replica is elected."""
 
 from __future__ import annotations
 

@@ -23,8 +23,7 @@ registered and can read their replica.
               MORE_REPLICAS   OFFLINE
 
 `BECOMES` contains the rows of this table. Code that changes a node passes the new state to `changed`, which refuses
-any
-change that is not in the table. `ELECTS` has the change that each event causes in each state. A partition becomes
+any change that is not in the table. `ELECTS` has the change that each event causes in each state. A partition becomes
 OFFLINE when its leader leaves, and ONLINE when that broker registers again, even if the node is not written.
 
     election    the new leader                                          the new ISR
@@ -44,8 +43,7 @@ OFFLINE when its leader leaves, and ONLINE when that broker registers again, eve
 
 Each election begins a new leader epoch. If no broker can lead, the leader is -1, and the last ISR is kept, because one
 of its members has every committed record. Sources: the chapter "Replication" of Kafka's documentation, KIP-106,
-KIP-460, KIP-966. The elections are in Apache Kafka's order.
-"""
+KIP-460, KIP-966. The elections are in Apache Kafka's order."""
 
 from __future__ import annotations
 
@@ -238,8 +236,8 @@ def elect_before_stop(
 def elect_preferred(
     replicas: Sequence[int], written: PartitionStateNode, live: Collection[int], controller_epoch: int
 ) -> PartitionStateNode | None:
-    """Returns the partition's state in which the first replica is leader, or None if the first replica's broker is
-    not registered or not in sync."""
+    """Returns the partition's state in which the first replica is leader, or None if the first replica's broker is not
+    registered or not in sync."""
     if not replicas or replicas[0] not in live or replicas[0] not in written.isr:
         return None
     isr = tuple(broker for broker in written.isr if broker in live)

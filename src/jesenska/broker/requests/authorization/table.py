@@ -1,6 +1,5 @@
 """The rights that each served API key needs, and its check (source: the table of operations by API of Apache Kafka
-3.9.1
-and 4.3.1).
+3.9.1 and 4.3.1).
 
     C cluster   T each topic   G group   X transactional id        `,` all of these rights   `|` one of these rights
 

@@ -113,8 +113,8 @@ _FIRST_CREATION_WITH_DETAILS: Final = 5
 
 
 def produce(access: Access, request: ProduceRequest, version: int) -> Verdict:
-    """Checks Produce: it needs WRITE on each topic, and for a transaction's records WRITE on the transactional id.
-    If a topic is refused to a producer with acks=0, the connection is closed, because this producer gets no answer."""
+    """Checks Produce: it needs WRITE on each topic, and for a transaction's records WRITE on the transactional id. If
+    a topic is refused to a producer with acks=0, the connection is closed, because this producer gets no answer."""
 
     topics = request.topic_data
     name = request.transactional_id
@@ -336,8 +336,8 @@ def _metadata_split(
     """Returns the topics of the request that may be answered, and the answers for the refused topics."""
     asked = request.topics or []
     if any(item.topic_id != NO_UUID for item in asked):
-        # In a request with ids, names are ignored. The handler refuses an unknown id. As in Kafka, ids are no
-        # secret: a topic that the user may not describe is answered with its id and an authorization error.
+        # In a request with ids, names are ignored. The handler refuses an unknown id. As in Kafka, ids are no secret:
+        # a topic that the user may not describe is answered with its id and an authorization error.
         by_id = list({item.topic_id: item for item in asked if item.topic_id != NO_UUID}.values())
         kept, refused = access.split(_O.DESCRIBE, TOPIC, by_id, lambda item: access.topic_name(item.topic_id))
         return kept, [MetadataResponseTopic(error_code=_REFUSED, name=None, topic_id=item.topic_id) for item in refused]
@@ -356,9 +356,8 @@ def _metadata_split(
 
 
 def describe_partitions(access: Access, request: DescribeTopicPartitionsRequest, version: int) -> Verdict:
-    """Checks DescribeTopicPartitions: it needs DESCRIBE on each topic. If the request asks for all topics, the
-    request is changed to name the topics that the user may describe, so that pages and cursors contain only these
-    topics."""
+    """Checks DescribeTopicPartitions: it needs DESCRIBE on each topic. If the request asks for all topics, the request
+    is changed to name the topics that the user may describe, so that pages and cursors contain only these topics."""
     asked = list(dict.fromkeys(item.name for item in request.topics))
     cursor = request.cursor
     if cursor is not None and (cursor.partition_index < 0 or (asked and cursor.topic_name not in asked)):
@@ -567,8 +566,8 @@ def _malformed(key: int, item: Any) -> str | None:
 
 
 def _failed(answer: Callable[..., Any], item: Any, mistake: str | None) -> Any:
-    """Returns the answer for a refused resource: INVALID_REQUEST with the mistake, or the authorization error for
-    the type of the resource."""
+    """Returns the answer for a refused resource: INVALID_REQUEST with the mistake, or the authorization error for the
+    type of the resource."""
     code = ErrorCode.INVALID_REQUEST if mistake is not None else _CONFIGS[item.resource_type][1]
     return answer(
         error_code=code, error_message=mistake, resource_type=item.resource_type, resource_name=item.resource_name
