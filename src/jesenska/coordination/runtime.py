@@ -2,10 +2,9 @@
 and runs on the broker that leads the partition. This module loads shards, passes events to them, appends their
 records, sends their answers, and wakes them.
 
-  lead(number)      this broker leads the partition: its log is read into a new shard. Until the log is
-                    read, clients get COORDINATOR_LOAD_IN_PROGRESS. If the read fails, the error is logged, and the
-                    read
-                    is repeated until it succeeds
+  lead(number)      this broker leads the partition: its log is read into a new shard. Until the log is read, clients
+                    get COORDINATOR_LOAD_IN_PROGRESS. If the read fails, the error is logged, and the read is repeated
+                    until it succeeds
   submit            passes an event to a shard, with a function that gets the answer
   resign(number)    this broker no longer leads the partition: waiting requests are answered NOT_COORDINATOR, and the
                     shard is dropped

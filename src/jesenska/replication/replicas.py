@@ -11,8 +11,8 @@ acks=all may be accepted.
     high watermark    The lowest log end offset of all in-sync replicas, and of assigned followers that will soon be in
                       sync. It never decreases while one broker leads. It does not move while the ISR or the proposed
                       ISR is smaller than min.insync.replicas, or while one of these followers has not fetched since
-                      this
-                      broker began to lead. If the leader is the only replica, the high watermark is the log end offset
+                      this broker began to lead. If the leader is the only replica, the high watermark is the log end
+                      offset
     proposed ISR      The ISR that the leader asks for, valid until the controller has accepted or refused it. Until
                       then the high watermark waits for the members of both the old and the new ISR. Writes with
                       acks=all need min.insync.replicas members of the old ISR (KIP-497). A proposal may wait, because

@@ -6,7 +6,7 @@ with the token by SCRAM: the token's id is the user name, the token's HMAC is th
     requester            the user that has requested the token; the requester may differ from the owner
     renewers             the users that may renew and expire the token, in addition to the owner
     expires_at_ms        the token is not valid after this time. Renewing the token moves this time, at most to
-    max_at_ms
+                         max_at_ms
 
 The metadata tree (ZooKeeper's nodes) stores all fields of a token except its HMAC (`metadata.token_nodes`)."""
 

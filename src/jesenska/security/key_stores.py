@@ -11,8 +11,7 @@ A JKS file begins with the magic FEEDFEED, the version (1 or 2) and the number o
 alias and its time, and then:
 
     kind 1    an encrypted private key (below) and its chain: the number of certificates; then for each certificate
-    the type
-              (version 2 only) and the DER
+              the type (version 2 only) and the DER
     kind 2    a trusted certificate: its type (version 2 only) and its DER
     end       after all entries: the SHA-1 of the password in UTF-16, "Mighty Aphrodite", and all bytes before
 

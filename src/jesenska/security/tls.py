@@ -2,7 +2,7 @@
 
     ssl.keystore.*      the key and certificates that are shown to the peer
     ssl.truststore.*    the authorities that must have issued the peer's certificate; if not set, the system's
-    authorities
+                        authorities
     ssl.client.auth     none, requested or required: how the certificates of clients are handled
     ssl.endpoint.identification.algorithm    https: the server's certificate must name the server's host; empty: the
                                              host is not checked

@@ -7,7 +7,7 @@ nothing. The session id and epoch in a request mean:
   any          0          wants a new session. The session with this id ends. The request names all its partitions, and
                           the answer contains all of them
   s            n          continues session s. Request and answer contain only the changed partitions. Errors:
-  unknown s: FETCH_SESSION_ID_NOT_FOUND; n not the next epoch: INVALID_FETCH_SESSION_EPOCH;
+                          unknown s: FETCH_SESSION_ID_NOT_FOUND; n not the next epoch: INVALID_FETCH_SESSION_EPOCH;
                           topic ids in a session that began with names, or the reverse: FETCH_SESSION_TOPIC_ID_ERROR
 
 After epoch 2^31-1 comes epoch 1. An answer in a session contains a partition if the partition has new records, an
@@ -19,8 +19,7 @@ A partition of a session is in one of two states:
   ready   the next fetch reads the partition. The partition is new, or the client changed its fetch offset, or the last
           answer had records, an error or a nearer replica for it, or its log has changed
   idle    there are no records after the fetch offset, and the client knows the high watermark and log start offset.
-  The
-          `Partition` object makes it ready after the next append or change of an offset
+          The `Partition` object makes it ready after the next append or change of an offset
 
 So the cost of a fetch depends only on its ready partitions. They are read in the session's order: the order in which
 they were first named, except that a partition that was answered with records moves to the end. So a small limit of

@@ -7,7 +7,7 @@
     ANSWERING       makes the answer
     READING_AHEAD   the thread pool reads pages of records that are not in memory
     CONVERTING      the thread pool converts batches to message sets (`down_conversion`), and reads pages of other
-    records
+                    records
     DONE            the answer is sent
     GONE            releases what it has read; it is not answered
 

@@ -3,7 +3,7 @@
   0-3    a producer adds partitions to its transaction before it writes to them
   2      PRODUCER_FENCED in place of INVALID_PRODUCER_EPOCH
   4      several transactions in a request. Brokers send this version, to add partitions for clients or to verify them
-        (KIP-890)
+         (KIP-890)
   5      TRANSACTION_ABORTABLE is permitted; as in Kafka, it is answered in version 4, too
 
 If one of the partitions does not exist, no partition is added. A missing partition is answered

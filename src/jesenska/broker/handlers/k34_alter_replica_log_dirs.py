@@ -14,7 +14,7 @@ partition:
   KAFKA_STORAGE_ERROR           the directory or the replica's current directory is offline, or the copy cannot begin
   INVALID_REPLICA_ASSIGNMENT    the directory is cordoned (KIP-1066)
   REPLICA_NOT_AVAILABLE         this broker has no replica of the partition; if it gets a replica later, the replica is
-                               created in the directory
+                                created in the directory
   UNKNOWN_TOPIC_OR_PARTITION    the partition does not exist; if it is created later on this broker, its replica is
                                 created in the directory
 

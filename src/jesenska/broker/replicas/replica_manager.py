@@ -2,8 +2,7 @@
 (the view), from which clients are answered.
 
   lead_and_follow     creates missing logs, and makes each replica leader or follower. The log of a branch (a topic
-                      that begins as a copy of a source topic) is created from the source
-                      (`controller.plans.branches`)
+                      that begins as a copy of a source topic) is created from the source (`controller.plans.branches`)
   stop                stops replicas. The directories of a deleted topic are renamed, and deleted after
                       file.delete.delay.ms
   update_metadata     adds, changes and removes brokers and topics in the view

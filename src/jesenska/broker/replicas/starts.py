@@ -3,11 +3,10 @@ detects directories that are older than its last start (`replication.older_direc
 replaced by an old copy. It also knows the replicas that have lost data.
 
   look    called at a start, when the logs are loaded. A log in an older directory is treated as a log that has lost
-  its
-          last records
+          its last records
   lack    called with the replicas that have lost data and are the only in-sync replica of their partition
-  begin   called when the broker is registered, before the controller's first request: writes the start to the
-          log directories, then to the tree. If the broker ends in between, the start is only in the directories, which
+  begin   called when the broker is registered, before the controller's first request: writes the start to the log
+          directories, then to the tree. If the broker ends in between, the start is only in the directories, which
           does no harm
   found   called when other brokers lead the replicas that have lost data: this broker will fetch from them
 

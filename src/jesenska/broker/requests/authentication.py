@@ -5,8 +5,7 @@
                       ANONYMOUS without a certificate
     SASL_PLAINTEXT    the user is the name that the client has proved in a SASL exchange
     SASL_SSL          the user is the name that the client has proved in a SASL exchange, over TLS. Client
-    certificates are
-                      requested only if the listener's own ssl.client.auth asks for them
+                      certificates are requested only if the listener's own ssl.client.auth asks for them
 
 The states of a SASL connection, and what each request does in them (KIP-43, KIP-152, KIP-368). A token is a message of
 the SASL mechanism in a frame without a header:

@@ -6,7 +6,7 @@ A handler is a function `handle(uses, request, context)`. `uses` has the parts o
   a Message      the answer, sent at once
   NO_ANSWER      nothing is sent (acks=0)
   LATER          the handler stores the context and calls `context.answer(message)` later; no asyncio task waits for
-  this
+                 this call
   a coroutine    runs as a task, and its result is the answer (used for administrative requests only)
 
 As in Kafka, a connection handles one request at a time. Further requests wait in its buffer, so answers are in the

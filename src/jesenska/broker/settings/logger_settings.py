@@ -3,8 +3,8 @@ KIP-412). The resource's name is the broker id.
 
     name     a logger of Python's logging: `jesenska`, `jesenska.broker.coordinators.groups`, …; `root` is above
              all others
-    value    TRACE, DEBUG, INFO, WARN, ERROR or FATAL: the effective level: the logger's own level, or the
-            level of the nearest parent that has a level
+    value    TRACE, DEBUG, INFO, WARN, ERROR or FATAL: the effective level: the logger's own level, or the level of the
+             nearest parent that has a level
 
 A change is valid until the process ends. DELETE removes a logger's own level, so that it inherits the level of its
 parent. For `root`, which has no parent, DELETE is refused. APPEND and SUBTRACT are refused, and AlterConfigs (key 33)

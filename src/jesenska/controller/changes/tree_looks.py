@@ -7,8 +7,7 @@
   /config/changes                     settings of a topic or a broker have changed
   /admin/delete_topics                topics to delete
   /admin/reassign_partitions          requested moves of replicas. A move to the current replicas counts as done; any
-  other move
-                                      is refused, because jesenska does not move replicas between brokers
+                                      other move is refused, because jesenska does not move replicas between brokers
   /admin/preferred_replica_election   requested elections of preferred leaders
   /admin/jesenska_lost_brokers        brokers that never come back: deletions no longer wait for them
   /isr_change_notification            leaders have written ISRs, which are sent to every broker

@@ -3,7 +3,7 @@ gets only the newest state of each partition. This module sends nothing.
 
     put      adds an order of the controller
     take     returns the next request. One request is in flight at a time; until `done` is called, `take` returns it
-    again
+             again
     done     called when the broker has answered the request
 
 LeaderAndIsr is sent before its UpdateMetadata, so that a broker leads a partition before clients use it as leader;

@@ -8,8 +8,8 @@ states, and a controller that was replaced without knowing it changes nothing.
     creation   /config/topics/T, /brokers/topics/T with replicas and id, .../partitions/N/state with the first live
                replica as leader
     expansion  /brokers/topics/T with more replicas, the new .../partitions/N/state
-    deletion   first /admin/delete_topics/T, which survives a crash; then, when the brokers have deleted
-                the data, the deletion of all nodes of T
+    deletion   first /admin/delete_topics/T, which survives a crash; then, when the brokers have deleted the data, the
+               deletion of all nodes of T
 
 Error codes and messages are those of Kafka 4.3.1, or 3.9.1 where the two differ in substance. A plan of many thousands
 of partitions is larger than ZooKeeper accepts in one request; the code that writes it divides it."""

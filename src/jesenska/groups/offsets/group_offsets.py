@@ -8,8 +8,7 @@ removes groups that have no members and no other offsets.
   delete   offsets are deleted by request, with their topic, or with their group: tombstones are appended first
   within   an offset of a transaction waits for the transaction's end marker. Until then the earlier offset is valid,
            and a request for stable offsets must be repeated. The producer epoch fences such a commit, so it is
-           accepted without
-           a member id, and during a rebalance
+           accepted without a member id, and during a rebalance
   expire   offsets of an empty group expire some time after the group became empty. Offsets of topics to which no
            member of a stable group subscribes expire some time after their commit. A commit may request its own time
            of expiry. A group is removed with its last offset

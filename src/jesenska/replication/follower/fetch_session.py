@@ -3,9 +3,8 @@ changes that the leader does not know yet. This module sends nothing itself.
 
   want, drop    change the partitions and offsets that the follower requests
   request       returns the content of the next request: all partitions in a new session, only changed partitions in a
-                running session. A request names at most NEW_AT_ONCE partitions that are new to the leader, because
-                the leader handles them without a break. If the leader keeps no session, every request names
-                all partitions
+                running session. A request names at most NEW_AT_ONCE partitions that are new to the leader, because the
+                leader handles them without a break. If the leader keeps no session, every request names all partitions
   answered      handles an answer: the session continues, a new session begins, or the session has ended
 
 Only one request is pending at a time. A partition is never requested and forgotten in the same request, because the

@@ -4,7 +4,7 @@ logs after the answers. This module does no input or output. Times are milliseco
   state      meaning                                     next state
   FETCHING   records are requested                       WORKING, when an answer has work for the partition
                                                          PAUSED, when the leader answers with an error
-  WORKING    WORKING    records are appended or the log is cut; the   FETCHING, when the work has succeeded (`done`)
+  WORKING    records are appended or the log is cut; the   FETCHING, when the work has succeeded (`done`)
              partition is not requested during this time  PAUSED, when the work has failed (`failed`)
   PAUSED     the partition is not requested for a while  FETCHING, when the pause has ended
 
@@ -17,8 +17,7 @@ An answer may contain for a partition
 
   records, or new offsets    `Received`: the records are appended; then `done` is called with the log's new position
   a diverging epoch          `Cut`: the log has records that the leader's log does not have. The follower's log is
-  cut to
-                             `cut_offset`; then `done` is called
+                             cut to `cut_offset`; then `done` is called
   OFFSET_OUT_OF_RANGE        `AskWhere`: the leader is asked for its log start and end offsets. Then the log is cut to
                              the leader's end, or restarted at the leader's start (`go_on_at`), and `done` is called
   another error              no work: the partition is requested again later. If there is a new leader, the controller

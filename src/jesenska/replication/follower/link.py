@@ -3,9 +3,8 @@ request at a time. `replication.follower.fetcher` decides the requests and the w
 `replication.follower.replica_log` changes the logs. This module does input and output.
 
   follow, leave     change the followed logs. A log is requested when its queued changes have ended
-  connected         requests are sent, one after the other. The next request waits until the records of the last
-                    answer are in the logs, but at most _SLOW_LOG_SECONDS. Logs that need longer are left out of the
-                    request
+  connected         requests are sent, one after the other. The next request waits until the records of the last answer
+                    are in the logs, but at most _SLOW_LOG_SECONDS. Logs that need longer are left out of the request
   not connected     the link connects again after replica.fetch.backoff.ms
   look              is called periodically. Closes the connection to a leader that does not answer for
                     replica.socket.timeout.ms, and reads the log start offsets

@@ -2,10 +2,9 @@
 
     client    sends a token with a ticket
     server    sends its own token, if the client asks the server to prove its identity; the client answers with an
-    empty
-              message
+              empty message
     server    sends a wrapped message: the byte 1 (no security layer is supported), then 0 0 0 (the maximum size of
-    messages)
+              messages)
     client    sends a wrapped message: the byte 1 (no security layer is wanted), then 0 0 0, then an authorization id
     server    sends an empty message
 
