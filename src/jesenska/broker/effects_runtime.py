@@ -76,12 +76,12 @@ class EffectsRuntime(ABC):
             self._carry_out(self._machine.handle(event, int(self._core.clock.monotonic() * 1000)))
 
     def look(self, at: str) -> None:
-        """Tells the state machine that the tree may have changed at the path `at`."""
+        """Tells the state machine that the metadata tree may have changed at the path `at`."""
         if self._listens:
             self.submit(Look(at))
 
     def stop_watching(self) -> None:
-        """Ignores changes of the tree by other brokers and tools from now on. Requests are still handled."""
+        """Ignores changes of the metadata tree by other brokers and tools from now on. Requests are still handled."""
         self._listens = False
 
     def close(self) -> list[asyncio.Task[None]]:

@@ -63,8 +63,8 @@ class LagHistogram:
         self._counts[bucket] += 1
 
     def quantile(self, part: float) -> float:
-        """Returns a lag in seconds that the given part (0 to 1) of all lags did not exceed: the upper end of its
-        bucket, or the largest lag if that is smaller."""
+        """Returns a lag in seconds that the given part (0 to 1) of all lags did not exceed. The result is the upper
+        end of a histogram bucket, or the largest measured lag if this is smaller."""
         wanted = math.ceil(part * self.count)
         seen = 0
         for bucket, count in enumerate(self._counts):

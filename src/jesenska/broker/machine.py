@@ -27,7 +27,7 @@ def _threads(count: int, name: str) -> Executor:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """The services that one broker uses. By default they are those of the operating system."""
+    """The services that one broker uses. By default these are the services of the operating system."""
 
     clock: Clock = field(default_factory=SystemClock)
     random: Random = field(default_factory=system_random)

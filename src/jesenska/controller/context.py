@@ -77,7 +77,7 @@ class ControllerContext:
         return [BrokerPlace(broker_id, node.rack) for broker_id, node in sorted(self.brokers.items())]
 
     def live(self, topic: str, number: int) -> Collection[int]:
-        """Returns the registered brokers, except those whose replica of the partition is offline."""
+        """Returns the registered brokers, except brokers whose replica of the partition is offline."""
         offline = self.offline.get(TopicPartition(topic, number)) if self.offline else None
         return self.brokers.keys() - offline if offline else self.brokers.keys()
 

@@ -47,7 +47,7 @@ class ElectionState(Enum):
 
 
 class SessionBegan(NamedTuple):
-    """A session has begun, and this broker has no nodes of an earlier session in the tree."""
+    """A session has begun, and this broker has no nodes of an earlier session in the metadata tree."""
 
 
 class SessionEnded(NamedTuple):

@@ -51,7 +51,7 @@ class GetMade(NamedTuple):
 
 
 class Read(NamedTuple):
-    """Reads of the tree. The outcome is a tuple of their answers, in order."""
+    """Reads of the metadata tree. The outcome is a tuple of their answers, in order."""
 
     asked: tuple[Children | Get | Exists | GetMade, ...]
 

@@ -181,8 +181,8 @@ class IsrProposed(NamedTuple):
 
 
 class Started(NamedTuple):
-    """This broker is controller, and has read the tree into its context. Answered when every topic has an id. Topics
-    of Kafka releases before 2.8 have no id and get a new id."""
+    """This broker is controller, and has read the metadata tree into its context. Answered when every topic has an id.
+    Topics of Kafka releases before 2.8 have no id and get a new id."""
 
     token: int
 
@@ -207,8 +207,8 @@ class BrokerGone(NamedTuple):
 
 
 class Look(NamedTuple):
-    """A part of the tree may have changed. `at` is a path, `topic <name>`, or everything (after a lost connection to
-    the store)."""
+    """A part of the metadata tree may have changed. `at` is a path, `topic <name>`, or everything (after a lost
+    connection to the store)."""
 
     at: str
 
@@ -217,7 +217,7 @@ class Look(NamedTuple):
 
 
 class Done(NamedTuple):
-    """The outcome of a `Step`, or its error. `is_connected` is True if the tree can be reached."""
+    """The outcome of a `Step`, or its error. `is_connected` is True if the metadata tree can be reached."""
 
     number: int
     outcome: Any = None

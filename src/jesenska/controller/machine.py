@@ -50,9 +50,9 @@ from jesenska.controller.events import (
 
 
 class Controller(ChangeMachine):
-    """One controller. `context` is the content of the metadata tree when this broker became controller. `new_uuid` and
-    `chance` return random values. With `several`, other brokers may register and leave, and `context` begins without
-    brokers."""
+    """The state machine of one controller. `context` is the content of the metadata tree when this broker became
+    controller. `new_uuid` and `chance` return random values. With `several`, other brokers may register and leave, and
+    `context` begins without brokers."""
 
     def __init__(
         self,
@@ -92,7 +92,8 @@ class Controller(ChangeMachine):
 
     @property
     def config(self) -> BrokerConfig:
-        """Returns the broker's current settings: settings in the tree override those of its configuration files."""
+        """Returns the broker's current settings: settings in the metadata tree override the settings in its
+        configuration files."""
         return self._shared.config
 
     def topic_config(self, name: str) -> TopicConfig:

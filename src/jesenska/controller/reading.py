@@ -24,8 +24,8 @@ T = TypeVar("T")
 
 
 async def load(store: Store, *, at_once: int = 10) -> ControllerContext:
-    """Returns the whole content of the tree, read with `at_once` requests in flight. A node that is deleted during the
-    read is left out."""
+    """Returns the whole content of the metadata tree, read with `at_once` requests in flight. A node that is deleted
+    during the read is left out."""
     view = ControllerContext()
     deleting = set(await _children(store, paths.DELETE_TOPICS))
     names = await _children(store, paths.TOPICS)

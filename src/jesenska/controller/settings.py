@@ -73,7 +73,8 @@ class Settings(ChangeMachine):
 
     @property
     def config(self) -> BrokerConfig:
-        """Returns the broker's current settings: settings in the tree override those of its configuration files."""
+        """Returns the broker's current settings: settings in the metadata tree override the settings in its
+        configuration files."""
         return self._shared.config
 
     def topic_config(self, name: str) -> TopicConfig:
@@ -81,7 +82,7 @@ class Settings(ChangeMachine):
         return self._shared.topic_config(name)
 
     def user_settings(self, user: str) -> Mapping[str, str]:
-        """Returns a user's settings in the tree: SCRAM credentials and quotas."""
+        """Returns a user's settings in the metadata tree: SCRAM credentials and quotas."""
         found = self._context.configs.get(f"users/{paths.sanitize(user)}")
         return found.settings if found is not None else {}
 
@@ -184,7 +185,7 @@ class Settings(ChangeMachine):
         self._shared.answer(event.token)
 
     def _found(self, entity: str, found: ConfigView) -> Steps:
-        """Applies settings of an entity that were changed in the tree."""
+        """Applies settings of an entity that were changed in the metadata tree."""
         yield from ()
         self._context.configs[entity] = found
         kind, _, name = entity.partition("/")

@@ -40,7 +40,8 @@ class TokenBucket:
         self._tokens -= tokens
 
     def throttle_ms(self, now_ms: int) -> int:
-        """Returns the time in milliseconds until the number of tokens is 0 again; 0 if it is not negative."""
+        """Returns the time in milliseconds until the number of tokens is 0 again; 0 if the number is not negative
+        now."""
         self._fill(now_ms)
         return 0 if self._tokens >= 0 else int(-self._tokens / self.quota * 1000 + 0.5)
 

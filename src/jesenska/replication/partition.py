@@ -245,8 +245,8 @@ class Partition:
 
     def leader_log(self, current_leader_epoch: int = -1) -> PartitionLog:
         """Returns the log. Raises an error if this broker does not lead the partition, or if the client's leader epoch
-        is not the current one. The epoch -1 means that the client has sent none; lower numbers are refused as old
-        epochs."""
+        is not the current leader epoch. The epoch -1 means that the client has sent none; lower numbers are refused as
+        old epochs."""
         log, replicas = self._log, self._replicas
         if log is None:
             if not replicas.leads and not self._is_offline:
@@ -260,7 +260,7 @@ class Partition:
 
     def replica_log(self, current_leader_epoch: int = -1) -> PartitionLog:
         """Returns the log of this broker's replica, whether the broker leads or follows. Raises an error if the
-        client's leader epoch is not the current one, and the errors of `leader_log` if there is no log."""
+        client's leader epoch is not the current leader epoch. Raises the errors of `leader_log` if there is no log."""
         log, replicas = self._log, self._replicas
         if log is None:
             return self.leader_log(current_leader_epoch)
@@ -285,8 +285,8 @@ class Partition:
         outcome.
 
         Raises NotEnoughReplicasError before anything is written if acks=all cannot be satisfied. Raises an error if
-        the client's leader epoch is not the current one (-1: not checked). With `of_client` False the batch comes from
-        a coordinator, and its sequence numbers are not checked."""
+        the client's leader epoch is not the current leader epoch (-1: not checked). With `of_client` False the batch
+        comes from a coordinator, and its sequence numbers are not checked."""
         log, leader_epoch = self.leader_log(current_leader_epoch), self._replicas.leader_epoch
         if acks == ACKS_ALL:
             self._replicas.require_in_sync()

@@ -1,5 +1,5 @@
 """Decides if the level of a feature (such as transaction.version) may be changed by UpdateFeatures. The error messages
-are those of Apache Kafka 4.3.1.
+are the messages of Apache Kafka 4.3.1.
 
 A feature that is not in use has level 0. A broker offers all levels from 0 up to its highest level. A broker that does
 not name a feature offers only level 0. An upgrade raises the level, a downgrade lowers it. Safe and unsafe downgrades

@@ -55,7 +55,8 @@ class Features:
 
     async def begin(self) -> None:
         """Reads the features for the first time. Raises TreeError if that fails. Afterwards they are read again when a
-        broker is registered or leaves, when a limit is set, and when the connection to the tree is restored."""
+        broker is registered or leaves, when a limit is set, and when the connection to the metadata tree is
+        restored."""
         await self._look()
         self._store.on_state(self._entered)
 

@@ -77,8 +77,8 @@ def handle_follower(uses: FetchFamily, request: FetchRequest, context: Context) 
 
 
 def _begun(uses: FetchFamily, request: FetchRequest, by_id: bool, now_ms: int) -> FetchSession:
-    """Begins a session with the partitions of a request. If the request wants no session, or there is no room for one,
-    the returned session is used for this request only."""
+    """Begins a session with the partitions of a request. If the request wants no session, or there is no room for a
+    new session, the returned session is used for this request only."""
     parts = [
         (
             asked.topic,

@@ -13,8 +13,8 @@ Each partition's records are checked (header, CRC, the records inside) and appen
 a copy. Batches up to 64 KB are checked in the event loop. Compressed batches are checked there only if the batches of
 one request decompress to at most INLINE_DECOMPRESSED_MAX_BYTES. The reason: checking 16 KB of lz4 takes 8 us, and
 passing it to a thread takes ten times as long. Larger batches are checked in the thread pool, all batches of a request
-together, before any of them is appended. Meanwhile no further request of this connection is handled, which preserves
-the order of batches.
+together, before any of them is appended. During the check no further request of this connection is handled, which
+preserves the order of batches.
 
 A request with acks=0 has no answer. An error closes the connection, as in Kafka, so that the producer learns of the
 error. With acks=all, min.insync.replicas is checked first, and the answer is sent when every in-sync replica has the
@@ -41,8 +41,8 @@ is asked, as in Apache Kafka 4.3.1. So no transaction begins with such a batch.
 If the coordinator cannot be asked, the answer is NOT_ENOUGH_REPLICAS, which every client retries. Versions below 12
 get this error also in place of CONCURRENT_TRANSACTIONS. While the coordinator is asked, no further request of this
 connection is handled. A request with a transactional batch but no transactional id is refused as a whole, for all acks
-(TRANSACTIONAL_ID_AUTHORIZATION_FAILED). As in Apache Kafka, two unusual requests are accepted: one with a
-transactional id but without a transactional batch, and a transactional batch without a producer id.
+(TRANSACTIONAL_ID_AUTHORIZATION_FAILED). As in Apache Kafka, two unusual requests are accepted: a request with a
+transactional id but without a transactional batch, and a request with a transactional batch without a producer id.
 
 As in Apache Kafka, if a request names a partition twice, the last records are written, and a topic without partitions
 is not answered. If the first or the last records are malformed, the partition is answered with this error and, unlike
@@ -319,8 +319,8 @@ class _Produce:
         )
 
     def finish(self, outcome: Outcome) -> None:
-        """Sends the answer of a request whose handler has returned already. Does nothing for LATER: the answer comes
-        later."""
+        """Sends the answer of a Produce request whose handler has returned already. Does nothing if `outcome` is
+        LATER, because the answer is sent later."""
         if isinstance(outcome, ProduceResponse):
             self._context.answer(outcome)
         elif outcome is NO_ANSWER:
@@ -375,8 +375,8 @@ class _Produce:
         return LATER
 
     def verify(self, transactional_id: str, now_ms: int, *, is_kept: bool) -> Outcome:
-        """Asks the transaction coordinator about the transactions that begin with this request, then appends as
-        `append` does. Returns LATER if the coordinator must be asked."""
+        """Asks the transaction coordinator if the partitions are in the transactions that begin with this request,
+        then appends as `append` does. Returns LATER if the coordinator must be asked."""
         asked: dict[Producer, list[_Item]] = {}
         verification = self._uses.verification
         adds = self._context.version >= _FIRST_THAT_ADDS

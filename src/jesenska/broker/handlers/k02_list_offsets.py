@@ -16,9 +16,9 @@ that compares replicas (kafka-replica-verification): that consumer gets the offs
 log end offset. A new leader that does not know the high watermark yet must not answer an offset that may be truncated
 (KIP-207). It answers OFFSET_NOT_AVAILABLE, or LEADER_NOT_AVAILABLE below version 5.
 
-For any other time the answer is the offset of the first record with this timestamp or a later one. The time index
-leads to the batch, which the thread pool reads and decompresses. A topic in message format v0 has no timestamps, so
-the answer is UNSUPPORTED_FOR_MESSAGE_FORMAT.
+For any other time the answer is the offset of the first record with this timestamp or a later timestamp. The time
+index leads to the batch, which the thread pool reads and decompresses. A topic in message format v0 has no timestamps,
+so the answer is UNSUPPORTED_FOR_MESSAGE_FORMAT.
 
 From version 1 on, a partition that is named twice is answered once, with INVALID_REQUEST. A topic that is named twice
 is answered once, and a topic without partitions is not answered. A special time that the version does not support is

@@ -8,7 +8,7 @@ the leaders of these partitions. Each line is what a version adds:
 The whole request is refused with STALE_CONTROLLER_EPOCH or STALE_BROKER_EPOCH. A broker whose metadata tree
 (ZooKeeper's nodes) no other broker can use answers CLUSTER_AUTHORIZATION_FAILED. Errors of a single partition:
 
-  STALE_CONTROLLER_EPOCH        the leader epoch is not newer than the known one
+  STALE_CONTROLLER_EPOCH        the leader epoch is not newer than the leader epoch that this broker knows
   INCONSISTENT_TOPIC_ID         this broker has data of another topic with this name
   UNKNOWN_TOPIC_OR_PARTITION    this broker is not among the replicas
   KAFKA_STORAGE_ERROR           the log cannot be created

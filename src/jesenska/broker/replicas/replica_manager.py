@@ -67,8 +67,8 @@ class Keeper(Protocol):
     topic_name: str
 
     async def count_partitions(self) -> None:
-        """Called before the first order for the internal topic: reads its number of partitions from the metadata
-        tree."""
+        """Reads the internal topic's number of partitions from the metadata tree (ZooKeeper's nodes). Called before
+        the controller's first request for this topic is carried out."""
 
     def take_over(self, topic: Topic | None = None) -> None:
         """Called when the internal topic was created, or has more partitions or other leaders."""
@@ -234,8 +234,8 @@ class ReplicaManager:
         return True
 
     async def _find_data(self, topics: Sequence[TopicPartitions]) -> None:
-        """Writes to the metadata tree which replicas that have lost data will now get the data from their leaders.
-        Raises KafkaStorageError if the tree cannot be reached."""
+        """Removes replicas from the list of lost replicas in the metadata tree (ZooKeeper's nodes), because this
+        broker will now fetch their data from the leaders. Raises KafkaStorageError if the tree cannot be reached."""
         if self._found is None or not self._without_data:
             return
         found = [

@@ -73,7 +73,7 @@ class Starts:
         self._lacking = frozenset(topic_partitions)
 
     async def begin(self) -> None:
-        """Writes this start to the log directories and the tree. Later calls do nothing. Raises TreeError or
+        """Writes this start to the log directories and the metadata tree. Later calls do nothing. Raises TreeError or
         UnusableDirectoryError."""
         directories = self._directories
         if self._has_begun or (self._written is None and len(directories.usable) < len(directories.directories)):

@@ -46,7 +46,7 @@ class TokensRuntime(EffectsRuntime):
         await self.ask(ReadTokens)
 
     async def create(self, new: DelegationToken) -> None:
-        """Writes a new token."""
+        """Writes a new delegation token to the metadata tree (ZooKeeper's nodes)."""
         await self.ask(lambda token: CreateToken(token, new))
 
     async def set_expiry(self, token_id: str, expires_at_ms: int | None) -> None:

@@ -40,8 +40,8 @@ class Security(NamedTuple):
 
 
 class Credentials(NamedTuple):
-    """The functions with which SCRAM looks up credentials by mechanism and name: one for users, and one for delegation
-    tokens."""
+    """The functions with which SCRAM looks up credentials by mechanism and name: a function for users, and a function
+    for delegation tokens."""
 
     of_user: CredentialOf
     of_token: TokenCredentialOf

@@ -52,15 +52,15 @@ class TreeHome(Protocol):
     name: str
 
     async def prepare(self) -> None:
-        """Creates the nodes that must exist before anything else can be written to the tree."""
+        """Creates the nodes that must exist before anything else can be written to the metadata tree."""
         ...
 
     async def facts(self) -> ControllerContext:
-        """Reads the current state of the cluster from the tree."""
+        """Reads the current state of the cluster from the metadata tree."""
         ...
 
     async def serve(self) -> None:
-        """Allows other clients to connect to the tree. Called when the broker is registered."""
+        """Allows other clients to connect to the metadata tree. Called when the broker is registered."""
         ...
 
     def on_renewed(self, work: Callable[[], Awaitable[None]]) -> None:
@@ -129,7 +129,7 @@ class EmbeddedHome:
         return (self._listener[0], self.server.port) if self.server is not None and self._listener is not None else None
 
     async def prepare(self) -> None:
-        """Does nothing, because the tree's file is opened, and created if it is missing, by `open`."""
+        """Does nothing, because the metadata tree's file is opened, and created if it is missing, by `open`."""
 
     async def facts(self) -> ControllerContext:
         return view_of(self._tree.tree)

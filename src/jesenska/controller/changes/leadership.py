@@ -93,8 +93,8 @@ class Leadership:
         yield from ManyElections(self._context, plan, self.written).hold([name])
 
     def written(self, name: str, partitions: Mapping[int, PartitionView], but: Collection[int] = ()) -> None:
-        """Stores partition states that were written to the tree in the context, and sends them to the brokers, except
-        the brokers in `but`."""
+        """Stores partition states that were written to the metadata tree in the context, and sends them to the
+        brokers, except the brokers in `but`."""
         known = self._context.topics[name]
         topic = TopicView(name, known.node, known.version, {**known.partitions, **partitions}, known.deleting)
         self._context.topics[name] = topic
@@ -391,7 +391,7 @@ def _is_led_by_first(topic: TopicView, number: int) -> bool:
 
 
 def changed_from(topic: TopicView, partitions: Mapping[int, PartitionView]) -> dict[int, PartitionView]:
-    """Returns the partitions whose states differ from those in the topic."""
+    """Returns the partitions whose states differ from the states in `topic`."""
     return {number: partition for number, partition in partitions.items() if topic.partitions.get(number) != partition}
 
 

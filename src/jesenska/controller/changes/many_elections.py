@@ -23,7 +23,7 @@ _ATTEMPTS_MAX: Final = 10
 
 class ManyElections:
     """The elections of one change of the controller. `plan` returns the changed partitions of a topic, and the
-    operations that write them. `written` is called with the states that are in the tree afterwards."""
+    operations that write them. `written` is called with the states that are in the metadata tree afterwards."""
 
     def __init__(
         self,

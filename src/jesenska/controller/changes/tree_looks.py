@@ -13,7 +13,7 @@
   /isr_change_notification            leaders have written ISRs, which are sent to every broker
   /log_dir_event_notification         log directories of brokers have failed: the brokers are asked for their offline
                                       replicas
-  /brokers/ids                        brokers have registered or left. If this broker must be the only one, another
+  /brokers/ids                        brokers have registered or left. If this broker must be the only broker, another
                                       broker is reported in the log
 
 A watch that fires causes a look (`events.Look`) at a part of the tree. A look sets its watch again, reads the part,
@@ -86,7 +86,7 @@ class TreeLooks:
         self._watched: set[str] = set()
 
     def look(self, event: Look) -> Steps:
-        """Reads a part of the tree, or all of it, and reacts to the changes."""
+        """Reads a part of the metadata tree, or all of it, and reacts to the changes."""
         if event.at.startswith(TOPIC):
             yield from self._topics_written([event.at.removeprefix(TOPIC)])
         else:
@@ -124,8 +124,8 @@ class TreeLooks:
             self._shared.tell_everybody(gone=(whole(topic),))
 
     def _topics_written(self, names: Sequence[str]) -> Steps:
-        """Adopts the topics that differ from the context (the controller's copy of the tree). Sets watches on all of
-        the topics."""
+        """Adopts the topics that differ from the context (the controller's copy of the metadata tree). Sets watches on
+        all of the topics."""
         legal = []
         for name in names:
             problem = topic_name_problem(name)

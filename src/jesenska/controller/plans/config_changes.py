@@ -2,8 +2,8 @@
 APPEND, SUBTRACT). The changes apply to a topic, to one broker, or to every broker (the resource with an empty name).
 
 A plan writes the entity's node under /config, and a node under /config/changes that announces the change to every
-broker, in one multi. Error codes and messages are those of Kafka 3.9.1 and 4.3.1: a mistake in a topic's settings is
-answered INVALID_CONFIG, a mistake in a broker's settings INVALID_REQUEST.
+broker, in one multi. Error codes and messages are the same as in Kafka 3.9.1 and 4.3.1: a mistake in a topic's
+settings is answered INVALID_CONFIG, a mistake in a broker's settings INVALID_REQUEST.
 
 The table of broker settings says which can be changed while the broker runs (`dynamic`). These changes are also
 refused: TLS keys and certificates without a listener's prefix, classes that are not Kafka's own, passwords (nothing

@@ -128,7 +128,7 @@ ELECTS: Final[dict[PartitionEvent, dict[PartitionState, Change | None]]] = {
 
 
 def partition_state(written: PartitionStateNode | None, live: Collection[int]) -> PartitionState:
-    """Returns the state of a partition, from its node in the tree (None: there is no node) and the registered
+    """Returns the state of a partition, from its node in the metadata tree (None: there is no node) and the registered
     brokers."""
     if written is None:
         return NEW

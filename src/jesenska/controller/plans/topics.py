@@ -2,7 +2,7 @@
 request gets.
 
 The operations of a plan are one `multi` of ZooKeeper: all operations are done, or no operation is done. They are
-refused if the controller epoch is not the one in which the plan was made. So there is no topic without its partitions'
+refused if the controller epoch has changed since the plan was made. So there is no topic without its partitions'
 states, and a controller that was replaced without knowing it changes nothing.
 
     creation   /config/topics/T, /brokers/topics/T with replicas and id, .../partitions/N/state with the first live
@@ -11,8 +11,9 @@ states, and a controller that was replaced without knowing it changes nothing.
     deletion   first /admin/delete_topics/T, which survives a crash; then, when the brokers have deleted the data, the
                deletion of all nodes of T
 
-Error codes and messages are those of Kafka 4.3.1, or 3.9.1 where the two differ in substance. A plan of many thousands
-of partitions is larger than ZooKeeper accepts in one request; the code that writes it divides it."""
+Error codes and messages are the same as in Kafka 4.3.1. If the meaning differs in Kafka 3.9.1, they are the same as in
+3.9.1. A plan of many thousands of partitions is larger than ZooKeeper accepts in one request; the code that writes it
+divides it."""
 
 from __future__ import annotations
 

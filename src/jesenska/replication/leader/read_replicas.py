@@ -4,8 +4,8 @@ This module does no input or output.
   the consumer names no rack        the leader
   the leader is in the rack         the leader
   followers are in the rack         the follower with the largest log end offset, among followers that consumers may
-                                    read at the offset. If several followers have this offset, the follower that had the
-                                    whole log most recently, and then the follower with the highest id
+                                    read at the offset. If several followers have this offset, the follower that had
+                                    the whole log most recently, and then the follower with the highest id
   no such follower in the rack      the leader
 """
 

@@ -30,7 +30,7 @@ class TokenError(Exception):
         self._scope = scope
 
     def answer(self) -> dict[str, str]:
-        """Returns the fields of the JSON that the client gets."""
+        """Returns the fields of the JSON text that the broker sends to a client with an invalid token."""
         return {"status": self._status} | ({} if self._scope is None else {"scope": self._scope})
 
 

@@ -27,7 +27,7 @@ Validate = Callable[[str], Token]
 
 
 class FirstMessage(NamedTuple):
-    """The content of a client's first message."""
+    """The content of a client's first OAUTHBEARER message."""
 
     authorization_id: str
     token: str
