@@ -37,7 +37,7 @@ def figures_of(
     waiting: WaitingRoom,
     loop_lag: LoopLag,
 ) -> dict[str, Any]:
-    """Returns the current figures. The figures of `loop_lag_ms` then begin again."""
+    """Returns the current figures. The call resets the figures of `loop_lag_ms`."""
     requests: dict[str, Any] = {}
     for key, stages in dispatcher.gate.stages.items():
         if stages.count:

@@ -113,7 +113,7 @@ class LoopLag:
         return self._since_start.figures(self._loop.time())
 
     def since_asked(self) -> LagFigures:
-        """Returns the figures since the last call, or since the start at the first call."""
+        """Returns the figures of the lag since the last call. The first call returns the figures since the start."""
         now = self._loop.time()
         found, self._since_asked = self._since_asked.figures(now), LagHistogram(now)
         return found

@@ -227,7 +227,7 @@ class Broker:
         return self._place.home.served_at if self._place is not None else None
 
     def figures(self) -> dict[str, Any]:
-        """Returns the broker's figures (`broker.figures`). The figures of the loop's lag then begin again."""
+        """Returns the broker's figures (`broker.figures`). The call resets the figures of the event loop's lag."""
         return figures_of(self.dispatcher, self.directories, self.fetch_sessions, self.waiting, self.loop_lag)
 
     def _credential_of(self, mechanism: str, user: str) -> ScramCredential | None:

@@ -90,8 +90,9 @@ class LeaderAndIsr(NamedTuple):
 
 
 class StopReplica(NamedTuple):
-    """StopReplica to a broker. With `delete`, it must delete its replicas of a topic that is being deleted. Without
-    `delete`, the broker is about to stop: it must stop following these partitions, and keeps the data."""
+    """The request StopReplica to a broker. With `delete`, the broker must delete its replicas of a topic that is being
+    deleted. Without `delete`, the broker is about to stop: it must stop following these partitions, and does not
+    delete the data."""
 
     number: int
     broker_id: int

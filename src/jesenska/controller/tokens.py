@@ -79,8 +79,8 @@ class TokenChanges(ChangeMachine):
         self._last_change = last
 
     def _changed(self) -> Asking:
-        """Returns the ids of tokens that new change nodes name, and the number of the last node. Watches the directory
-        of change nodes from now on."""
+        """Returns the ids of tokens that new change nodes name, and the number of the last node. Watches
+        /delegation_token/token_changes from now on."""
         (names,) = yield Read((Children(paths.TOKEN_CHANGES, paths.TOKEN_CHANGES),))
         if names is None:
             raise NoNodeError(paths.TOKEN_CHANGES)

@@ -43,7 +43,7 @@ class KeyValue(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """The answer to the request that came with this token."""
+    """An effect: the answer to the request that came with this token."""
 
     token: Token
     response: Any
@@ -78,13 +78,14 @@ class Write(NamedTuple):
 
 
 class Order(NamedTuple):
-    """An order to the coordinator's runtime. The shard does not wait for it; its outcome is a separate event."""
+    """An effect: an order to the coordinator's runtime, such as to send end markers. The shard does not wait for the
+    order; the outcome is a separate event."""
 
     order: Any
 
 
 class Say(NamedTuple):
-    """A line for the broker's log, at INFO."""
+    """An effect: a line for the broker's log, at level INFO."""
 
     line: str
 
@@ -94,15 +95,16 @@ class Say(NamedTuple):
 
 
 class Committed(NamedTuple):
-    """The records of an operation are committed and applied. If `in_time` is False, the request has been answered
-    already."""
+    """Event: the records of an operation are committed and applied to the shard. If `in_time` is False, the request
+    has been answered already."""
 
     operation: Any
     in_time: bool
 
 
 class Failed(NamedTuple):
-    """The records of an operation are not in the log. If `in_time` is False, the request has been answered already."""
+    """Event: the records of an operation could not be written to the log. If `in_time` is False, the request has been
+    answered already."""
 
     operation: Any
     error: ErrorCode
@@ -110,7 +112,8 @@ class Failed(NamedTuple):
 
 
 class Late(NamedTuple):
-    """An operation has taken too long, and its request must be answered now. `Committed` or `Failed` still follows."""
+    """Event: an operation has taken too long, and its request must be answered now. `Committed` or `Failed` still
+    follows."""
 
     operation: Any
     error: ErrorCode
@@ -118,12 +121,12 @@ class Late(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Time has passed: the shard must handle the deadlines that have been reached."""
+    """Event: time has passed, and the shard must handle the deadlines that have been reached."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resign:
-    """This broker no longer runs the shard: waiting requests must be answered NOT_COORDINATOR."""
+    """Event: this broker no longer runs the shard, and waiting requests must be answered NOT_COORDINATOR."""
 
 
 Effect = Answer | Write | Order | Say

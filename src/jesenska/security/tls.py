@@ -210,7 +210,8 @@ class TlsContexts:
         return self._context
 
     def look(self) -> bool:
-        """Checks whether the files have changed. Returns True if a new context was made."""
+        """Checks if the files of the key store and the trust store have changed. Returns True if a new context was
+        made."""
         files = _state_of_files(self.settings)
         if files == self._files:
             return False

@@ -127,7 +127,7 @@ class CoordinatedTopic(Generic[S]):
         return self._runtime.shard(self.partition_for(key))
 
     def leader_for(self, key: str) -> int:
-        """Returns the broker id of the leader of a key's partition; -1 if it has no leader."""
+        """Returns the broker id of the leader of a key's partition; -1 if the partition has no leader."""
         topic = self._core.view.topics.get(self.topic_name)
         if topic is None or self._partition_count is None:
             return -1
