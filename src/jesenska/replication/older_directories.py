@@ -80,6 +80,6 @@ def begun(
 
 
 def without(starts: BrokerStarts, partitions: Collection[TopicPartition]) -> BrokerStarts:
-    """Returns a copy of the starts in which these partitions are not listed as lacking any more."""
+    """Returns a copy of the broker's recorded starts that no longer lists these partitions as lacking their data."""
     groups = (LackingPartitions(item.directories, item.partitions.difference(partitions)) for item in starts.lacking)
     return BrokerStarts(starts.directories, tuple(item for item in groups if item.partitions))

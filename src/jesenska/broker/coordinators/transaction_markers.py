@@ -63,9 +63,10 @@ class MarkerWriter:
         transaction_version: int,
         done: Callable[[ErrorCode], None],
     ) -> None:
-        """Writes a marker. Calls `done` when the marker is committed, or with the error; the call may come before this
-        method returns. With transaction version 2, a marker must have a newer producer epoch than the open
-        transaction. A marker with the same epoch belongs to an earlier transaction, and is refused."""
+        """Writes the end marker of a transaction to a partition. Calls `done` when the marker is committed, or with
+        the error; the call may come before this method returns. With transaction version 2, a marker must have a newer
+        producer epoch than the open transaction. A marker with the same epoch belongs to an earlier transaction, and
+        is refused."""
         topic = self._core.view.topics.get(topic_partition.topic)
         if topic is None or not 0 <= topic_partition.partition < len(topic.partitions):
             done(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

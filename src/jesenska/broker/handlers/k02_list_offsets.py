@@ -177,7 +177,7 @@ class _Searches:
         self._uses.pool.submit(self._look_up, self._finish)
 
     def _look_up(self) -> None:
-        """Does the searches of one round. Runs in the thread pool."""
+        """Carries out the searches of one round. Runs in the thread pool."""
         for partition, log, lookup, asked, answer in self._searches:
             try:
                 answer.error_code = ErrorCode.NONE

@@ -38,7 +38,7 @@ class TokensRuntime(EffectsRuntime):
         return self._clock.now_ms()
 
     def new_uuid(self) -> uuid.UUID:
-        """Returns the random id of a new token."""
+        """Returns a random id for a new delegation token."""
         return self._new_uuid()
 
     async def read(self) -> None:

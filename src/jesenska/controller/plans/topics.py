@@ -11,9 +11,9 @@ states, and a controller that was replaced without knowing it changes nothing.
     deletion   first /admin/delete_topics/T, which survives a crash; then, when the brokers have deleted the data, the
                deletion of all nodes of T
 
-Error codes and messages are the same as in Kafka 4.3.1. If the meaning differs in Kafka 3.9.1, they are the same as in
-3.9.1. A plan of many thousands of partitions is larger than ZooKeeper accepts in one request; the code that writes it
-divides it."""
+Error codes and messages are the same as in Kafka 4.3.1. If the two releases 3.9.1 and 4.3.1 answer errors with
+different meanings, the error of 3.9.1 is used. A plan of many thousands of partitions is larger than ZooKeeper accepts
+in one request; the code that writes it divides it."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ def _take_over(log: PartitionLog, received: Received) -> None:
 
 
 def cut(log: PartitionLog, diverging: Cut, now_ms: int, settled: Settled) -> None:
-    """Cuts records that the leader does not have, as far as the leader's answer shows."""
+    """Cuts the records that the leader does not have, as far as the diverging epoch in the leader's answer shows."""
     offset = cut_offset(log.leader_epochs, log.log_end_offset, diverging.epoch, diverging.end_offset)
     if offset < log.high_watermark:
         logger.warning(
