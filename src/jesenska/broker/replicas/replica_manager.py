@@ -55,8 +55,8 @@ logger = logging.getLogger(__name__)
 #: source partitions. A new leader knows a high watermark only after its followers have fetched. No other order is
 #: carried out meanwhile. The second number is the pause between two checks, in seconds.
 _SOURCES_SECONDS, _LOOK_SECONDS = 2.0, 0.01
-#: The maximum number of partitions of a topic that one UpdateMetadata may leave out. If it names only partitions with
-#: higher numbers, the missing partitions are also added to the view.
+#: The maximum number of partitions, of all topics together, that one UpdateMetadata may leave out. If it names only
+#: partitions of a topic with higher numbers, the missing partitions are also added to the view.
 _UNTOLD_PARTITIONS_MAX = 10_000
 
 
