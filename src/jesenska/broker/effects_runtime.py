@@ -28,7 +28,7 @@ from jesenska.metadata.watches import WatchEvent
 
 logger = logging.getLogger(__name__)
 
-#: Most reads of the tree that are in flight at the same time.
+#: The maximum number of reads of the metadata tree (ZooKeeper's nodes) that are in flight at the same time.
 _READS_AT_ONCE = 100
 _LEVELS = {"info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
@@ -47,7 +47,8 @@ class EffectsRuntime(ABC):
         self._last_token = 0
         self._step: asyncio.Task[None] | None = None
         self._timers: set[asyncio.TimerHandle] = set()
-        #: One callback for each watched part of the tree, because the tree calls equal callbacks only once.
+        #: The callback for each watched path of the metadata tree. A watch that is set twice with the same callback
+        #: calls it only once.
         self._hearing: dict[str, WatchCallback] = {}
         self._listens, self._closed = True, False
 
@@ -55,8 +56,9 @@ class EffectsRuntime(ABC):
     # -------------------------------------------------------------------------------------
 
     async def ask(self, make: Callable[[int], Event]) -> Any:
-        """Passes an event to the state machine (the event that `make` returns for a token), and returns its answer.
-        Raises the answer's error, or the error of `_ended` if the state machine is closed before it answers."""
+        """Passes an event to the state machine, and returns the state machine's answer. `make` gets a token, a number
+        that identifies the answer, and returns the event. Raises the error of the answer, or the error of `_ended` if
+        the state machine is closed before it answers."""
         if self._closed:
             raise self._ended()
         self._last_token += 1
@@ -74,12 +76,12 @@ class EffectsRuntime(ABC):
             self._carry_out(self._machine.handle(event, int(self._core.clock.monotonic() * 1000)))
 
     def look(self, at: str) -> None:
-        """Tells the state machine that the tree may have changed at the path `at`."""
+        """Tells the state machine that the metadata tree may have changed at the path `at`."""
         if self._listens:
             self.submit(Look(at))
 
     def stop_watching(self) -> None:
-        """Ignores changes of the tree by other brokers and tools from now on. Requests are still handled."""
+        """Ignores changes of the metadata tree by other brokers and tools from now on. Requests are still handled."""
         self._listens = False
 
     def close(self) -> list[asyncio.Task[None]]:
@@ -155,8 +157,8 @@ class EffectsRuntime(ABC):
             self._refused(error)
 
     def _refused(self, error: Exception) -> None:  # noqa: B027
-        """Called after the tree has refused a step or could not be reached. The state machine has got the error
-        already."""
+        """Called after the metadata tree has refused a step or could not be reached. The state machine has already got
+        the error."""
 
     async def _ask_tree(self, asked: Children | Get | Exists | GetMade) -> Any:
         hear = None if isinstance(asked, GetMade) or asked.look is None else self._hear(asked.look)

@@ -4,9 +4,10 @@ writes this line to stderr, as `figures {...}`.
   uptime_s                 seconds since clients could connect
   loop_lag_ms              delay of the event loop (broker.loop_lag): samples, p50, p99, max over `seconds`, since the
                            last request for figures
-  loop_lag_ms_since_start  the same, since the start
+  loop_lag_ms_since_start  delay of the event loop with the same fields, since the start
   connections, waiting_requests, fetch_sessions, fetch_session_partitions, partitions
-  offline_directories      log directories that have failed, with the reason; offline_partitions: number of partitions
+  offline_directories      log directories that have failed, with the reason
+  offline_partitions       number of partitions whose log directory has failed
   moves                    replicas that are being moved to another log directory: from, to, state (log.moving),
                            bytes copied, size in bytes, number of records not copied yet
   uncleanable_partitions   partitions that are not compacted, with the reason
@@ -36,7 +37,7 @@ def figures_of(
     waiting: WaitingRoom,
     loop_lag: LoopLag,
 ) -> dict[str, Any]:
-    """Returns the current figures. The figures of `loop_lag_ms` then begin again."""
+    """Returns the current figures. The call resets the figures of `loop_lag_ms`."""
     requests: dict[str, Any] = {}
     for key, stages in dispatcher.gate.stages.items():
         if stages.count:

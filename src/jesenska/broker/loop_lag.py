@@ -1,10 +1,10 @@
 """The lag of the event loop: how long an arriving request waits before its bytes are read, because the loop is busy.
 
-A timer that is due every 20 ms measures how late it is called. The operating system wakes a process only to the
-millisecond, so the first millisecond is not counted. The times are counted in a histogram of fixed size. The upper end
-of each bucket is 12 % above that of the bucket before (2^(1/6)), so a quantile is too large by at most 12 %. The
-maximum is exact. Three spans are measured: since the start, the last minute (logged at DEBUG), and since the last
-request for `figures`."""
+A timer that is due every 20 ms measures how late it is called. The operating system wakes a process up to a
+millisecond late, so the first millisecond is not counted. The times are counted in a histogram of fixed size. The
+upper end of each bucket is 12 % (a factor of 2^(1/6)) above the upper end of the previous bucket. So a quantile is too
+large by at most 12 %. The maximum is exact. Three spans are measured: since the start, the last minute (logged at
+DEBUG), and since the last request for `figures`."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ class LagHistogram:
         self._counts[bucket] += 1
 
     def quantile(self, part: float) -> float:
-        """Returns a lag in seconds that the given part (0 to 1) of all lags did not exceed: the upper end of its
-        bucket, or the largest lag if that is smaller."""
+        """Returns a lag in seconds that the given part (0 to 1) of all lags did not exceed. The result is the upper
+        end of a histogram bucket, or the largest measured lag if this is smaller."""
         wanted = math.ceil(part * self.count)
         seen = 0
         for bucket, count in enumerate(self._counts):
@@ -113,7 +113,7 @@ class LoopLag:
         return self._since_start.figures(self._loop.time())
 
     def since_asked(self) -> LagFigures:
-        """Returns the figures since the last call, or since the start at the first call."""
+        """Returns the figures of the lag since the last call. The first call returns the figures since the start."""
         now = self._loop.time()
         found, self._since_asked = self._since_asked.figures(now), LagHistogram(now)
         return found

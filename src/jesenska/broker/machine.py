@@ -17,7 +17,7 @@ from jesenska.log.disk.files import FileLayer
 from jesenska.metadata.zookeeper.streams import Streams, SystemStreams
 from jesenska.net.network import Network, SystemNetwork
 
-#: Makes an executor from a number of threads and their name.
+#: A function that makes an executor (thread pool) from the number and the name of its threads.
 Threads = Callable[[int, str], Executor]
 
 
@@ -27,7 +27,7 @@ def _threads(count: int, name: str) -> Executor:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """The services that one broker uses. By default they are those of the operating system."""
+    """The services that one broker uses. By default these are the services of the operating system."""
 
     clock: Clock = field(default_factory=SystemClock)
     random: Random = field(default_factory=system_random)

@@ -92,7 +92,7 @@ class MetadataCache:
         self._offline.update(metadata.offline)
 
     def identify(self, topic: Topic, topic_id: uuid.UUID) -> None:
-        """Sets the id of a topic that had none."""
+        """Sets the id of a topic that had no id."""
         self.by_id.pop(topic.topic_id, None)
         topic.topic_id = topic_id
         self.by_id[topic_id] = topic

@@ -1,5 +1,5 @@
-"""A task that sends messages to one other broker, over its own connection. This module only sends messages: subclasses
-decide which."""
+"""A task that sends messages to one other broker, over its own connection. Subclasses decide the content of the
+messages."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class PeerTask(ABC):
         """Sends messages, one after the other, until the task is cancelled."""
 
     async def _connected(self) -> Channel:
-        """Returns the open connection, or opens a new one if there is none."""
+        """Returns the open connection, or opens a new connection if there is no open connection."""
         if self._channel is None or self._channel.closed:
             self._channel = await self._connect()
         return self._channel

@@ -1,6 +1,6 @@
 """The thread pool for work that would block the event loop: checks of large or compressed batches, reads from the
-disk, recovery. Work that holds Python's global lock does not belong here. A task is refused if `POOL_QUEUE_MAX` tasks
-are waiting."""
+disk, recovery. Python code that holds Python's global lock (GIL) for long does not belong here. A task is refused if
+`POOL_QUEUE_MAX` tasks are waiting."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class Pool:
 
     def submit(self, work: Callable[[], object], finished: Callable[[], None]) -> None:
         """Calls `work` in a thread, then `finished` on the event loop. Raises RequestTimedOutError if too many tasks
-        are waiting. An exception of `work` is a defect: it is logged, and `finished` is still called so that no
-        request hangs."""
+        are waiting. An exception of `work` is a defect: the exception is logged, and `finished` is still called so
+        that no request hangs."""
         if self._waiting >= POOL_QUEUE_MAX:
             raise RequestTimedOutError("the broker is overloaded: too many requests wait for a thread")
         self._waiting += 1

@@ -86,7 +86,8 @@ logger = logging.getLogger(__name__)
 _TICK_SECONDS = 1.0
 _STOP_GRACE_SECONDS = 5.0
 _POOL_THREADS = 2
-#: The longest pause before this broker asks the controller again to elect other leaders for its partitions.
+#: The longest pause, in seconds, before this broker asks the controller again to elect other leaders for its
+#: partitions.
 _STOP_PAUSE_SECONDS = 1.0
 _PROGRESS_SECONDS = 2.0
 #: The pauses between messages that the broker is waiting for a controller.
@@ -110,7 +111,8 @@ class Serving:
 
     @property
     def access_runtimes(self) -> list[EffectsRuntime]:
-        """The runtimes that keep the access rules and the delegation tokens of the tree."""
+        """Returns the runtimes that store the ACLs and the delegation tokens in the metadata tree (ZooKeeper's
+        nodes)."""
         runtimes = (None if self.authorization is None else self.authorization.rules, self.tokens)
         return [runtime for runtime in runtimes if runtime is not None]
 
@@ -221,11 +223,11 @@ class Broker:
     @property
     def tree_served_at(self) -> tuple[str, int] | None:
         """Returns the host (empty: every address) and port at which this broker serves ZooKeeper clients, or None if
-        it does not."""
+        this broker does not serve ZooKeeper clients."""
         return self._place.home.served_at if self._place is not None else None
 
     def figures(self) -> dict[str, Any]:
-        """Returns the broker's figures (`broker.figures`). The figures of the loop's lag then begin again."""
+        """Returns the broker's figures (`broker.figures`). The call resets the figures of the event loop's lag."""
         return figures_of(self.dispatcher, self.directories, self.fetch_sessions, self.waiting, self.loop_lag)
 
     def _credential_of(self, mechanism: str, user: str) -> ScramCredential | None:
@@ -244,7 +246,7 @@ class Broker:
             return None
 
     def _token_of(self, mechanism: str, token_id: str) -> TokenCredential | None:
-        """Returns the credential of a delegation token; None if it is unknown, or has expired."""
+        """Returns the credential of a delegation token, or None if the token is unknown or has expired."""
         if self._serving is None or self._serving.tokens is None:
             return None
         return self._serving.tokens.tokens.credential(mechanism, token_id, self.clock.now_ms())
@@ -475,8 +477,8 @@ class Broker:
                 logger.exception("housekeeping of the log directories failed; it is tried again in %g s", _TICK_SECONDS)
 
     async def stop(self) -> None:
-        """Stops the broker in order. Does nothing at a second call. After a failed start, stops the parts that were
-        started."""
+        """Stops the broker's parts in the order at the top of this file. Does nothing at a second call. After a failed
+        start, stops the parts that were started."""
         if self._stopped:
             return
         self._stopped = True

@@ -1,5 +1,5 @@
 """Requests that wait: a Fetch for records (`fetch_states` decides when there are enough), and a Produce with acks=all
-for the high watermark. Each waits at most until its timeout.
+for the high watermark. Each request waits at most until its timeout.
 
 A waiting request is an object, not a task. It is registered for the partitions or the fetch session that it waits for
 (its keys). After an event on a key, the requests registered for it are asked if they can be answered now. The events
@@ -13,8 +13,8 @@ import heapq
 from collections.abc import Callable, Hashable, Iterable
 from typing import Protocol
 
-#: Finished requests stay in the heap of deadlines until their deadline, or until they outnumber the waiting requests
-#: by this many.
+#: Finished requests stay in the heap of deadlines until their deadline, or until there are this many more finished
+#: requests than waiting requests.
 _DEAD_MAX = 1024
 
 
@@ -73,8 +73,8 @@ class WaitingRoom:
         return lambda: self._remove(entry)
 
     def notify(self, key: Hashable) -> None:
-        """Reports that a partition or fetch session (the key) has changed. The requests that wait for it are asked at
-        the end of this iteration of the event loop."""
+        """Reports that a partition or fetch session (the key) has changed. At the end of this iteration of the event
+        loop, the requests that wait for this key are asked if they can be answered (`Waiter.try_complete`)."""
         if key in self._watchers:
             if not self._events:
                 self._loop.call_soon(self._look)

@@ -4,8 +4,8 @@ change to the metadata tree (ZooKeeper's nodes), and announces it to every broke
 
 Every broker has a copy of all ACLs, and checks requests with its copy (`security.acls`). A change is written only if
 the ACL's node still has the version that was read. If another broker was faster, the change is planned again. If an
-ACL cannot be read at the start, the start fails. If that happens later, or the tree cannot be reached, the broker
-keeps the ACLs that it knows. This module only decides: it gets events and returns effects."""
+ACL cannot be read at the start, the start fails. If an ACL cannot be read later, or the tree cannot be reached, the
+broker keeps the ACLs that it knows. This module does no input or output: it gets events and returns effects."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ from jesenska.metadata.tree_operations import (
 )
 from jesenska.security.acls import AclBinding, Acls, Entries, PatternType, ResourcePattern, ResourceType
 
-#: How often a change is planned before it fails.
+#: The maximum number of times that a change is planned before it fails.
 _ATTEMPTS_MAX: Final = 10
-#: The directories of nodes that announce changes; True for changes of prefixed patterns.
+#: The parent nodes of the nodes that announce changes. The value is True for changes of ACLs with prefixed patterns.
 _CHANGES: Final = {paths.ACL_CHANGES: False, paths.PREFIXED_ACL_CHANGES: True}
 _TYPES: Final = tuple(kind for kind in ResourceType if kind.label in paths.ACL_TYPES)
 _STORES: Final = ((paths.ACLS, PatternType.LITERAL), (paths.PREFIXED_ACLS, PatternType.PREFIXED))
 
 
 class AclChanges(ChangeMachine):
-    """The state machine that reads and changes the ACLs of one broker, in `acls`."""
+    """The state machine that reads and changes the ACLs that one broker knows. `acls` has the current ACLs."""
 
     def __init__(self, broker_id: int, acls: Acls, config: BrokerConfig) -> None:
         self._shared = shared = ChangeState(broker_id, ControllerContext(), config)
@@ -62,8 +62,8 @@ class AclChanges(ChangeMachine):
         )
 
     def _error_for_client(self, event: Work, error: Exception) -> Exception:
-        """Returns the error that the requester gets. A starting broker gets the tree's own error, because it tries
-        again while the tree cannot be reached."""
+        """Returns the error that the requester gets. A starting broker gets the unchanged error of the metadata tree,
+        because it tries again while the tree cannot be reached."""
         return error if isinstance(event, ReadAcls) else super()._error_for_client(event, error)
 
     # --- reading ACLs from the tree
@@ -101,8 +101,8 @@ class AclChanges(ChangeMachine):
         self._last_change.update(last)
 
     def _changed(self, directory: str) -> Asking:
-        """Returns the patterns that new nodes in a directory of change nodes name, and the number of the last node.
-        Watches the directory from now on."""
+        """Returns the resource patterns that new change nodes under `directory` name, and the number of the last node.
+        Watches `directory` from now on."""
         (names,) = yield Read((Children(directory, directory),))
         if names is None:
             raise NoNodeError(directory)
@@ -120,8 +120,8 @@ class AclChanges(ChangeMachine):
         return list(patterns), new[-1][0] if new else self._last_change[directory]
 
     def _read(self, patterns: Sequence[ResourcePattern]) -> Steps:
-        """Reads the ACLs of these patterns. If one cannot be decoded, reads the others, then raises
-        NodeFormatError."""
+        """Reads the ACLs of these patterns. If the ACLs of a pattern cannot be decoded, reads all other patterns, then
+        raises NodeFormatError."""
         nodes = yield Read(tuple(Get(acl_path(pattern)) for pattern in patterns))
         failure: NodeFormatError | None = None
         for pattern, node in zip(patterns, nodes, strict=True):
@@ -166,8 +166,8 @@ class AclChanges(ChangeMachine):
         yield from delete_old(self._shared, self._change_nodes, paths.ACL_CHANGES)
 
     def _change(self, pattern: ResourcePattern, edit: Callable[[Entries], Entries]) -> Steps:
-        """Writes the changed ACLs of a pattern, and a node that announces the change. Writes nothing if nothing
-        changes."""
+        """Writes the changed ACLs of a pattern, and a node that announces the change. Writes nothing if `edit` changes
+        nothing."""
         if not can_be_named(pattern):
             raise InvalidRequestError(f"ACL binding contains invalid resource name: {pattern.name}")
         plan, results = yield from write_plan(

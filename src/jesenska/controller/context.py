@@ -2,8 +2,8 @@
 as plain data.
 
 The copy is built from the tree at the start: by `view_of` from a tree in this process, by `reading.load` through a
-store. It is then updated by the controller's own changes, and by reads after a watch fires. The versions are those of
-the nodes: a plan writes a node only if its version is unchanged."""
+store. It is then updated by the controller's own changes, and by reads after a watch fires. The copy has the version
+of each node: a plan writes a node only if the node still has this version."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ class ConfigView:
 
 @dataclass(slots=True)
 class ControllerContext:
-    """The controller's copy of the cluster's state. `brokers` are the registered brokers, `stopping` those that are
-    about to stop. `offline` are replicas whose log directory has failed on a registered broker. `configs` are the
+    """The controller's copy of the cluster's state. `brokers` are the registered brokers, `stopping` the brokers that
+    are about to stop. `offline` are replicas whose log directory has failed on a registered broker. `configs` are the
     dynamic settings, by `<type>/<name>`."""
 
     topics: dict[str, TopicView] = field(default_factory=dict)
@@ -77,12 +77,13 @@ class ControllerContext:
         return [BrokerPlace(broker_id, node.rack) for broker_id, node in sorted(self.brokers.items())]
 
     def live(self, topic: str, number: int) -> Collection[int]:
-        """Returns the registered brokers, except those whose replica of the partition is offline."""
+        """Returns the registered brokers, except brokers whose replica of the partition is offline."""
         offline = self.offline.get(TopicPartition(topic, number)) if self.offline else None
         return self.brokers.keys() - offline if offline else self.brokers.keys()
 
     def set_offline(self, topic_partition: TopicPartition, broker_id: int, *, is_offline: bool) -> bool:
-        """Stores if a broker's replica is offline. Returns True if that has changed."""
+        """Stores if a broker's replica of a partition is offline. Returns True if this differs from the stored
+        value."""
         brokers = self.offline.get(topic_partition, set())
         if (broker_id in brokers) is is_offline:
             return False
@@ -100,7 +101,7 @@ class ControllerContext:
         return next((topic for topic in self.topics.values() if topic.topic_id == topic_id), None)
 
     def topic_settings(self, topic: str) -> Mapping[str, str]:
-        """Returns a topic's own settings."""
+        """Returns the settings that were set for a topic, without default values."""
         found = self.configs.get(f"topics/{topic}")
         return found.settings if found is not None else {}
 

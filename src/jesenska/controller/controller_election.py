@@ -1,22 +1,22 @@
-"""One broker's part in the election of the controller among several brokers. This module only decides: it gets events
-and returns effects.
+"""One broker's part in the election of the controller among several brokers. This module does no input or output: it
+gets events and returns effects.
 
-The controller is the broker whose session has created the ephemeral node /controller. It is controller in a new
-controller epoch, until its session ends, it deletes the node, or another process deletes it. A controller that was
-replaced without knowing it learns that at its next write, because each write checks the epoch (`Fenced`).
+The controller is the broker whose session has created the ephemeral node /controller. This broker is controller, in a
+new controller epoch, until its session ends or the node is deleted. A controller that does not know yet that it was
+replaced learns this at its next write, because each write checks the epoch (`Fenced`).
 
   state       meaning                                       next state
   OUTSIDE     there is no session in the metadata tree      LOOKING, when a session begins
-  LOOKING     the node is being read, or soon will be       FOLLOWING, if it is another broker's
+  LOOKING     the node is being read, or soon will be       FOLLOWING, if another broker created the node
                                                             CLAIMING, if there is no node
-                                                            LEAVING, if this session created it, but the epoch is
-                                                            unknown because the answer was lost
+                                                            LEAVING, if this session created the node, but the epoch
+                                                            is unknown because the answer was lost
   FOLLOWING   another broker is controller                  LOOKING, when the node changes
   CLAIMING    the node is being created                     BEGINNING, or LOOKING if another broker was faster
-  BEGINNING   this broker is controller, and reads the      LEADING, or LEAVING if that fails
+  BEGINNING   this broker is controller, and reads the      LEADING, or LEAVING if the controller cannot start
               tree
-  LEADING     this broker is controller, and ready          LOOKING, when there is a newer epoch, or the node is not
-                                                            its own
+  LEADING     this broker is controller, and ready          LOOKING, when there is a newer epoch, or another broker
+                                                            has created the node
   LEAVING     the node is being deleted                     LOOKING, after a pause in which another broker may create
                                                             the node
 
@@ -28,7 +28,8 @@ from __future__ import annotations
 from enum import Enum
 from typing import Final, NamedTuple
 
-#: The pause between two attempts, and before this broker creates /controller again after it has deleted it.
+#: The pause, in milliseconds, between two attempts, and after this broker has deleted /controller before it creates
+#: the node again.
 PAUSE_MS: Final = 250
 
 
@@ -46,7 +47,7 @@ class ElectionState(Enum):
 
 
 class SessionBegan(NamedTuple):
-    """A session has begun, and this broker has no nodes of an earlier session in the tree."""
+    """A session has begun, and this broker has no nodes of an earlier session in the metadata tree."""
 
 
 class SessionEnded(NamedTuple):
@@ -90,14 +91,15 @@ class Failed(NamedTuple):
 
 
 class Began(NamedTuple):
-    """The result of `Begin`: `is_done` is True if the controller is ready, and False if it failed."""
+    """The result of `Begin`: `is_done` is True if the controller is ready, and False if it failed to start."""
 
     epoch: int
     is_done: bool
 
 
 class Fenced(NamedTuple):
-    """A write in this epoch was refused, because there is a newer epoch."""
+    """The metadata tree has refused a write of the controller of this epoch, because there is a newer controller
+    epoch."""
 
     epoch: int
 
@@ -133,14 +135,14 @@ class GiveUp(NamedTuple):
 
 
 class Begin(NamedTuple):
-    """Asks to start as controller in this epoch. Answered by `Began`."""
+    """Asks to start the controller in this controller epoch. The event `Began` answers this effect."""
 
     epoch: int
     epoch_version: int
 
 
 class End(NamedTuple):
-    """Asks to end as controller of this epoch. Not answered."""
+    """Asks to end the controller of this epoch. No event answers this effect."""
 
     epoch: int
 
@@ -164,7 +166,7 @@ class Election:
 
     def __init__(self) -> None:
         self.state = ElectionState.OUTSIDE
-        #: The epoch in which this broker is controller or about to be; None otherwise.
+        #: The controller epoch in which this broker is controller or about to become controller; None otherwise.
         self.epoch: int | None = None
         self._session = 0
         #: True if a `Look` is not answered yet; True if the node has changed since that `Look` was requested.

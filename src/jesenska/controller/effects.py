@@ -1,12 +1,13 @@
-"""The controller's effects: plain data that say what must be done. `broker.controlling.controller_runtime` does it,
-and returns the outcomes as events.
+"""The controller's effects: plain data that describe what must be done. `broker.controlling.controller_runtime`
+carries out the effects, and returns the outcomes as events.
 
-    Step            a read or a write of the tree: answered by `Done` with its number
+    Step            a read or a write of the metadata tree: answered by `Done` with the number of the step
     LeaderAndIsr    to one broker          answered by `LeaderAndIsrDone`
     StopReplica     to one broker          answered by `StopReplicaDone`
-    UpdateMetadata  to one broker; SettingsChanged, OffsetsForgotten to this one; not answered
-    Answer          to the client; leaves when this broker has done the effects before it
-    Wake            an event again after a pause
+    UpdateMetadata  to one broker          not answered
+    SettingsChanged, OffsetsForgotten      to this broker, not answered
+    Answer          to the client; sent when this broker has carried out the earlier effects
+    Wake            returns an event after a pause
     Say             a line in the broker's log
 
 The effects for brokers are named after Kafka's requests (API keys 4 to 6)."""
@@ -50,36 +51,38 @@ class GetMade(NamedTuple):
 
 
 class Read(NamedTuple):
-    """Reads of the tree. The outcome is a tuple of their answers, in order."""
+    """Reads of the metadata tree. The outcome is a tuple of their answers, in order."""
 
     asked: tuple[Children | Get | Exists | GetMade, ...]
 
 
 class Write(NamedTuple):
-    """Operations on the tree that are all done or none. The outcome is a tuple of the tree's results. If there are
-    more than the tree accepts at once, they are written in several pieces. Each piece begins with the `Check`
-    operations at the beginning of the list. After an error, earlier pieces remain written."""
+    """Operations on the metadata tree in one transaction: all are done, or no operation is done. The outcome is a
+    tuple of the tree's results. If there are more operations than the tree accepts at once, they are written in
+    several pieces. Each piece begins with the `Check` operations at the beginning of the list. After an error, earlier
+    pieces remain written."""
 
     operations: tuple[Operation, ...]
 
 
 class Step(NamedTuple):
-    """A `Read` or a `Write` of the tree. The current change continues when its outcome is known."""
+    """A `Read` or a `Write` of the metadata tree. The current change continues when the outcome of the step is
+    known."""
 
     number: int
     what: Read | Write
 
 
 class TopicPartitions(NamedTuple):
-    """Some partitions of a topic, with all data of the topic."""
+    """Some partitions of a topic, with the topic (its node and the states of all its partitions)."""
 
     topic: TopicView
     numbers: tuple[int, ...]
 
 
 class LeaderAndIsr(NamedTuple):
-    """LeaderAndIsr to a broker: it must have replicas of these partitions. It creates missing logs, and leads or
-    follows as the partitions' states say."""
+    """The request LeaderAndIsr to a broker: the broker must have replicas of these partitions. The broker creates
+    missing logs, and becomes leader or follower as the partitions' states say."""
 
     number: int
     broker_id: int
@@ -87,8 +90,9 @@ class LeaderAndIsr(NamedTuple):
 
 
 class StopReplica(NamedTuple):
-    """StopReplica to a broker. With `delete`, it must delete its replicas of a topic that is being deleted. Without
-    `delete`, the broker is about to stop: it must stop following these partitions, and keeps the data."""
+    """The request StopReplica to a broker. With `delete`, the broker must delete its replicas of a topic that is being
+    deleted. Without `delete`, the broker is about to stop: it must stop following these partitions, and does not
+    delete the data."""
 
     number: int
     broker_id: int
@@ -98,8 +102,8 @@ class StopReplica(NamedTuple):
 
 
 class UpdateMetadata(NamedTuple):
-    """UpdateMetadata to a broker, for its clients: `topics` exist, `gone` do not. With `is_first`, `topics` are all
-    topics, sent to a newly registered broker before its first LeaderAndIsr."""
+    """The request UpdateMetadata to a broker, for the broker's clients. `topics` exist, `gone` have been deleted. With
+    `is_first`, `topics` are all topics, sent to a newly registered broker before its first LeaderAndIsr."""
 
     broker_id: int
     topics: tuple[TopicPartitions, ...] = ()
@@ -128,7 +132,7 @@ class Answer(NamedTuple):
 
 
 class Wake(NamedTuple):
-    """Asks to return this event after a pause of `after_ms` milliseconds."""
+    """Asks to pass this event to the controller after a pause of `after_ms` milliseconds."""
 
     after_ms: int
     event: Any

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from jesenska.security.acls import AclBinding, AclFilter
     from jesenska.security.delegation_tokens import DelegationToken
 
-#: What a look may be at, besides a path: one topic's node (`topic <name>`), or everything.
+#: Values of `Look.at` that are not a path: one topic's node (`topic <name>`), or everything.
 TOPIC, EVERYTHING = "topic ", "everything"
 
 # Requests of clients
@@ -32,8 +32,8 @@ class CreateTopic(NamedTuple):
 
 
 class ExpandTopic(NamedTuple):
-    """A client adds partitions to a topic, so that it has `partition_count`. `assignments` names the brokers of the
-    new partitions; it is None if the request does not."""
+    """A client adds partitions to a topic, so that the topic has `partition_count` partitions. `assignments` names the
+    brokers of the new partitions; None means that the controller chooses the brokers."""
 
     token: int
     name: str
@@ -91,15 +91,17 @@ class CreateAcls(NamedTuple):
 
 
 class DeleteAcls(NamedTuple):
-    """A client deletes the ACLs that match filters. The answer is a list for each filter: its ACLs, each with an error
-    or None. An ACL that matches several filters is in the list of the first."""
+    """A client deletes the ACLs that match filters. The answer is a list for each filter: the ACLs that match the
+    filter, each with an error or None. An ACL that matches several filters is only in the list of the first of these
+    filters."""
 
     token: int
     filters: tuple[AclFilter, ...]
 
 
 class ReadTokens(NamedTuple):
-    """A broker starts. Answered when it knows all delegation tokens of the tree."""
+    """A broker starts, and needs all delegation tokens. Answered when the tokens have been read from the metadata
+    tree."""
 
     token: int
 
@@ -112,7 +114,8 @@ class CreateToken(NamedTuple):
 
 
 class ChangeToken(NamedTuple):
-    """A client changes when a delegation token expires, in ms since the Unix epoch; None removes it."""
+    """A client changes the time at which a delegation token expires, in ms since the Unix epoch. None removes the
+    token."""
 
     token: int
     token_id: str
@@ -120,7 +123,7 @@ class ChangeToken(NamedTuple):
 
 
 class ExpireTokens(NamedTuple):
-    """Expired delegation tokens are removed. `now_ms` is the wall clock."""
+    """Asks to remove expired delegation tokens. `now_ms` is the current time in ms since the Unix epoch."""
 
     now_ms: int
 
@@ -155,8 +158,8 @@ class BalanceLeaders(NamedTuple):
 
 
 class StopWanted(NamedTuple):
-    """A broker is about to stop, and asks for the election of other leaders. The answer is the partitions that it
-    still leads because no other replica is in sync. If the broker is not registered, the error is
+    """A broker is about to stop, and asks for the election of other leaders. The answer contains the partitions that
+    the broker still leads because no other replica is in sync. If the broker is not registered, the error is
     BrokerNotAvailableError."""
 
     token: int
@@ -178,15 +181,16 @@ class IsrProposed(NamedTuple):
 
 
 class Started(NamedTuple):
-    """This broker is controller, and has read the tree into its context. Answered when every topic has an id (topics
-    of releases before 2.8 have none)."""
+    """This broker is controller, and has read the metadata tree into its context. Answered when every topic has an id.
+    Topics of Kafka releases before 2.8 have no id and get a new id."""
 
     token: int
 
 
 class BrokerCame(NamedTuple):
     """A broker has registered and accepts requests. `crashed` is True if it was not stopped cleanly, and may lack
-    records. `epoch` is its broker epoch. Answered when the broker has been sent all its requests."""
+    records. `epoch` is its broker epoch. Answered when all requests that the registration causes have been sent to the
+    broker."""
 
     token: int | None
     broker_id: int
@@ -203,8 +207,8 @@ class BrokerGone(NamedTuple):
 
 
 class Look(NamedTuple):
-    """A part of the tree may have changed. `at` is a path, `topic <name>`, or everything (after a lost connection to
-    the store)."""
+    """A part of the metadata tree may have changed. `at` is a path, `topic <name>`, or everything (after a lost
+    connection to the store)."""
 
     at: str
 
@@ -213,7 +217,7 @@ class Look(NamedTuple):
 
 
 class Done(NamedTuple):
-    """The outcome of a `Step`, or its error. `is_connected` is True if the tree can be reached."""
+    """The outcome of a `Step`, or its error. `is_connected` is True if the metadata tree can be reached."""
 
     number: int
     outcome: Any = None
@@ -222,7 +226,7 @@ class Done(NamedTuple):
 
 
 class LeaderAndIsrDone(NamedTuple):
-    """A broker has answered LeaderAndIsr. `without_log` has the partitions for which it has no log."""
+    """A broker has answered LeaderAndIsr. `without_log` has the partitions for which the broker has no log."""
 
     number: int
     broker_id: int

@@ -1,5 +1,5 @@
-"""The controller of a cluster, as a state machine: it gets events and returns effects. This module only decides: it
-reads no tree, no clock and no network.
+"""The controller of a cluster, as a state machine: it gets events and returns effects. This module does no input or
+output: it does not use the metadata tree (ZooKeeper's nodes), a clock or the network.
 
   handle(event, now_ms) -> effects
 
@@ -7,14 +7,15 @@ Changes are made one at a time, in the order of the events. Brokers answer when 
 events.
 
   effects         reads and writes of the metadata tree, requests to brokers, answers to clients
-  topic_changes   topics that are created, expanded or adopted; `deletions`: deleted
+  topic_changes   topics that are created, expanded or adopted
+  deletions       topics that are deleted
   brokers         brokers that register or leave
   leadership      elections, ISRs
   tree_looks      changes of the tree by other processes
 
-Its state is the context (the content of the tree), and the requests that brokers have not answered. The context
-changes only when the tree has accepted a write. So a controller that ends between two events has lost nothing that was
-answered."""
+The state of the controller is the context (its copy of the tree), and the requests that brokers have not answered. The
+context changes only when the tree has accepted a write. So if a controller ends between two events, no change that was
+answered to a client is lost."""
 
 from __future__ import annotations
 
@@ -49,9 +50,9 @@ from jesenska.controller.events import (
 
 
 class Controller(ChangeMachine):
-    """One controller. `context` is the content of the metadata tree when this broker became controller. `new_uuid` and
-    `chance` return random values. With `several`, other brokers may register and leave, and `context` begins without
-    brokers."""
+    """The state machine of one controller. `context` is the content of the metadata tree when this broker became
+    controller. `new_uuid` and `chance` return random values. With `several`, other brokers may register and leave, and
+    `context` begins without brokers."""
 
     def __init__(
         self,
@@ -91,7 +92,8 @@ class Controller(ChangeMachine):
 
     @property
     def config(self) -> BrokerConfig:
-        """Returns the broker's current settings: settings in the tree override those of its configuration files."""
+        """Returns the broker's current settings: settings in the metadata tree override the settings in its
+        configuration files."""
         return self._shared.config
 
     def topic_config(self, name: str) -> TopicConfig:
@@ -99,5 +101,5 @@ class Controller(ChangeMachine):
         return self._shared.topic_config(name)
 
     def _error_for_client(self, event: Work, error: Exception) -> Exception:
-        # The requester of these two events gets the tree's own error.
+        # The requester of these two events gets the unchanged error of the metadata tree.
         return error if isinstance(event, (Started, BrokerCame)) else super()._error_for_client(event, error)

@@ -1,5 +1,5 @@
-"""Reads the content of the metadata tree (ZooKeeper's nodes) through any store: all of it, one topic, or the settings
-of one entity."""
+"""Reads the content of the metadata tree (ZooKeeper's nodes) through a store: the whole tree, one topic, or the
+settings of one entity."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ T = TypeVar("T")
 
 
 async def load(store: Store, *, at_once: int = 10) -> ControllerContext:
-    """Returns the whole content of the tree, read with `at_once` requests in flight. A node that is deleted meanwhile
-    is left out."""
+    """Returns the whole content of the metadata tree, read with `at_once` requests in flight. A node that is deleted
+    during the read is left out."""
     view = ControllerContext()
     deleting = set(await _children(store, paths.DELETE_TOPICS))
     names = await _children(store, paths.TOPICS)
@@ -81,7 +81,7 @@ async def entities(store: Store) -> list[str]:
 
 
 async def load_config(store: Store, entity: str) -> ConfigView | None:
-    """Returns the settings of one entity, or None if it has none."""
+    """Returns the settings of one entity, or None if the entity has no settings."""
     found = await _get(store, f"{paths.CONFIG}/{entity}")
     return None if found is None else ConfigView(decode_config(found[0]), found[1])
 

@@ -1,9 +1,9 @@
-"""The settings of topics, brokers and clients that one broker knows, and their changes. They are changed by this
-broker's clients, by other brokers, or directly in the metadata tree. The broker that gets a request writes the change,
-and announces it to every broker by a node under /config/changes.
+"""The settings of topics, brokers and clients that one broker knows, and their changes. Settings are changed by this
+broker's clients, by other brokers, or directly in the metadata tree (ZooKeeper's nodes). The broker that gets a
+request writes the change, and announces it to every broker by a node under /config/changes.
 
-Every broker has its own copy of all settings, and applies it to its replicas and clients; the controller is not
-involved. This module only decides: it gets events and returns effects."""
+Every broker has its own copy of all settings, and applies them to its replicas and clients; the controller is not
+involved. This module does no input or output: it gets events and returns effects."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ from jesenska.metadata.tree_operations import (
     TreeError,
 )
 
-#: How often a change is planned before it fails.
+#: The maximum number of times that a change is planned before it fails.
 _ATTEMPTS_MAX = 5
 
 
 class Settings(ChangeMachine):
-    """The state machine that reads and changes the settings of one broker. `configs` is the content of the tree at its
-    start, `config` the settings of the broker's configuration files. `is_topic` returns True if this broker's metadata
-    has a topic with that name."""
+    """The state machine that reads and changes the settings of one broker. `configs` has the settings in the metadata
+    tree at the start, `config` the settings of the broker's configuration files. `is_topic` returns True if this
+    broker's metadata has a topic with that name."""
 
     def __init__(
         self, broker_id: int, configs: Mapping[str, ConfigView], config: BrokerConfig, is_topic: Callable[[str], bool]
@@ -73,7 +73,8 @@ class Settings(ChangeMachine):
 
     @property
     def config(self) -> BrokerConfig:
-        """Returns the broker's current settings: settings in the tree override those of its configuration files."""
+        """Returns the broker's current settings: settings in the metadata tree override the settings in its
+        configuration files."""
         return self._shared.config
 
     def topic_config(self, name: str) -> TopicConfig:
@@ -81,12 +82,12 @@ class Settings(ChangeMachine):
         return self._shared.topic_config(name)
 
     def user_settings(self, user: str) -> Mapping[str, str]:
-        """Returns a user's settings in the tree: SCRAM credentials and quotas."""
+        """Returns a user's settings in the metadata tree: SCRAM credentials and quotas."""
         found = self._context.configs.get(f"users/{paths.sanitize(user)}")
         return found.settings if found is not None else {}
 
     def users(self) -> dict[str, Mapping[str, str]]:
-        """Returns the settings of all users that have any, by user name."""
+        """Returns the settings of all users that have settings, by user name."""
         return {
             paths.desanitize(entity.removeprefix("users/")): found.settings
             for entity, found in self._context.configs.items()
@@ -143,8 +144,8 @@ class Settings(ChangeMachine):
                         raise
 
     def _carry_out(self, make: Callable[[], ConfigPlan], validate_only: bool) -> Steps:
-        """Makes a plan and writes it. If another broker has written these settings meanwhile, they are read, and the
-        plan is made again."""
+        """Makes a plan and writes it. If another broker has written the same settings since they were read, reads them
+        again and makes a new plan."""
         plan = make()
         if validate_only:
             return
@@ -184,7 +185,7 @@ class Settings(ChangeMachine):
         self._shared.answer(event.token)
 
     def _found(self, entity: str, found: ConfigView) -> Steps:
-        """Applies settings of an entity that were changed in the tree."""
+        """Applies settings of an entity that were changed in the metadata tree."""
         yield from ()
         self._context.configs[entity] = found
         kind, _, name = entity.partition("/")

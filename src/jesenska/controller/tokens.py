@@ -1,9 +1,10 @@
-"""Keeps the delegation tokens that one broker knows. A token is written to the tree by the broker that a client asks,
-and announced to every broker by a node under /delegation_token/token_changes.
+"""The delegation tokens that one broker knows, and their changes. The broker that gets a client's request writes the
+token to the metadata tree (ZooKeeper's nodes). It announces the change to every broker by a node under
+/delegation_token/token_changes.
 
-Every broker keeps all tokens (`security.delegation_tokens`), so that a client may log in at any of them. A token that
-cannot be read is left out and logged. The controller removes expired tokens. A decider: events in, effects out
-(`work`)."""
+Every broker has a copy of all tokens (`security.delegation_tokens`), so that a client can log in at any broker. A
+token that cannot be read is left out and logged. The controller removes expired tokens. This module does no input or
+output: it gets events and returns effects."""
 
 from __future__ import annotations
 
@@ -25,12 +26,13 @@ from jesenska.metadata.token_nodes import CHANGE_PREFIX, decode_token, encode_to
 from jesenska.metadata.tree_operations import Create, Delete, NoNodeError, Operation, Result, SetData
 from jesenska.security.delegation_tokens import DelegationToken, DelegationTokens
 
-#: How often a change is planned before it is given up.
+#: The maximum number of times that a change is planned before it fails.
 _ATTEMPTS_MAX: Final = 10
 
 
 class TokenChanges(ChangeMachine):
-    """The delegation tokens that one broker keeps in `tokens`."""
+    """The state machine that reads and changes the delegation tokens that one broker knows. `tokens` has the current
+    tokens."""
 
     def __init__(self, broker_id: int, tokens: DelegationTokens, config: BrokerConfig) -> None:
         self._shared = shared = ChangeState(broker_id, ControllerContext(), config)
@@ -49,8 +51,8 @@ class TokenChanges(ChangeMachine):
         )
 
     def _error_for_client(self, event: Work, error: Exception) -> Exception:
-        """Returns the error that the requester gets. A start gets the tree's own error, because it tries again while
-        the tree is out of reach."""
+        """Returns the error that the requester gets. A starting broker gets the unchanged error of the metadata tree,
+        because it tries again while the tree cannot be reached."""
         return error if isinstance(event, ReadTokens) else super()._error_for_client(event, error)
 
     # --- the content of the tree -------------------------------------------------------------------------------------
@@ -68,7 +70,8 @@ class TokenChanges(ChangeMachine):
         self._last_change = last
 
     def _everything(self) -> Steps:
-        """Reads all tokens. The change nodes come first: what changes after that leads to another look."""
+        """Reads all tokens. The nodes that announce changes are read first, so that a later change causes another
+        read."""
         _, last = yield from self._changed()
         (names,) = yield Read((Children(paths.TOKENS),))
         known = {token.token_id for token in self._tokens.tokens()}
@@ -76,8 +79,8 @@ class TokenChanges(ChangeMachine):
         self._last_change = last
 
     def _changed(self) -> Asking:
-        """Returns the ids of tokens that new change nodes name, and the number of the last node. Watches the directory
-        of change nodes from now on."""
+        """Returns the ids of tokens that new change nodes name, and the number of the last node. Watches
+        /delegation_token/token_changes from now on."""
         (names,) = yield Read((Children(paths.TOKEN_CHANGES, paths.TOKEN_CHANGES),))
         if names is None:
             raise NoNodeError(paths.TOKEN_CHANGES)
@@ -132,8 +135,8 @@ class TokenChanges(ChangeMachine):
         yield from delete_old(self._shared, self._change_nodes, paths.TOKEN_CHANGES)
 
     def _set_expiry(self, token_id: str, expires_at_ms: int | None) -> Steps:
-        """Writes when a token expires; None removes the token. Raises DelegationTokenNotFoundError if it has no
-        node."""
+        """Writes the time at which a token expires. None removes the token. Raises DelegationTokenNotFoundError if the
+        token has no node."""
         plan, results = yield from write_plan(
             (yield from _planned(token_id, expires_at_ms)), lambda _: _planned(token_id, expires_at_ms), _ATTEMPTS_MAX
         )
@@ -144,12 +147,12 @@ class TokenChanges(ChangeMachine):
             self._tokens.put(plan.after)
 
     def _written(self, results: Sequence[Result]) -> None:
-        """Remembers the change node that was written last, so that it is deleted when it is old."""
+        """Stores the path of the change node that was written last, so that the node is deleted when it is old."""
         self._change_nodes.add(results[-1].path, self._shared.now_ms)
 
 
 class _TokenPlan(NamedTuple):
-    """The operations that change a token, and the token after them; None if it is removed."""
+    """The operations that change a token, and the token after these operations; None if the token is removed."""
 
     operations: tuple[Operation, ...]
     after: DelegationToken | None

@@ -2,9 +2,9 @@
 pieces, between which other work of the event loop runs.
 
 A damaged batch (wrong CRC, offsets or records) is skipped and reported in the log, and the batches after it are read.
-If even the next batch cannot be found, reading continues at the next segment. The records of a damaged batch are lost:
-their keys keep the values that were written before. If the disk cannot be read, loading ends with an error, and the
-caller tries again."""
+If the start of the next batch cannot be found, reading continues at the next segment. The records of a damaged batch
+are lost: their keys have the values of earlier records. If the disk cannot be read, loading ends with an error, and
+the caller tries again."""
 
 from __future__ import annotations
 
@@ -28,12 +28,13 @@ from jesenska.records.record import Record
 
 logger = logging.getLogger(__name__)
 
-#: Most bytes of the log that are read at once.
+#: The maximum number of bytes of the log that are read at once.
 _LOAD_BYTES = 4 * 1024 * 1024
-#: Most records in one iteration of the event loop: records whose keys are examined, and records that are applied.
+#: The maximum number of records per iteration of the event loop whose keys are examined. The same limit applies to
+#: records that are applied.
 _LOAD_KEYS = 2000
 _LOAD_RECORDS = 200
-#: Most damaged batches that are reported one by one; further ones are only counted.
+#: The maximum number of damaged batches that are reported one by one; further damaged batches are only counted.
 _LOGGED_MAX = 10
 _DAMAGE = (CorruptMessageError, InvalidRecordError, UnsupportedForMessageFormatError)
 
@@ -45,7 +46,8 @@ class TakeInOpen(Protocol):
 
 
 class Reading(NamedTuple):
-    """How a log is read: the threads that wait for the disk, and the function that reads a region's bytes in them."""
+    """The means to read a log: the threads that wait for the disk, and the function that reads the bytes of a region
+    in these threads."""
 
     executor: Executor
     read_region: Callable[[FileRegion], bytes]
@@ -53,9 +55,10 @@ class Reading(NamedTuple):
 
 class Loader:
     """Loads one partition; `run` may be called once. `take_in` is called with each valid record, in order; it raises
-    CorruptMessageError for a record that cannot be decoded. `take_in_open` is called at the end, with the records of
-    transactions that are still open: the record, its transaction, and True if it becomes valid when the transaction is
-    committed. `lost` is a sentence for the log about the consequences of damage."""
+    CorruptMessageError for a record that cannot be decoded. `take_in_open` is called at the end, with each record of a
+    transaction that is still open. Its arguments are the record, the transaction, and True if the record becomes valid
+    when the transaction is committed. `lost` is a sentence for the broker's log about the consequences of a damaged
+    batch."""
 
     def __init__(
         self,

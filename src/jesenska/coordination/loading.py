@@ -1,12 +1,12 @@
-"""Selects the valid records from the batches of a partition of a coordinator's topic. This module only decides: it
-reads no log and no clock.
+"""Selects the valid records from the batches of a partition of a coordinator's topic. This module does no input or
+output.
 
   batch                       valid records
-  ordinary                    every record; of each key the newest
-  in a transaction            none yet: its records (a group's offsets) wait for the end of the transaction
+  ordinary                    all its records; if a key was written several times, only the newest record
+  in a transaction            no records yet: the records (a group's offsets) wait for the end of the transaction
   marker "commit"             the waiting records of the producer, except keys that were written outside of the
                               transaction after the record
-  marker "abort"              none: the waiting records of the producer are dropped
+  marker "abort"              no records: the waiting records of the producer are dropped
 
 Most keys are written again and again, so only the newest record of a key is returned. Records of a transaction that is
 still open at the end are returned separately (`left_open`). They become valid when the transaction is committed."""
@@ -24,8 +24,8 @@ _Key = bytes | None
 
 
 class Loading:
-    """Selects the valid records of one partition of a coordinator's topic. It takes the batches in order; `settled`
-    returns the records that have become valid."""
+    """Selects the valid records of one partition of a coordinator's topic. `take` must be called with the batches in
+    order; `settled` returns the records that have become valid."""
 
     def __init__(self) -> None:
         self._newest: dict[_Key, Record] = {}
@@ -70,15 +70,16 @@ class Loading:
 
     def left_open(self) -> Iterator[tuple[Record, OfTransaction, bool]]:
         """Yields the records of open transactions, in the order in which they were written. The bool is True if the
-        record becomes valid when its transaction is committed. It is False if its key was later written outside of the
-        transaction."""
+        record becomes valid when its transaction is committed. The bool is False if the record's key was later written
+        outside of the transaction."""
         found = [(record, producer_id) for producer_id, waiting in self._open.items() for record in waiting.values()]
         for record, producer_id in sorted(found, key=lambda item: item[0].offset):
             counts = record.offset > self._committed_at.get(record.key, -1)
             yield record, OfTransaction(producer_id, self._epochs[producer_id]), counts
 
     def _count(self, record: Record) -> None:
-        # Removed and added again, so that the newest is last: a group's record must come before its later commits.
+        # The record is removed and added again, so that the newest record is last: a group's record must be applied
+        # before the later commits of the group.
         self._newest.pop(record.key, None)
         self._newest[record.key] = record
 

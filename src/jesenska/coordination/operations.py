@@ -1,12 +1,12 @@
 """Tracks the operations of one shard (the coordinator's part for one partition), from the write of their records until
-the shard has handled the outcome. This module only decides: it has no log and no clock.
+the shard has handled the outcome. This module does no input or output.
 
   handle(event, now) -> answers and appends
 
-  Write by the shard   becomes an `Append` with a number; answers and orders of the shard are returned unchanged
+  Write by the shard   is returned as an `Append` with a number; answers and orders of the shard are returned unchanged
   Appended             the operation's records are applied to the shard, which then gets `Committed`
   AppendFailed         the shard gets `Failed`
-  the time is up       the shard gets `Late`, and later `Committed` or `Failed`
+  timeout_ms passed    the shard gets `Late`, and later `Committed` or `Failed`
 
 Appends of one shard are committed in their order, because they go to one partition."""
 
@@ -78,7 +78,8 @@ class Operations:
         self._timeout_ms = timeout_ms
         self._under_way: dict[int, _UnderWay] = {}
         self._last_number = 0
-        #: The deadlines of operations with their numbers, in order. A finished operation is removed when it is first.
+        #: The deadline and number of each operation, earliest deadline first. A finished operation is removed when it
+        #: is the first of this queue.
         self._timeouts: deque[tuple[int, int]] = deque()
 
     def handle(self, event: Any, now: Now) -> list[Answer | Append | Order | Say]:

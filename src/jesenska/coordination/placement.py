@@ -1,5 +1,5 @@
 """Maps a key (a group id or a transactional id) to a partition of the coordinator's topic. Every client and broker
-must compute the same partition, because its leader is the key's coordinator."""
+must compute the same partition, because the leader of this partition is the key's coordinator."""
 
 from __future__ import annotations
 

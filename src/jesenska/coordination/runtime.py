@@ -2,8 +2,9 @@
 and runs on the broker that leads the partition. This module loads shards, passes events to them, appends their
 records, sends their answers, and wakes them.
 
-  lead(number)      this broker leads the partition: its log is read into a new shard. Until then, clients get
-                    COORDINATOR_LOAD_IN_PROGRESS. If reading fails, this is logged, and repeated until it succeeds
+  lead(number)      this broker leads the partition: its log is read into a new shard. Until the log is read, clients
+                    get COORDINATOR_LOAD_IN_PROGRESS. If the read fails, the error is logged, and the read is repeated
+                    until it succeeds
   submit            passes an event to a shard, with a function that gets the answer
   resign(number)    this broker no longer leads the partition: waiting requests are answered NOT_COORDINATOR, and the
                     shard is dropped
@@ -12,7 +13,7 @@ A record is applied when its write is committed: with acks=all, when every in-sy
 one leader epoch. Its writes are refused when a newer epoch has begun, so that it never writes at the same time as a
 newer coordinator.
 
-The shards and `operations` decide; this module does input and output."""
+The shards and `operations` compute the next steps; this module does input and output for them."""
 
 from __future__ import annotations
 
@@ -39,12 +40,12 @@ from jesenska.replication.partition import Partition
 
 logger = logging.getLogger(__name__)
 
-#: The pause between two attempts to load a partition whose log cannot be read. It doubles after each attempt.
+#: The pause between two attempts to load a partition whose log cannot be read. The pause doubles after each attempt.
 _BACKOFF = Backoff(first_seconds=0.25, longest_seconds=30.0)
 
 S = TypeVar("S", bound=Shard)
 
-#: Called with the answer to an event.
+#: A function that is called with the answer to an event.
 Reply = Callable[[Any], None]
 
 
@@ -63,8 +64,8 @@ class Tenant(Generic[S]):
     read: Callable[[bytes | None, bytes | None], Any]
     #: How long, in milliseconds, a request waits until its records are committed.
     timeout_ms: int
-    #: When records are applied: 1 means when they are written, -1 when every in-sync replica has them, 0 the same as
-    #: 1.
+    #: When records are applied, as acks of Produce: with 1 when they are written to the leader's log, with -1 when
+    #: every in-sync replica has them. 0 means the same as 1.
     acks: int
     #: Carries out an order of the shard with this number.
     carry_out: Callable[[int, Any], None] = lambda number, order: None
@@ -100,7 +101,8 @@ class _Hosted(Generic[S]):
         #: True if the last attempt to read the log has failed.
         self.has_failed = False
         self.gone = False
-        #: Events for all shards that came before this shard was ready.
+        #: Events for all shards that arrived before this shard was ready; they are passed to the shard when it is
+        #: ready.
         self.events: list[Any] = []
         self.replies: dict[Token, Reply] = {}
         self.last_token = 0
@@ -109,7 +111,8 @@ class _Hosted(Generic[S]):
         self.timer_ms = 0
 
     def renew(self, shard: S, timeout_ms: int) -> None:
-        """Begins with an empty shard again, because records applied so far would be applied twice."""
+        """Replaces the shard by an empty shard, before the log is read again: otherwise records would be applied
+        twice."""
         self.shard = shard
         self.operations = Operations(shard, timeout_ms)
 
@@ -129,7 +132,7 @@ class Runtime(Generic[S]):
 
     def lead(self, number: int, partition: Partition, events: Iterable[Any] = ()) -> None:
         """Starts the shard of a partition that this broker leads. `events` are passed to the new shard when it is
-        ready. If the shard is running already, it continues in the partition's current epoch."""
+        ready. If the shard is running already, it continues in the partition's current leader epoch."""
         hosted = self._hosted.get(number)
         if hosted is not None:
             hosted.epoch = partition.leader_epoch
@@ -241,8 +244,8 @@ class Runtime(Generic[S]):
         return hosted
 
     def submit(self, number: int, make: Callable[[Token], Any], reply: Reply) -> None:
-        """Passes an event to a shard: the event that `make` returns for a token. `reply` is called with the answer.
-        Raises KafkaError if this broker does not run the shard."""
+        """Passes an event to a shard. `make` gets a token, a number that identifies the answer, and returns the event.
+        `reply` is called with the answer. Raises KafkaError if this broker does not run the shard."""
         hosted = self._ready(number)
         hosted.last_token += 1
         hosted.replies[hosted.last_token] = reply
@@ -289,7 +292,8 @@ class Runtime(Generic[S]):
         self._schedule(hosted)
 
     def _append(self, hosted: _Hosted[S], append: Append, now_ms: int) -> Appended | AppendFailed | None:
-        """Appends records or a marker to the shard's partition. Returns the outcome, or None if it comes later."""
+        """Appends records or a marker to the shard's partition. Returns the outcome of the append, or None if the
+        outcome is reported later."""
         tenant, done, marker = self._tenant, partial(self._appended, hosted, append.number), append.marker
         try:
             if marker is not None:
@@ -335,8 +339,8 @@ class Runtime(Generic[S]):
         self._handle(hosted, Tick())
 
     async def close(self) -> None:
-        """Stops loading shards, and their timers. Waiting requests get no answer, because their connections are
-        closed."""
+        """Stops loading shards, and stops the timers of all shards. Waiting requests get no answer, because their
+        connections are closed."""
         loading = [hosted.loading for hosted in self._hosted.values() if hosted.loading is not None]
         for task in loading:
             task.cancel()
@@ -352,7 +356,8 @@ def _batch_of(append: Append, encode: Callable[[Any], KeyValue], now_ms: int) ->
     of = append.within
     if of is None:
         return encode_batch(records)
-    # These records need no sequence numbers, because the coordinator keeps their order. Kafka writes 0.
+    # These records need no sequence numbers, because the coordinator writes them in order. Kafka writes the sequence
+    # number 0.
     return encode_batch(
         records, producer_id=of.producer_id, producer_epoch=of.producer_epoch, base_sequence=0, is_transactional=True
     )

@@ -3,13 +3,14 @@
 A coordinator is divided into shards. A shard has the state of one partition of the coordinator's topic (for example
 the groups of a partition of `__consumer_offsets`), and is a replicated state machine:
 
-  an event comes              -> answers, orders, and writes: records, with the operation that waits for them
+  an event comes              -> answers, orders, and writes. A write has records and the operation that waits for them
   the records are committed   -> each record is applied; state that must survive a restart changes only in this way.
                                  Then the shard gets `Committed`
   the records are not written -> the shard gets `Failed`; no state has to be undone
   the write takes too long    -> the shard gets `Late` and answers; the records may still be committed
 
-`operations` does this for one shard, without a clock or a log. `runtime` does it on this broker's partitions."""
+`operations` matches the outcomes to the writes of one shard. `runtime` writes to the logs of this broker's
+partitions."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ from typing import Any, NamedTuple, Protocol
 
 from jesenska.base.errors import ErrorCode
 
-#: The number that came with an event, and is returned with its answer. A shard does not interpret it.
+#: The number that is passed with an event, and returned with the answer to the event. A shard does not interpret the
+#: number.
 Token = int
 
 
@@ -41,7 +43,7 @@ class KeyValue(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """The answer to the request that came with this token."""
+    """An effect: the answer to the request that came with this token."""
 
     token: Token
     response: Any
@@ -64,9 +66,9 @@ class Marker(NamedTuple):
 
 
 class Write(NamedTuple):
-    """An effect: asks to write these records. `operation` is returned with their outcome. `name` is their subject in
-    log lines. With `within`, the records belong to a transaction. With `marker`, there are no records, and a
-    transaction ends."""
+    """An effect: asks to write these records. `operation` is returned to the shard with the outcome of the write.
+    `name` is the group or transactional id, for log lines. With `within`, the records belong to a transaction. With
+    `marker`, there are no records, and the end marker of a transaction is written."""
 
     name: str
     records: tuple[Any, ...]
@@ -76,13 +78,14 @@ class Write(NamedTuple):
 
 
 class Order(NamedTuple):
-    """An order to the coordinator's runtime. The shard does not wait for it; its outcome is a separate event."""
+    """An effect: an order to the coordinator's runtime, such as to send end markers. The shard does not wait for the
+    order; the outcome is a separate event."""
 
     order: Any
 
 
 class Say(NamedTuple):
-    """A line for the broker's log, at INFO."""
+    """An effect: a line for the broker's log, at level INFO."""
 
     line: str
 
@@ -92,15 +95,16 @@ class Say(NamedTuple):
 
 
 class Committed(NamedTuple):
-    """The records of an operation are committed and applied. If `in_time` is False, the request has been answered
-    already."""
+    """Event: the records of an operation are committed and applied to the shard. If `in_time` is False, the request
+    has been answered already."""
 
     operation: Any
     in_time: bool
 
 
 class Failed(NamedTuple):
-    """The records of an operation are not in the log. If `in_time` is False, the request has been answered already."""
+    """Event: the records of an operation could not be written to the log. If `in_time` is False, the request has been
+    answered already."""
 
     operation: Any
     error: ErrorCode
@@ -108,7 +112,8 @@ class Failed(NamedTuple):
 
 
 class Late(NamedTuple):
-    """An operation has taken too long, and its request must be answered now. `Committed` or `Failed` still follows."""
+    """Event: an operation has taken too long, and its request must be answered now. `Committed` or `Failed` still
+    follows."""
 
     operation: Any
     error: ErrorCode
@@ -116,19 +121,20 @@ class Late(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Time has passed: the shard must handle the deadlines that have been reached."""
+    """Event: time has passed, and the shard must handle the deadlines that have been reached."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resign:
-    """This broker no longer runs the shard: waiting requests must be answered NOT_COORDINATOR."""
+    """Event: this broker no longer runs the shard, and waiting requests must be answered NOT_COORDINATOR."""
 
 
 Effect = Answer | Write | Order | Say
 
 
 class Shard(Protocol):
-    """The interface of one shard of a coordinator. A shard only decides: it does no input or output."""
+    """The interface of one shard of a coordinator. A shard does no input or output: it gets events and returns
+    effects."""
 
     def handle(self, event: Any, now: Now) -> Sequence[Effect]:
         """Handles an event, and returns its effects."""
@@ -139,8 +145,8 @@ class Shard(Protocol):
         ...
 
     def replay_within(self, record: Any, of: OfTransaction, now: Now, *, counts: bool = True) -> None:
-        """Applies a record of an open transaction. `counts` is False if its key was later written outside of the
-        transaction. Such a record waits for the end of its transaction, too, but changes nothing then."""
+        """Applies a record of an open transaction. `counts` is False if the record's key was later written outside of
+        the transaction. Such a record also waits for the end of the transaction, but then changes nothing."""
         ...
 
     def replay_end(self, producer_id: int, commits: bool, now: Now) -> None:

@@ -1,19 +1,19 @@
 """The group coordinator of the classic protocol. One shard has the groups of one partition of `__consumer_offsets`.
-This module only decides: it does no input or output.
+This module does no input or output.
 
   handle(event, now) -> answers and writes
 
 State that must survive a restart (a group's assignment, an offset) is returned as a `Write`, and changes only in
 `replay`: when the write is committed, and again when a log is read. The request that waits for the write is answered
-then. `states` has the table of steps by state. `members` and `offsets` carry the steps out, on the groups of the
-`roster`.
+after the write is committed. `states` has the table of steps by state. `members` and `offsets` carry out the steps, on
+the groups in `roster`.
 
 `now` is the time of the event by two clocks. Sessions, rebalances and delays use the monotonic clock, so that setting
 the wall clock does not change them. Records contain the time of the wall clock, by which committed offsets expire.
 
 A write that is not committed within `offsets.commit.timeout.ms` is answered COORDINATOR_NOT_AVAILABLE, as Kafka does
-for a write that times out. It may still be committed, so nothing is undone: its records are applied then, without a
-second answer.
+for a write that times out. The write may still be committed later, so nothing is undone: then its records are applied,
+without a second answer.
 
 Offsets of a transaction wait with their group (`Group.open_offsets`) until the transaction's end marker is in the log
 of this shard. `replay_end` then makes them valid or drops them, also when a log is read.

@@ -17,7 +17,8 @@ NO_GENERATION = -1
 class Join(NamedTuple):
     """JoinGroup: a member joins or rejoins. `protocols` are (name, metadata) in the member's order of preference.
     `needs_known_member` is True from version 4 on: a member without an id gets MEMBER_ID_REQUIRED first (KIP-394).
-    `can_skip_assignment` is True from version 9 on: a static leader that rejoins need not assign again (KIP-814)."""
+    `can_skip_assignment` is True from version 9 on: a static member that rejoins as leader can be told to skip the
+    assignment (KIP-814)."""
 
     token: Token
     group_id: str
@@ -70,8 +71,8 @@ class Leave(NamedTuple):
 
 
 class CommittedOffset(NamedTuple):
-    """An offset as a consumer commits it. `expire_timestamp_ms` is -1, except if an old client has requested its own
-    retention."""
+    """An offset as a consumer commits it. `expire_timestamp_ms` is the time at which the offset expires, if an old
+    client has requested a retention time; otherwise it is -1."""
 
     offset: int
     leader_epoch: int
@@ -81,8 +82,8 @@ class CommittedOffset(NamedTuple):
 
 
 class CommitOffsets(NamedTuple):
-    """A commit of offsets. If the client names no generation (-1) and no member, it uses the group only to store
-    offsets."""
+    """A commit of offsets. A client that names no generation (-1) and no member is not a member of the group: it only
+    stores its offsets there."""
 
     token: Token
     group_id: str
@@ -93,7 +94,7 @@ class CommitOffsets(NamedTuple):
     #: The error for a member of an unknown group: True for GROUP_ID_NOT_FOUND (OffsetCommit 9 and later), False for
     #: ILLEGAL_GENERATION.
     knows_missing_group: bool = False
-    #: True if all offsets are of branches: topics that began as a copy of another topic.
+    #: True if all partitions belong to branches: topics that began as a copy of another topic.
     is_of_branches: bool = False
     #: The transaction in which the offsets are committed (TxnOffsetCommit); None outside of a transaction.
     within: OfTransaction | None = None

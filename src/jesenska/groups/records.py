@@ -6,8 +6,8 @@ Kafka's format.
   GroupMetadataKey    v2      group                  GroupMetadataValue   v0-v4  members …    the group is removed
 
 A key begins with its version (INT16), which is also the kind of the record; a value begins with its version. Records
-are written in the versions of Apache Kafka 3.9 (key 1 and 2, value 3), so that it can read them. Every version is
-read. Keys of the newer protocols (3 and later) are ignored."""
+are written in the versions of Apache Kafka 3.9 (key 1 and 2, value 3), so that Apache Kafka 3.9 can read them. All
+versions can be read. Keys of the newer protocols (3 and later) are ignored."""
 
 from __future__ import annotations
 
@@ -92,8 +92,8 @@ def offset_key(group: str, topic: str, partition: int) -> bytes:
 
 
 def offset_record(group: str, topic: str, partition: int, value: OffsetCommitValue | None) -> KeyValue:
-    """Returns the encoded record of a committed offset, or its tombstone. A commit with its own expiry (old clients)
-    is written in version 1."""
+    """Returns the encoded record of a committed offset, or its tombstone. A commit with a retention time (from an old
+    client) is written in version 1."""
     if value is None:
         return KeyValue(offset_key(group, topic, partition), None)
     version = 1 if value.expire_timestamp >= 0 else _VALUE_WRITTEN

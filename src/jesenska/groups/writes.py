@@ -1,5 +1,5 @@
-"""The writes of a group, as plain data. A write is passed on with its records, and returned with their outcome. So it
-contains everything that the coordinator needs to continue then.
+"""The writes of a group, as plain data. Each write accompanies its records to the log, and is returned to the
+coordinator with the outcome. So it contains all data that the coordinator needs to continue.
 
 `token` identifies the request that waits for the write; None if no request waits. `serial` distinguishes the writes of
 one group."""
@@ -25,7 +25,8 @@ class AssignmentWrite(NamedTuple):
 
 
 class ReplacementWrite(NamedTuple):
-    """The write after a static member has rejoined with another id. `answer` is the answer to its JoinGroup."""
+    """The write of a group's record after a static member has rejoined with another member id. `answer` is the answer
+    to the member's JoinGroup."""
 
     token: Token
     group_id: str

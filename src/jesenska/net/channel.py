@@ -1,9 +1,9 @@
-"""An outgoing connection to a broker. Each request is sent with a correlation id, and its answer carries the same id.
+"""An outgoing connection to a broker. Each request is sent with a correlation id, and its answer has the same id.
 
 A broker answers the requests of one connection in order, so answers must arrive in the order of the requests. An
 answer out of order closes the channel. When the channel closes, every request without an answer fails with
-NetworkException. The versions of requests are agreed once per connection by ApiVersions (`open_channel`). Brokers
-before 0.10 are not supported: they close the connection at ApiVersions."""
+NetworkException. The versions of requests are chosen once per connection, from the answer to ApiVersions
+(`open_channel`). Brokers before 0.10 are not supported: they close the connection at ApiVersions."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ logger = logging.getLogger(__name__)
 
 Answer = TypeVar("Answer", bound=Message)
 _LENGTH = struct.Struct(">i")
-#: Largest accepted answer in bytes. An answer may be as large as a Fetch request allows, so only larger lengths are
-#: refused.
+#: The maximum size of an accepted answer in bytes: the largest INT32. The size of an answer to Fetch has no smaller
+#: limit.
 MAX_ANSWER_BYTES = 2**31 - 1
 
 
-#: Fraction of the lifetime of a SASL session after which the client replaces the connection by a new one.
+#: The fraction of the lifetime of a SASL session after which the client replaces the connection by a new connection.
 _SESSION_SHARE = 0.85
 
 
 class _UnansweredError(Exception):
-    """A request was not answered within its time limit."""
+    """Raised when a request was not answered within its time limit."""
 
 
 def _give_up(future: asyncio.Future[Any]) -> None:
@@ -77,7 +77,8 @@ class _Waiting:
 
 
 class Channel:
-    """One connection to `host:port`. A request may be sent while earlier ones are not answered yet (pipelining)."""
+    """One connection to `host:port`. A request may be sent while earlier requests are not answered yet
+    (pipelining)."""
 
     def __init__(
         self,
@@ -110,7 +111,7 @@ class Channel:
 
     @property
     def is_waiting(self) -> bool:
-        """True if at least one request has no answer yet."""
+        """Returns True if at least one request has no answer yet."""
         return bool(self._waiting)
 
     @property
@@ -236,13 +237,14 @@ class Channel:
             version = min(offered, version - 1)
 
     def end_session_after(self, begun_at: float, lifetime_ms: int) -> None:
-        """Sets the end of the session that an authentication has begun, by the loop's clock in seconds."""
+        """Sets the end of the SASL session that an authentication has begun. `begun_at` is the time of its begin, by
+        the loop's clock in seconds."""
         self._session_ends_at = begun_at + lifetime_ms / 1000 * _SESSION_SHARE
 
     @property
     def is_session_ending(self) -> bool:
-        """True if the broker will soon require a new authentication, so that a new connection should replace this
-        one."""
+        """Returns True if the broker will soon require a new authentication, so that a new connection should replace
+        this connection."""
         return self._session_ends_at is not None and self._loop.time() > self._session_ends_at
 
 
@@ -279,9 +281,9 @@ async def open_channel(
     network: Network | None = None,
     security: ClientSecurity | None = None,
 ) -> Channel:
-    """Connects to a broker, agrees on versions of requests, and authenticates if `security` has a mechanism. Raises
-    NetworkException with one sentence if the connection cannot be made. For a buffer size of -1 the system chooses the
-    size."""
+    """Connects to a broker, agrees on versions of requests, and authenticates if `security` has a SASL mechanism.
+    Raises NetworkException with one sentence if the connection cannot be made. For a buffer size of -1 the system
+    chooses the size."""
     where = f"{host}:{port}"
     try:
         async with asyncio.timeout(timeout_seconds):

@@ -2,9 +2,9 @@
 directions.
 
 All connections of an event loop read into one shared buffer. A frame that has arrived completely in this buffer is
-passed to the handler as a view and parsed without a copy. A frame that does not fit gets its own buffer, which grows
-as its bytes arrive. So a peer that sends only lengths makes the broker allocate almost no memory. A view is valid
-until the handler returns; a handler that needs the frame for longer calls `keep()`.
+passed to the handler as a view and parsed without a copy. A frame that has not arrived completely gets its own buffer,
+which grows as its bytes arrive. So a peer that sends large lengths without data makes the broker allocate almost no
+memory. A view is valid until the handler returns; a handler that needs the frame for longer calls `keep()`.
 
     open --- handler says "wait" ---> paused --- resume() ---> open
       \\--- end of stream, bad length, failed socket ---> closed
@@ -13,8 +13,8 @@ A paused connection reads no more bytes, so TCP stops the peer. In this way the 
 in order, and a peer that does not read its answers is not served any more.
 
 One read may return several frames. The answers to these frames are held back, and written together after the last
-frame: a producer with five requests in flight then costs one system call and is woken once. The number of held bytes
-is limited. Held bytes are always sent before a later, larger answer."""
+frame: a producer with five requests in flight then costs one system call and is woken once. The number of bytes that
+are held back is limited. They are always sent before a later, larger answer."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _LENGTH = struct.Struct(">i")
 #: Frames up to this size in bytes get their whole buffer at once. The buffer of a larger frame starts with
 #: REQUEST_BUFFER_FIRST_BYTES and is doubled as bytes arrive.
 _ONE_PIECE_BYTES = 1024 * 1024
-#: Size in bytes of the first buffer of a frame, while many unfinished frames use much memory.
+#: The size in bytes of the first buffer of a frame, while the buffers of unfinished frames use much memory.
 _FRUGAL_FIRST_BYTES = 1024
 
 
@@ -59,9 +59,8 @@ class ReadBuffer:
         self.lent_bytes = 0
 
     def take(self, wanted_bytes: int, arrived_bytes: int) -> memoryview:
-        """Returns a buffer for a frame of `wanted_bytes`, of which `arrived_bytes` have arrived. The buffer is
-        larger than the bytes that have arrived. A new buffer is at most as large as the frame; a reused buffer may
-        be larger."""
+        """Returns a buffer for a frame of `wanted_bytes`, of which `arrived_bytes` have arrived. The buffer is larger
+        than `arrived_bytes`. A new buffer is at most as large as the frame; a reused buffer may be larger."""
         if self.lent_bytes + min(wanted_bytes, _ONE_PIECE_BYTES) > UNFINISHED_REQUESTS_BYTES:
             buffer = memoryview(bytearray(min(wanted_bytes, max(2 * arrived_bytes, _FRUGAL_FIRST_BYTES))))
         else:
@@ -98,7 +97,7 @@ class FramedConnection:
     pause the connection. If the handler has called `put_back()`, it gets the same frame again after the pause.
 
     `on_closed(reason)` is called once; the reason is empty if the peer closed the connection without an error. A frame
-    above `max_frame_bytes` closes the connection. `transport_for` makes the transport; None makes one without
+    above `max_frame_bytes` closes the connection. `transport_for` makes the transport; None means a transport without
     encryption."""
 
     def __init__(
@@ -249,7 +248,7 @@ class FramedConnection:
 
     def _next_turn(self) -> None:
         """Handles the next frames after the other connections had their turn. If earlier answers are not sent yet, the
-        frames wait until they are."""
+        frames wait until these answers are sent."""
         if not self.transport.unsent_bytes:
             self.resume()
 
@@ -273,8 +272,8 @@ class FramedConnection:
         self._own, self._filled = own, filled
 
     def keep(self, view: memoryview) -> memoryview:
-        """Returns a view of the frame's bytes that stays valid after the handler has returned. To be called inside the
-        handler. Copies the bytes only if they are in the shared buffer."""
+        """Returns a view of the frame's bytes that stays valid after the handler has returned. Must be called inside
+        the handler. Copies the bytes only if they are in the shared buffer."""
         return view if view.obj is not self._shared.obj else memoryview(bytearray(view))
 
     @property
@@ -284,20 +283,20 @@ class FramedConnection:
         return self._filled, self.transport.unsent_bytes
 
     def peer_has_closed(self) -> bool:
-        """True if the peer has closed the connection, as far as the system can report this without a read."""
+        """Returns True if the peer has closed the connection, as far as the system can report this without a read."""
         return self.transport.peer_has_closed()
 
     # --- pausing -----------------------------------------------------------------------------------------------------
 
     def put_back(self) -> bool:
-        """Pauses the connection, and has the present frame handled again after the pause. Returns False, so that the
-        handler can return this value."""
+        """Pauses the connection. The current frame is passed to the handler again after the pause. Returns False, so
+        that the handler can return this value."""
         self._is_put_back = True
         return False
 
     def _pause(self) -> None:
-        # The event loop watches the socket until it is readable again. Most pauses end before that, which saves two
-        # calls of the poll.
+        # The event loop watches the socket until it is readable again. Most pauses end before new bytes arrive, so
+        # this saves two system calls (removing the socket and adding it again).
         if not self.closed:
             self._paused = True
 
@@ -318,8 +317,8 @@ class FramedConnection:
     # --- sending and closing -----------------------------------------------------------------------------------------
 
     def send(self, pieces: Sequence[Piece], total_bytes: int) -> bool:
-        """Sends an answer. Returns True if all its bytes were sent, or are held and will be sent with the next ones.
-        Otherwise returns False, and `on_drained` is called when all bytes are sent."""
+        """Sends an answer. Returns True if all its bytes were sent, or are held back and will be sent with the next
+        answers. Otherwise returns False, and `on_drained` is called when all bytes are sent."""
         if self._holding:
             if (
                 len(pieces) == 1
@@ -335,8 +334,8 @@ class FramedConnection:
         return self.transport.send(pieces, total_bytes)
 
     def _let_go(self) -> None:
-        """Sends the held answers. If the socket does not accept all bytes, the connection is paused until they are
-        sent."""
+        """Sends the answers that were held back. If the socket does not accept all bytes, the connection is paused
+        until they are sent."""
         self._holding = False
         if self._held:
             held, total_bytes = self._held, self._held_bytes
@@ -355,7 +354,7 @@ class FramedConnection:
             return
         self.closed = True
         if self._held:
-            # Sends the answers to the requests before the one that caused the close.
+            # Sends the answers to the requests before the request that caused the close.
             self._let_go()
         self.transport.close()
         if self._own is not None:

@@ -1,5 +1,5 @@
-"""A listening socket: accepts connections and passes them to a function. With port 0 the system chooses a port, which
-is the attribute `port`."""
+"""A listening socket, which accepts connections and passes them to a function. With port 0 the system chooses a port,
+which is the attribute `port`."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from jesenska.base.system_errors import is_out_of_descriptors, remedy_of
 
 logger = logging.getLogger(__name__)
 
-#: Most connections that are accepted in one iteration of the event loop, so that many new connections do not delay
-#: other work.
+#: The maximum number of connections that are accepted in one iteration of the event loop, so that many new connections
+#: do not delay other work.
 _ACCEPT_MAX = 64
 _RETRY_SECONDS = 0.5
 
@@ -79,9 +79,9 @@ class Listener:
 
 def listening_socket(host: str, port: int, backlog: int = 100, *, only_v6: bool = False) -> socket.socket:
     """Returns a non-blocking socket that listens on `host:port`. An empty host means all interfaces, with IPv4 and
-    IPv6 if the system can serve both on one socket. With `only_v6`, an IPv6 socket takes no IPv4 connections, because
-    another socket serves them on the same port. Raises JesenskaError with one sentence if the socket cannot listen, or
-    its subclass PortTakenError if the port is taken."""
+    IPv6 if the system can serve both on one socket. With `only_v6`, an IPv6 socket accepts no IPv4 connections,
+    because another socket accepts them on the same port. Raises JesenskaError with one sentence if the socket cannot
+    listen, or its subclass PortTakenError if the port is taken."""
     wanted = f"{host or '*'}:{port}"
     try:
         if host == "":
@@ -127,7 +127,7 @@ def _listening(family: int, address: tuple[object, ...], backlog: int, dual: boo
 
 
 class PortTakenError(JesenskaError):
-    """The port is already used by another process."""
+    """Raised when the port is already used by another process."""
 
     def __init__(self, message: str, port: int) -> None:
         super().__init__(message)

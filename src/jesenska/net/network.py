@@ -1,4 +1,4 @@
-"""Makes sockets: those of the operating system, or those of a simulated network for tests.
+"""Makes sockets of the operating system, or of a simulated network for tests.
 
 A simulated socket behaves like `socket.socket`, as far as the package `net` uses it. It also has a method `send_file`,
 with the arguments of `os.sendfile` except the first."""
@@ -14,8 +14,8 @@ from jesenska.net.listener import listening_socket
 
 class Network(Protocol):
     def listening_socket(self, host: str, port: int, backlog: int, *, only_v6: bool = False) -> socket.socket:
-        """Returns a non-blocking socket that listens on `host:port`. Raises JesenskaError with one sentence if that is
-        not possible. With `only_v6`, the socket takes no IPv4 connections."""
+        """Returns a non-blocking socket that listens on `host:port`. Raises JesenskaError, with a message of one
+        sentence, if the socket cannot listen. With `only_v6`, the socket accepts no IPv4 connections."""
 
     async def connect(self, host: str, port: int, send_buffer_bytes: int, receive_buffer_bytes: int) -> socket.socket:
         """Returns a connected, non-blocking socket. Raises OSError if the connection cannot be made. For a buffer size

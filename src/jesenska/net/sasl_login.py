@@ -39,7 +39,7 @@ _Result = TypeVar("_Result")
 async def _run(
     security: ClientSecurity, work: Callable[_Given, _Result], *given: _Given.args, **named: _Given.kwargs
 ) -> _Result:
-    """Runs a part of an exchange; on another thread if it may wait for another server."""
+    """Runs one step of a SASL exchange. Runs the step on another thread if it may wait for another server."""
     return await asyncio.to_thread(work, *given, **named) if security.may_block else work(*given, **named)
 
 

@@ -1,17 +1,17 @@
 """The transport of a TLS connection, for servers and clients: an `ssl.SSLObject` between two buffers in memory.
 
   socket -> incoming -> SSLObject -> recv_into        at most one read of the socket for each call
-  send -> queue -> SSLObject -> outgoing -> socket    a piece is encrypted when the previous one has been sent
+  send -> queue -> SSLObject -> outgoing -> socket    a piece is encrypted when the previous piece has been sent
 
 The memory of a connection is limited to one encrypted piece. A file region is also read and encrypted in pieces,
 because the kernel's sendfile cannot encrypt.
 
   handshake --- done ---> open --- close() or failure ---> closed
 
-Bytes that are passed to `send` during the handshake wait for its end. A handshake that takes too long ends the
-connection. One step of a handshake costs about a thousand times as much as a read. So one iteration of the event loop
-does only a few steps (`HandshakeTurns`); the sockets that were not served are still readable in the next iteration. A
-failed handshake sends only the TLS alert for the failure."""
+Bytes that are passed to `send` during the handshake wait for the end of the handshake. If a handshake takes too long,
+the connection is closed. One step of a handshake costs about a thousand times as much as a read. So one iteration of
+the event loop does only a few steps (`HandshakeTurns`); the sockets that were not served are still readable in the
+next iteration. A failed handshake sends only the TLS alert for the failure."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from jesenska.base.limits import TLS_HANDSHAKE_SECONDS, TLS_HANDSHAKE_STEPS_PER_
 from jesenska.base.regions import FileRegion
 from jesenska.net.transport import Piece, Transport, TransportFor, TruncatedError, ignore, ignore_reason, is_gone
 
-#: Most bytes that are encrypted together.
+#: The maximum number of bytes that are encrypted together.
 _PIECE_MAX_BYTES = 256 * 1024
 _READ_BYTES = 128 * 1024
 
@@ -56,7 +56,7 @@ class HandshakeTurns:
 class TlsTransport(Transport):
     """A TCP socket with TLS. For a client, `server_name` is the name of the server; on the server's side it is None.
     `on_secured` is called at the end of the handshake, with the peer's certificate in DER, or None if the peer has
-    sent none."""
+    sent no certificate."""
 
     __slots__ = (
         "_deadline",
@@ -107,8 +107,7 @@ class TlsTransport(Transport):
             self._incoming, self._outgoing, server_side=server_name is None, server_hostname=server_name
         )
         self._queue: deque[Piece] = deque()
-        #: Encrypted bytes that the socket has not accepted yet, and the number of bytes that they were before
-        #: encryption.
+        #: The encrypted bytes that the socket has not accepted yet, and their number before encryption.
         self._wire = memoryview(b"")
         self._wire_plain_bytes = 0
         self._writing = False
@@ -132,7 +131,8 @@ class TlsTransport(Transport):
             self._receive()
             received = self._decrypted(buffer)
         if received < 0:
-            # The bytes that were read are only a part of a TLS record, or a record without data (a session ticket).
+            # Nothing could be decrypted: the bytes that were read are only a part of a TLS record, or a record without
+            # data (a session ticket).
             self._flush_control()
             raise BlockingIOError
         return received

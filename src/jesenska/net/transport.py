@@ -25,12 +25,12 @@ from contextlib import suppress
 from jesenska.base.limits import GATHERED_WRITE_BYTES
 from jesenska.base.regions import FileRegion
 
-#: File regions up to this size in bytes are read and written together with other buffers; for larger ones sendfile is
-#: faster.
+#: File regions up to this size in bytes are read and written together with other buffers. For larger regions sendfile
+#: is faster.
 JOIN_MAX_BYTES = 64 * 1024
-#: Most buffers in one call of sendmsg; Linux and macOS both allow 1024.
+#: The maximum number of buffers in one call of sendmsg; Linux and macOS both allow 1024.
 _GATHER_MAX = 512
-#: Most bytes of one sendfile call, so that one fast client does not occupy the event loop.
+#: The maximum number of bytes of one sendfile call, so that one fast client does not occupy the event loop.
 _SENDFILE_MAX_BYTES = 4 * 1024 * 1024
 #: On Linux, the first byte of this socket option's value is the TCP state of the connection.
 _TCP_INFO = getattr(socket, "TCP_INFO", None) if sys.platform == "linux" else None
@@ -60,13 +60,14 @@ class Transport:
         raise NotImplementedError
 
     def pending(self) -> bool:
-        """True if the transport has bytes that it has already read from the socket and not returned yet. The event
-        loop does not see these bytes."""
+        """Returns True if the transport has bytes that it has already read from the socket and not returned yet. The
+        event loop does not see these bytes."""
         return False
 
     def send(self, pieces: Sequence[Piece], total_bytes: int) -> bool:
-        """Sends `pieces`, and queues the bytes that the socket does not accept. Returns True if everything has been
-        sent. The transport releases the file regions in `pieces` once they are sent, or when it is closed."""
+        """Sends `pieces`, and queues the bytes that the socket does not accept. Returns True if all bytes have been
+        sent. The transport releases the file regions in `pieces` when they are sent, or when the transport is
+        closed."""
         raise NotImplementedError
 
     def peer_has_closed(self) -> bool:
@@ -80,8 +81,8 @@ class Transport:
 
 
 #: A function that makes the transport of a connected socket. Its arguments are the event loop, the socket,
-#: `on_drained` and `on_broken`. If bytes could not be sent at once, the transport calls `on_drained` when all are
-#: sent. It calls `on_broken` with the reason if the connection fails.
+#: `on_drained` and `on_broken`. If bytes could not be sent at once, the transport calls `on_drained` when all bytes
+#: are sent. It calls `on_broken` with the reason if the connection fails.
 TransportFor = Callable[
     [asyncio.AbstractEventLoop, socket.socket, Callable[[], None], Callable[[str], None]], Transport
 ]
@@ -267,4 +268,4 @@ def ignore_reason(reason: str) -> None:
 
 
 class TruncatedError(Exception):
-    """A file has become shorter than the region of it that was to be sent."""
+    """Raised when a file has become shorter than the region of the file that must be sent."""

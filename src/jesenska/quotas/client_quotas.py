@@ -1,9 +1,8 @@
 """The quotas of clients, and the amounts that each client has used: bytes produced and fetched, time of requests,
-changes of partitions (creations and deletions of topics and partitions). This module only decides for how long a
-client waits.
+changes of partitions (creations and deletions of topics and partitions). This module computes how long a client waits.
 
-Amounts are recorded even while a client is above its quota. An amount is removed when it is too old to count. When the
-quotas change, the recorded amounts stay."""
+Amounts are recorded even while a client is above its quota. An amount is removed when it is older than all windows of
+the quota. When the quotas change, the recorded amounts remain."""
 
 from __future__ import annotations
 
@@ -22,10 +21,11 @@ from jesenska.quotas.entities import (
 from jesenska.quotas.rate import Rate, Windows
 from jesenska.quotas.token_bucket import TokenBucket
 
-#: Most clients whose limits are remembered. Without this limit, invented client ids could fill the memory.
+#: The maximum number of clients whose limits are remembered. Without this limit, invented client ids could fill the
+#: memory.
 _CLIENTS_MAX: Final = 10_000
 
-#: The kind of a quota, and the user and client id that share its rate.
+#: The key of a measured rate: the kind of the quota, and the user and client id that share the rate.
 _Shared = tuple[str, str, str]
 
 
@@ -39,14 +39,15 @@ class Limit:
         self.rate = rate
 
     def record(self, amount: float, now_ms: int) -> int:
-        """Records an amount. Returns the time in milliseconds that the client must wait."""
+        """Records an amount (bytes, time or partitions) that a client has used. Returns the time in milliseconds that
+        the client must wait."""
         self.rate.record(amount, now_ms)
         return self.rate.throttle_ms(self.quota, now_ms)
 
 
 class ClientLimits:
     """The quotas that apply to one user and client id. A limit is None if no quota of its kind applies.
-    `fetch_max_bytes` limits the size of one Fetch answer, so that a single large answer is not above the quota."""
+    `fetch_max_bytes` limits the size of one Fetch answer, so that a single large answer does not exceed the quota."""
 
     __slots__ = ("fetch", "fetch_max_bytes", "mutations", "produce", "request", "request_max_ms")
 
@@ -117,7 +118,7 @@ class ClientQuotas:
         self._forget_old()
 
     def limits_for(self, user: str, client_id: str) -> ClientLimits | None:
-        """Returns the limits of a client; None if it has none."""
+        """Returns the limits of a client; None if no quota applies to the client."""
         key = (user, client_id)
         try:
             return self._clients[key]

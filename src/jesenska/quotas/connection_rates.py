@@ -1,9 +1,9 @@
-"""Quotas of new connections: for the broker, for each listener and for each address (KIP-612). This module only
-decides: it does no input or output.
+"""Quotas of new connections: for the broker, for each listener and for each address (KIP-612). This module does no
+input or output.
 
 While a listener or the broker is above its rate, the listener accepts no further connection. It accepts connections
-again when the rate is within the quota. A connection above the rate of its address is closed after such a waiting
-time, and does not delay the connections of other addresses."""
+again when the rate is within the quota. A connection above the rate of its address is closed when this rate is within
+the quota again, and does not delay the connections of other addresses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Final
 
 from jesenska.quotas.rate import Rate, Windows
 
-#: Most addresses whose rates are remembered.
+#: The maximum number of addresses whose rates are remembered.
 _ADDRESSES_MAX: Final = 10_000
 
 
@@ -57,7 +57,7 @@ class ConnectionRates:
         rate.record(1, now_ms)
         throttle_ms = rate.throttle_ms(quota, now_ms)
         if throttle_ms:
-            # A refused connection is not counted, so its record is taken back.
+            # A refused connection is not counted, so its recorded amount is removed again.
             rate.record(-1, now_ms)
         return throttle_ms
 

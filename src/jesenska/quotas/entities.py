@@ -1,7 +1,8 @@
 """The quotas of users and client ids, and the choice of the quota that applies to a client.
 
-One quota of each kind applies to a client: the one of the first level below that has a quota of this kind (KIP-55).
-Each user or client id has its own rate, also under a default quota: a default is not shared between names.
+One quota of each kind applies to a client: the quota of the first entity in this table that has a quota of this kind
+(KIP-55). The table is read row by row. Each user or client id has its own rate. This is also true for a default quota:
+two names with the same default quota do not share a rate.
 
     user and client id             user, default client id        user
     default user, client id        default user and client id     default user
@@ -49,8 +50,8 @@ Quotas = Mapping[QuotaEntity, Mapping[str, float]]
 
 
 class Found(NamedTuple):
-    """A quota, and the user and client id that share its rate. An empty string means that the user or client id does
-    not matter."""
+    """A quota, and the user and client id that share its rate. If one of them is an empty string, all users or all
+    client ids share the rate."""
 
     quota: float
     user: str

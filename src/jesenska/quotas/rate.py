@@ -1,12 +1,12 @@
 """Measures a rate over the last windows of time, and computes how long a client above its quota waits. The arithmetic
 is Kafka's.
 
-The rate is the sum of the samples divided by the time since the start of the oldest sample. That time counts as at
-least `samples - 1` windows, so that a burst after a pause does not look like a high rate. A new sample begins with the
-first amount that is recorded after the end of the previous sample. A sample is dropped `samples` windows after its
-start.
+The rate is the sum of the samples divided by the time since the start of the oldest sample. The divisor is at least
+`samples - 1` windows, so that a burst after a pause does not look like a high rate. A new sample begins with the first
+amount that is recorded after the end of the previous sample. A sample is dropped `samples` windows after its start.
 
-A client above its quota waits until its rate, without further requests, is down to the quota."""
+A client above its quota waits until its rate has decreased to the quota. The time is computed as if the client sent no
+further requests."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Rate:
         self.recorded_at_ms = -1
 
     def record(self, amount: float, now_ms: int) -> None:
-        """Adds an amount. A negative amount takes back an earlier one."""
+        """Adds an amount. A negative amount removes an earlier amount again."""
         self._drop_old(now_ms)
         samples = self._samples
         if not samples or now_ms - samples[-1][0] >= self._windows.window_ms:

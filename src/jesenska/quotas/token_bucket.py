@@ -1,8 +1,8 @@
 """A token bucket: a quota that allows bursts (KIP-599).
 
 The bucket is full at the start, and gets tokens at the rate of the quota until it is full again. An operation may take
-tokens while the number of tokens is 0 or more. It may take more tokens than there are; the number is then negative.
-Further operations wait until the number is 0 again."""
+tokens while the number of tokens is 0 or more. An operation may take more tokens than there are; the number is then
+negative. Further operations wait until the number is 0 again."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class TokenBucket:
         return self.quota * self._windows.all_ms / 1000
 
     def change(self, quota: float, now_ms: int) -> None:
-        """Changes the quota. A negative number of tokens is kept."""
+        """Changes the quota. If the number of tokens is negative, it is not changed."""
         self._fill(now_ms)
         self.quota = quota
         self._tokens = min(self._tokens, self._burst)
@@ -40,7 +40,8 @@ class TokenBucket:
         self._tokens -= tokens
 
     def throttle_ms(self, now_ms: int) -> int:
-        """Returns the time in milliseconds until the number of tokens is 0 again; 0 if it is not negative."""
+        """Returns the time in milliseconds until the number of tokens is 0 again; 0 if the number is not negative
+        now."""
         self._fill(now_ms)
         return 0 if self._tokens >= 0 else int(-self._tokens / self.quota * 1000 + 0.5)
 

@@ -1,9 +1,9 @@
 """Finds log directories of a broker that are older than its last start. Either an earlier disk is back in place of its
-replacement, or the directory is an older copy. Such a directory may lack acknowledged records. This module only
-decides; it is called once in each start.
+replacement, or the directory is an older copy. Such a directory may lack acknowledged records. This module does no
+input or output. It is called once in each start.
 
-Each start of a broker has an id. The id is written into every directory that the start could use. Then it is written
-into the metadata tree (ZooKeeper's nodes), by the id of each directory:
+Each start of a broker has an id. The id is written into every directory that the start could use. Then the id of the
+start is written into the metadata tree (ZooKeeper's nodes), for the id of each directory:
 
   the tree has for the directory          the directory contains          result
   start S                                 S, and perhaps later starts     the directory is the newest
@@ -14,9 +14,10 @@ into the metadata tree (ZooKeeper's nodes), by the id of each directory:
 A start that is not in the tree ended before it led any partition. A directory that is offline keeps its last start in
 the tree, so it is the newest after its repair. New directories are not handled here but in `lost_data`.
 
-An older directory may still be the newest for some partitions. A start may find that a replica which was the only one
-in sync has lost its data. The replica then does not lead (`lost_data`). The tree lists it as lacking, together with
-the directories that had its data. These directories are the newest for this replica until another replica has led."""
+An older directory may still have the newest data of some partitions. A start may find that the only in-sync replica of
+a partition has lost its data. The replica then does not lead (`lost_data`). The tree lists the replica as lacking,
+together with the directories that had its data. For this replica, these directories count as the newest until another
+replica has led."""
 
 from __future__ import annotations
 
@@ -27,13 +28,14 @@ from jesenska.base.identifiers import TopicPartition
 from jesenska.log.directory.directory_starts import DirectoryStarts
 from jesenska.metadata.nodes import BrokerStarts, LackingPartitions
 
-#: Most directories whose last start the tree keeps while some directories are offline.
+#: The maximum number of directories whose last start is stored in the metadata tree while some directories are
+#: offline.
 _ABSENT_MAX = 100
 
 
 def is_older(found: DirectoryStarts | None, starts: BrokerStarts | None) -> bool:
-    """Returns True if a directory that the broker has had before is older than the broker's last start. `found` has
-    the starts that are written in the directory; `starts` has the starts in the metadata tree."""
+    """Returns True if a directory that the broker used in an earlier start is older than the broker's last start.
+    `found` has the starts that are written in the directory; `starts` has the starts in the metadata tree."""
     if starts is None:
         return False
     return found is None or starts.directories.get(found.directory_id) not in found.starts
@@ -78,6 +80,6 @@ def begun(
 
 
 def without(starts: BrokerStarts, partitions: Collection[TopicPartition]) -> BrokerStarts:
-    """Returns a copy of the starts in which these partitions are not listed as lacking any more."""
+    """Returns a copy of the broker's recorded starts that no longer lists these partitions as lacking their data."""
     groups = (LackingPartitions(item.directories, item.partitions.difference(partitions)) for item in starts.lacking)
     return BrokerStarts(starts.directories, tuple(item for item in groups if item.partitions))

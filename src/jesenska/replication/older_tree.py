@@ -1,11 +1,12 @@
 """Detects that the metadata tree (ZooKeeper's nodes) is older than a broker's logs, because its files were restored
-from an earlier time. This module only decides; it is called once in each start, before the broker registers.
+from an earlier time. This module does no input or output. It is called once in each start, before the broker
+registers.
 
-A leader epoch is written in the tree before any broker gets it, and epochs only increase. So if a log has a newer
-epoch than its partition in the tree, the tree is older. A cluster that continued with such a tree would elect leaders
-in epochs that logs already have, with outdated ISRs. Then replicas would cut off acknowledged records, clients would
-reject the metadata of their brokers, and producers would get ids that other producers have. So the broker does not
-start.
+A leader epoch is written to the tree before any broker learns the epoch, and epochs only increase. So if a log has a
+newer epoch than its partition has in the tree, the tree is older than the log. A cluster that continued with an older
+tree would elect leaders in epochs that logs already have, with outdated ISRs. Then replicas would cut off acknowledged
+records, clients would reject the metadata of their brokers, and producers would get ids that other producers have. So
+the broker does not start.
 
 Epochs are compared only if both sides have the same topic id. The reason: a topic that was deleted and created again
 begins with new epochs. If one side has no topic id, the partition is skipped."""

@@ -2,12 +2,12 @@
 
   log start offset <= high watermark <= log end offset
 
-Committed records are those that every in-sync replica has. Consumers read only committed records. From a follower they
+A record is committed when every in-sync replica has it. Consumers read only committed records. From a follower they
 read up to the high watermark that the leader has sent to that follower.
 
 `replication.replicas` decides which records are committed. Only this module applies the decisions to the log: it
-appends as the leader, moves the high watermark, and notifies the callers that wait for changes or for a commit. It
-does input and output. The caller limits the waiting time of a write with acks=all."""
+appends as the leader, moves the high watermark, and notifies the callers that wait for changes or for a commit. The
+caller limits the waiting time of a write with acks=all."""
 
 from __future__ import annotations
 
@@ -88,14 +88,14 @@ class Partition:
         self._notify = notify
         self._elapsed_ms = elapsed_ms
         self._watchers: dict[Watcher, None] = {}
-        #: The writes with acks=all that are not committed yet; None if there are none.
+        #: The writes with acks=all that are not committed yet; None if there is no such write.
         self._uncommitted: list[_Uncommitted] | None = None
 
     # --- the present state ------------------------------------------------------------------------------------------
 
     @property
     def leader(self) -> int:
-        """The id of the broker that leads the partition; -1 if it has no leader."""
+        """Returns the id of the broker that leads the partition; -1 if the partition has no leader."""
         return self._replicas.leader
 
     @property
@@ -104,48 +104,48 @@ class Partition:
 
     @property
     def replicas(self) -> tuple[int, ...]:
-        """The ids of the brokers that are assigned as replicas."""
+        """Returns the ids of the brokers that are assigned as replicas."""
         return self._replicas.assigned
 
     @property
     def isr(self) -> tuple[int, ...]:
-        """The ids of the brokers whose replicas are in sync."""
+        """Returns the ids of the brokers whose replicas are in sync."""
         return self._replicas.isr
 
     @property
     def has_log(self) -> bool:
-        """True if this broker has the partition's log."""
+        """Returns True if this broker has the partition's log."""
         return self._log is not None
 
     @property
     def is_offline(self) -> bool:
-        """True if the log of this broker is in a directory that has failed."""
+        """Returns True if the log of this broker is in a directory that has failed."""
         return self._is_offline
 
     @property
     def leads(self) -> bool:
-        """True if this broker leads the partition."""
+        """Returns True if this broker leads the partition."""
         return self._replicas.leads
 
     @property
     def is_served(self) -> bool:
-        """True if this broker leads the partition and has its log."""
+        """Returns True if this broker leads the partition and has its log."""
         return self._log is not None and self._replicas.leads
 
     @property
     def follower_log(self) -> PartitionLog | None:
-        """The log of a partition that another broker leads. None if this broker leads it, if it has no leader, or if
-        there is no log."""
+        """Returns the log if another broker leads the partition. Returns None if this broker leads the partition, if
+        the partition has no leader, or if this broker has no log."""
         return None if self._replicas.leads or self._replicas.leader == NO_LEADER else self._log
 
     @property
     def log_start_offset(self) -> int:
-        """The log start offset; -1 without a log."""
+        """Returns the log start offset; -1 if this broker has no log."""
         return -1 if self._log is None else self._log.log_start_offset
 
     @property
     def high_watermark(self) -> int:
-        """The offset up to which records are committed; 0 without a log."""
+        """Returns the offset up to which records are committed; 0 if this broker has no log."""
         return 0 if self._log is None else self._log.high_watermark
 
     @property
@@ -156,8 +156,8 @@ class Partition:
 
     @property
     def last_stable_offset(self) -> int:
-        """The offset up to which consumers with read_committed read: the first offset of the oldest open transaction,
-        or the high watermark. It is 0 without a log."""
+        """Returns the offset up to which consumers with read_committed read: the first offset of the oldest open
+        transaction, or the high watermark if no transaction is open. Returns 0 if this broker has no log."""
         return 0 if self._log is None else self._log.last_stable_offset
 
     # --- changes of the state ----------------------------------------------------------------------------------------
@@ -172,8 +172,8 @@ class Partition:
             self._begin_to_lead(log)
 
     def led_by(self, leader: int, leader_epoch: int, isr: Sequence[int], partition_epoch: int) -> None:
-        """Applies the partition's state that the controller has written. A state that is not newer than the known one
-        changes nothing."""
+        """Applies the partition's state that the controller has written. A state that is not newer than the known
+        state changes nothing."""
         log, replicas = self._log, self._replicas
         end_offset = None if log is None else log.next_offset
         begins = replicas.led_by(leader, leader_epoch, isr, partition_epoch, end_offset, self._elapsed_ms())
@@ -186,7 +186,7 @@ class Partition:
             self._look_again()
 
     def _begin_to_lead(self, log: PartitionLog) -> None:
-        """Begins the leader epoch at the end of the log. Queued appends belong to the epoch before. From now on
+        """Begins the leader epoch at the end of the log. Queued appends belong to the previous epoch. From now on
         clients get the new epoch, and can ask for its end offset."""
         log.begin_to_lead(self._replicas.leader_epoch)
         self._advance(log)
@@ -218,7 +218,7 @@ class Partition:
         self._is_withdrawn = False
 
     def give_up(self) -> None:
-        """Drops this broker's replica. If another broker leads, that leader stays known."""
+        """Drops this broker's replica. If another broker leads the partition, this leader remains known."""
         self._log = None
         if self._replicas.leads:
             self._replicas.forget_leader()
@@ -234,8 +234,8 @@ class Partition:
         self.changed()
 
     def vanish(self) -> None:
-        """Handles the deletion of the topic. Waiting requests get an error that makes clients look for the leader, and
-        then find that there is none."""
+        """Handles the deletion of the topic. Waiting requests get an error after which clients look for the leader,
+        and learn that the topic does not exist."""
         self._log = None
         self._replicas.forget_leader()
         self._fail_uncommitted()
@@ -245,8 +245,8 @@ class Partition:
 
     def leader_log(self, current_leader_epoch: int = -1) -> PartitionLog:
         """Returns the log. Raises an error if this broker does not lead the partition, or if the client's leader epoch
-        is not the current one. The epoch -1 means that the client has sent none; lower numbers are refused as old
-        epochs."""
+        is not the current leader epoch. The epoch -1 means that the client has sent none; lower numbers are refused as
+        old epochs."""
         log, replicas = self._log, self._replicas
         if log is None:
             if not replicas.leads and not self._is_offline:
@@ -260,7 +260,7 @@ class Partition:
 
     def replica_log(self, current_leader_epoch: int = -1) -> PartitionLog:
         """Returns the log of this broker's replica, whether the broker leads or follows. Raises an error if the
-        client's leader epoch is not the current one, and the errors of `leader_log` if there is no log."""
+        client's leader epoch is not the current leader epoch. Raises the errors of `leader_log` if there is no log."""
         log, replicas = self._log, self._replicas
         if log is None:
             return self.leader_log(current_leader_epoch)
@@ -280,19 +280,21 @@ class Partition:
         current_leader_epoch: int = -1,
         of_client: bool = True,
     ) -> AppendResult | None:
-        """Appends checked batches as the leader. Returns the result if the write is already complete; with acks=all it
-        is complete when every in-sync replica has it. Otherwise returns None, and `done` is called with the outcome.
+        """Appends checked batches as the leader. Returns the result if the write is already complete; with acks=all a
+        write is complete when every in-sync replica has it. Otherwise returns None, and `done` is called with the
+        outcome.
 
         Raises NotEnoughReplicasError before anything is written if acks=all cannot be satisfied. Raises an error if
-        the client's leader epoch is not the current one (-1: not checked). A batch that is not `of_client` comes from
-        a coordinator, and its sequence numbers are not checked."""
+        the client's leader epoch is not the current leader epoch (-1: not checked). With `of_client` False the batch
+        comes from a coordinator, and its sequence numbers are not checked."""
         log, leader_epoch = self.leader_log(current_leader_epoch), self._replicas.leader_epoch
         if acks == ACKS_ALL:
             self._replicas.require_in_sync()
 
         def written(outcome: AppendResult | KafkaError) -> None:
             if self._log is not log or not self._replicas.leads or self._replicas.leader_epoch != leader_epoch:
-                # Another broker leads meanwhile, and may make this broker cut the batch off again.
+                # Another broker has become leader in the meantime, and this broker may have to cut the batch from its
+                # log.
                 done(self._replicas.not_leader() if acks == ACKS_ALL else outcome)
                 return
             self._advance(log)
@@ -347,9 +349,9 @@ class Partition:
         leader_only: bool = True,
         stable_only: bool = False,
     ) -> ReadResult:
-        """Reads committed batches, beginning with the one that contains `offset`. A follower also returns batches,
-        unless `leader_only` is set. With `stable_only` the read ends before the first open transaction. A negative
-        leader epoch is not checked, as in Kafka's Fetch.
+        """Reads committed batches, beginning with the batch that contains `offset`. With `leader_only`, raises an
+        error if this broker is a follower. With `stable_only` the read ends before the first open transaction. A
+        negative leader epoch is not checked, as in Kafka's Fetch.
 
         Raises OffsetOutOfRangeError if the offset is outside of the log. Raises ColdError if `wait` is False and the
         read might have to wait for the disk."""
@@ -409,13 +411,13 @@ class Partition:
 
     @property
     def partition_epoch(self) -> int:
-        """The version of the partition's state that this broker knows."""
+        """Returns the version of the partition's state that this broker knows."""
         return self._replicas.partition_epoch
 
     def log_for(self, broker_id: int, current_leader_epoch: int) -> PartitionLog:
-        """Returns the log for a fetch of a follower. Raises the errors of `leader_log`. If the broker has no replica,
-        raises UnknownLeaderEpochError if it has sent the current epoch, and else NotLeaderOrFollowerError. A negative
-        epoch means that it has sent none."""
+        """Returns the log for a fetch of a follower. Raises the errors of `leader_log`. If the fetching broker has no
+        replica, raises UnknownLeaderEpochError if it has sent the current epoch, and otherwise
+        NotLeaderOrFollowerError. A negative epoch means that the request has no leader epoch."""
         log = self.leader_log(max(current_leader_epoch, -1))
         if not self._replicas.has_follower(broker_id):
             if current_leader_epoch < 0:
@@ -427,7 +429,7 @@ class Partition:
 
     @property
     def proposed_isr(self) -> tuple[int, ...] | None:
-        """The ISR that the controller is to be asked for; None if there is no proposal."""
+        """Returns the ISR that this leader proposes; None if there is no proposal."""
         return self._replicas.proposed_isr
 
     def readable_from(self, offset: int) -> list[Readable]:
@@ -444,7 +446,7 @@ class Partition:
         may_join: bool = True,
         log_start_offset: int = -1,
     ) -> bool:
-        """Records a follower's fetch, which may commit records. The follower has everything from `log_start_offset`
+        """Records a follower's fetch, which may commit records. The follower has all records from `log_start_offset`
         (-1: not sent) up to `offset`. `leader_end_offset` is this broker's log end offset at the time of the fetch.
         `may_join` is True if the follower's broker is registered; only then the follower may be added to the ISR.
         Returns True if a new ISR must be requested now."""
@@ -471,7 +473,7 @@ class Partition:
 
     @property
     def has_candidates(self) -> bool:
-        """True while there may be a follower that is to join the ISR with its next request."""
+        """Returns True while there may be a follower that joins the ISR with its next request."""
         return self._replicas.has_candidates
 
     def join(self, broker_id: int, fetch_offset: int) -> bool:
@@ -492,7 +494,7 @@ class Partition:
         )
 
     def isr_written(self, isr: Sequence[int], leader_epoch: int, partition_epoch: int) -> None:
-        """Records the ISR that the controller has accepted, or another ISR that it has written."""
+        """Records the ISR that was written: the proposed ISR, or another ISR that the controller has written."""
         if self._replicas.isr_written(isr, leader_epoch, partition_epoch):
             self._look_again()
             self.changed()  # consumers may have a nearer replica to read from
@@ -508,13 +510,13 @@ class Partition:
 
     @property
     def is_to_be_synced(self) -> bool:
-        """True while the log must be synced, because the ISR or the proposed ISR is smaller than
+        """Returns True while the log must be synced, because the ISR or the proposed ISR is smaller than
         min.insync.replicas."""
         return self._log is not None and self._replicas.is_to_be_synced
 
     @property
     def waits_for_sync(self) -> bool:
-        """True while the proposed ISR must not be written, because the log must be synced first."""
+        """Returns True while the proposed ISR must not be written, because the log must be synced first."""
         return self._log is not None and self._replicas.waits_for_sync
 
     def sync(self, done: Synced) -> None:
@@ -537,7 +539,7 @@ class Partition:
     # --- watchers ----------------------------------------------------------------------------------------------------
 
     def watch(self, watcher: Watcher) -> None:
-        """Registers `watcher`, which is notified once, of the next change. A second call before that change has no
+        """Registers `watcher`, which is notified once, of the next change. A second call before the next change has no
         effect."""
         self._watchers[watcher] = None
 

@@ -1,35 +1,35 @@
-"""Decides about the replicas of one partition: which are in sync, where the high watermark is, and whether a write
-with acks=all may be accepted.
+"""Computes the state of one partition's replicas: the in-sync replicas, the high watermark, and if a write with
+acks=all may be accepted.
 
     in sync           A follower is in sync if it has had the whole log within the last replica.lag.time.max.ms. It has
                       the whole log if it fetches at the log end offset. If it fetches at the offset that was the log
                       end at its previous fetch, it had the whole log at that earlier time (KIP-16). A follower that
-                      has the whole log need not fetch it again: it is complete until the next append
+                      has the whole log need not fetch again: its log is complete until the next append
     joins the ISR     A follower may join if it has reached the high watermark and the start of the leader's epoch.
-                      Only its present request counts. Since an earlier request its broker may have crashed, and may
-                      have lost records
+                      Only its current request counts, because its broker may have crashed and lost records since an
+                      earlier request
     high watermark    The lowest log end offset of all in-sync replicas, and of assigned followers that will soon be in
                       sync. It never decreases while one broker leads. It does not move while the ISR or the proposed
-                      ISR is smaller than min.insync.replicas. It also does not move while a counted follower has not
-                      fetched since this broker began to lead. If the leader is the only replica, it is the log end
+                      ISR is smaller than min.insync.replicas, or while one of these followers has not fetched since
+                      this broker began to lead. If the leader is the only replica, the high watermark is the log end
                       offset
     proposed ISR      The ISR that the leader asks for, valid until the controller has accepted or refused it. Until
                       then the high watermark waits for the members of both the old and the new ISR. Writes with
                       acks=all need min.insync.replicas members of the old ISR (KIP-497). A proposal may wait, because
                       the metadata tree (ZooKeeper) is not reachable or the disk is slow. Followers that catch up
-                      meanwhile are put back into it. If it then equals the old ISR, it is dropped
+                      before it is sent are put back into the proposal. A proposal that equals the old ISR is dropped
     min.insync        min.insync.replicas, but at most the number of the partition's replicas
     to be synced      The log of each in-sync replica must be synced if the ISR or the proposed ISR is smaller than
                       min.insync.replicas, because acknowledged records may have no other copy. A smaller ISR is
-                      written only after the sync. Nothing is committed in between
+                      written only after the sync. No records are committed before the sync
     epochs            A client that sends an older or newer leader epoch is refused (KIP-320). Within a leader epoch,
                       the controller's states are numbered by the partition epoch. A state that is not newer than the
-                      known one changes nothing
+                      known state changes nothing
     read by consumers Consumers may read from a follower that is in sync, at offsets that its log contains and at its
                       log end offset (KIP-392). `read_replicas` chooses one of these followers
 
-This module only decides: it has no log and no clock. Times are milliseconds that the caller takes from a monotonic
-clock. Sources: the chapter "Replication" of the documentation, KIP-16, KIP-320, KIP-392, KIP-497, KIP-966."""
+This module does no input or output. Times are milliseconds that the caller takes from a monotonic clock. Sources: the
+chapter "Replication" of the documentation, KIP-16, KIP-320, KIP-392, KIP-497, KIP-966."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Readable(NamedTuple):
 
 
 class Follower:
-    """The data that the leader has about a follower. Values that are not known are -1."""
+    """The data that the leader has about one follower. A value that is not known is -1."""
 
     __slots__ = (
         "caught_up_at_ms",
@@ -72,12 +72,12 @@ class Follower:
     def __init__(self, caught_up_at_ms: int) -> None:
         self.log_start_offset = _UNKNOWN
         self.log_end_offset = _UNKNOWN
-        #: The last time at which the follower had the whole log, in milliseconds. If it was in sync when this broker
-        #: began to lead, the value begins with that time.
+        #: The last time at which the follower had the whole log, in milliseconds. If the follower was in sync when
+        #: this broker began to lead, the first value is the time at which this broker began to lead.
         self.caught_up_at_ms = caught_up_at_ms
         self.fetched_at_ms = _UNKNOWN
         self.leader_end_at_fetch = _UNKNOWN
-        #: True if the follower is to join the ISR with its next request.
+        #: True if the follower joins the ISR with its next request.
         self.is_candidate = False
 
     def fetched(self, offset: int, leader_end_offset: int, now_ms: int, log_start_offset: int) -> None:
@@ -149,13 +149,13 @@ class Replicas:
         self._epoch_start_offset: int | None = None
         #: The log end offset at the last call of `next_high_watermark`.
         self._last_end_offset = _UNKNOWN
-        #: The last proposal that was sent, with the leader epoch and partition epoch on which it is based. It may
-        #: already be written.
+        #: The last proposed ISR that was sent, with the leader epoch and partition epoch on which it is based. The
+        #: metadata tree may already contain this ISR.
         self._sent: tuple[int, int, tuple[int, ...] | None] | None = None
-        #: True if the log was synced for the present state and proposal, because the ISR or the proposed ISR is too
-        #: small.
+        #: True if the ISR or the proposed ISR is too small, and the log was synced for this reason since the last
+        #: change of the state and the proposal.
         self._is_synced = False
-        #: True if there may be followers that are to join the ISR with their next requests (`join`).
+        #: True if there may be followers that join the ISR with their next requests (`join`).
         self.has_candidates = False
         #: True if this broker leads and has no followers to wait for.
         self.is_alone = False
@@ -173,7 +173,7 @@ class Replicas:
     ) -> bool:
         """Applies the partition's state that the controller has written, and this broker's log end offset (None
         without a log). Returns True if this broker begins to lead in this leader epoch. A state that is not newer than
-        the known one changes nothing."""
+        the known state changes nothing."""
         if (leader_epoch, partition_epoch) <= (self.leader_epoch, self.partition_epoch):
             return False
         begins = leader == self.broker_id and leader_epoch != self.leader_epoch
@@ -202,8 +202,8 @@ class Replicas:
         self._know_followers(now_ms)
 
     def isr_written(self, isr: Sequence[int], leader_epoch: int, partition_epoch: int) -> bool:
-        """Records the ISR that the controller has accepted, or another ISR that it has written. Returns False, and
-        changes nothing, if a newer state is known."""
+        """Records the ISR that was written: the proposed ISR, or another ISR that the controller has written. Returns
+        False, and changes nothing, if a newer state is known."""
         if leader_epoch != self.leader_epoch or partition_epoch <= self.partition_epoch:
             return False
         self._is_synced = self._is_synced and self.proposed_isr == tuple(isr)
@@ -219,8 +219,8 @@ class Replicas:
 
     def proposal_refused(self, leader_epoch: int, partition_epoch: int) -> bool:
         """Drops a proposal that was based on this state and that the controller has certainly refused
-        (INELIGIBLE_REPLICA, OPERATION_NOT_ATTEMPTED). It may be proposed again. Must not be called if the outcome is
-        in doubt. Returns False, and changes nothing, if a newer state is known."""
+        (INELIGIBLE_REPLICA, OPERATION_NOT_ATTEMPTED). The same ISR may be proposed again. Must not be called if the
+        outcome of the proposal is unknown. Returns False, and changes nothing, if a newer state is known."""
         if (leader_epoch, partition_epoch) != (self.leader_epoch, self.partition_epoch):
             return False
         self.proposed_isr, self._is_synced = None, False
@@ -288,7 +288,7 @@ class Replicas:
             )
 
     def next_high_watermark(self, current: int, log_end_offset: int, now_ms: int) -> int:
-        """Returns the leader's next high watermark. `current` is the present high watermark, and `log_end_offset` is
+        """Returns the leader's next high watermark. `current` is the current high watermark, and `log_end_offset` is
         the leader's log end offset."""
         if self.is_alone:
             return max(current, log_end_offset)
@@ -306,49 +306,53 @@ class Replicas:
 
     @property
     def _has_too_few(self) -> bool:
-        """True if the ISR, or the proposed ISR, has fewer members than min.insync.replicas requires."""
+        """Returns True if the ISR, or the proposed ISR, has fewer members than min.insync.replicas requires."""
         needed, proposed = self._needed_in_sync, self.proposed_isr
         return len(self.isr) < needed or (proposed is not None and len(proposed) < needed)
 
     @property
     def is_to_be_synced(self) -> bool:
-        """True while this broker's log must be synced, because too few other replicas have the committed records."""
+        """Returns True while this broker's log must be synced, because too few other replicas have the committed
+        records."""
         return not self._is_synced and self._has_too_few and self.broker_id in self.isr
 
     @property
     def waits_for_sync(self) -> bool:
-        """True while the proposal must not be written, because it makes the ISR smaller and the log must be synced
-        first."""
+        """Returns True while the proposal must not be written, because it makes the ISR smaller and the log must be
+        synced first."""
         proposed = self.proposed_isr
         return proposed is not None and len(proposed) < len(self.isr) and self.is_to_be_synced
 
     @property
     def standing(self) -> tuple[int, int, tuple[int, ...] | None]:
-        """The leader epoch, the partition epoch and the proposal. A caller passes them to `synced`, which then detects
-        a change since the sync began."""
+        """Returns the leader epoch, the partition epoch and the proposed ISR. The caller of a sync passes these values
+        to `synced`, which detects if they have changed since the sync began."""
         return self.leader_epoch, self.partition_epoch, self.proposed_isr
 
     def synced(self, standing: tuple[int, int, tuple[int, ...] | None]) -> None:
-        """Records that this broker's log was synced. `standing` is the state when the sync began; if it has changed,
-        the sync does not count."""
+        """Records that this broker's log was synced. `standing` has the values of the property `standing` at the start
+        of the sync; if they have changed, the sync is ignored."""
         if standing == self.standing and self._has_too_few:
             self._is_synced = True
 
     def _appended(self, log_end_offset: int, now_ms: int) -> None:
-        """Updates the followers that had the whole log until this append: they had it up to `now_ms`."""
+        """Called after an append. Sets the time at which a follower last had the whole log to `now_ms`, for followers
+        that had the whole log before the append."""
         before, self._last_end_offset = self._last_end_offset, log_end_offset
         for follower in self._followers.values():
             if follower.log_end_offset == before != _UNKNOWN:
                 follower.caught_up_at_ms = max(follower.caught_up_at_ms, now_ms)
 
     def knows_high_watermark(self, high_watermark: int) -> bool:
-        """Returns False for a leader whose high watermark is below the start of its epoch. The records in between may
-        have been committed under the earlier leader; this is known only after followers have fetched (KIP-207)."""
+        """Returns False for a leader whose high watermark is below the start of its epoch. The records between these
+        two offsets may have been committed under the earlier leader. The leader learns this only when its followers
+        have fetched (KIP-207)."""
         return self._epoch_start_offset is None or high_watermark >= self._epoch_start_offset
 
     def _is_about_to_join(self, number: int, follower: Follower, log_end_offset: int, now_ms: int) -> bool:
-        """Returns True for an assigned follower that does not lag. The high watermark must wait for it. Otherwise the
-        high watermark would always be ahead of its fetches, and it could never join the ISR."""
+        """Returns True for an assigned follower that does not lag. The high watermark must wait for such a follower.
+        Otherwise the high watermark would always be higher than the follower's fetch offset, and the follower could
+        never join the ISR."""
         return number in self.assigned and not self._lags(follower, log_end_offset, now_ms)
 
     # --- replicas in sync --------------------------------------------------------------------------------------------
@@ -376,10 +380,10 @@ class Replicas:
         may_join: bool = True,
         log_start_offset: int = _UNKNOWN,
     ) -> bool:
-        """Records a follower's fetch. The follower has everything from `log_start_offset` (-1: not sent) up to
+        """Records a follower's fetch. The follower has all records from `log_start_offset` (-1: not sent) up to
         `offset`. `leader_end_offset` is this broker's log end offset at the time of the fetch. `may_join` is True if
-        the follower's broker is registered; only then the follower may be proposed for the ISR. Returns True if it is
-        now proposed. Raises NotLeaderOrFollowerError if the broker has no replica."""
+        the follower's broker is registered; only then the follower may be proposed for the ISR. Returns True if the
+        follower is now in the proposed ISR. Raises NotLeaderOrFollowerError if the broker has no replica."""
         follower = self._followers.get(broker_id)
         if follower is None:
             raise NotLeaderOrFollowerError(f"broker {broker_id} has no replica of {self.topic_partition}")
@@ -443,7 +447,7 @@ class Replicas:
 
     def drop_lagging(self, log_end_offset: int, now_ms: int) -> bool:
         """Proposes an ISR without the followers that have not had the whole log for `max_lag_ms`. Returns True if
-        there is now such a proposal."""
+        there is now a proposal without such followers."""
         if not self.leads or self.proposed_isr is not None:
             return False
         stays = self._who_stays(log_end_offset, now_ms)

@@ -1,24 +1,26 @@
-"""Access control lists (ACLs): which principal may do which operation on which resource, and how a request is decided.
+"""Access control lists (ACLs): the operations that a principal may do on a resource. An ACL is called a binding here:
 
     binding     a resource pattern with an entry; the entry has a principal, a host, an operation, and allow or deny
     LITERAL     a pattern for the resource of exactly this name; `*` matches every resource of the type
     PREFIXED    a pattern for every resource whose name begins with the pattern's name
+
+A request is decided by the first rule that applies:
 
     1  a super user may do everything
     2  if no entry exists for the resource, allow.everyone.if.no.acl.found decides
     3  if an entry denies the operation, it is denied, even if other entries allow it
     4  if an entry allows the operation, it is allowed; otherwise it is denied
 
-An entry matches a principal if it has the same text, or `User:*`. It matches a host if it has the same text, or `*`.
-It matches an operation if it names the operation, or ALL. A principal that may read, write, delete or alter a resource
-may also describe it. A principal that may alter the settings of a resource may also describe them. These two rules
-apply only to entries that allow: denying READ does not deny DESCRIBE. All these rules are those of Kafka's
-AclAuthorizer.
+An entry matches a principal if the entry's principal has the same text, or is `User:*`. It matches a host if the
+entry's host has the same text, or is `*`. It matches an operation if the entry's operation is the same, or ALL. A
+principal that may read, write, delete or alter a resource may also describe it. A principal that may alter the
+settings of a resource may also describe these settings. These two rules apply only to entries that allow: denying READ
+does not deny DESCRIBE. All these rules are the rules of Kafka's AclAuthorizer.
 
-To find the patterns of a name, `Acls` looks up its prefixes of the lengths that prefixed patterns have, so a decision
-does not look at every pattern. Decisions are remembered until the next change. The module uses neither the metadata
-tree (ZooKeeper) nor the network. Resources and operations of Kafka releases after 4.0 are not included.
-TWO_PHASE_COMMIT can be stored and listed, but no request requires it."""
+To find the prefixed patterns that match a name, `Acls` looks up only the prefixes of the name whose length some
+pattern has. So a decision does not compare every pattern. Decisions are remembered until the next change. The module
+uses neither the metadata tree (ZooKeeper) nor the network. Resources and operations of Kafka releases after 4.0 are
+not included. TWO_PHASE_COMMIT can be stored and listed, but no request requires it."""
 
 from __future__ import annotations
 
@@ -40,7 +42,7 @@ N = TypeVar("N", bound="_Named")
 class _Named(IntEnum):
     """A code of the Kafka protocol. `label` is its name in ZooKeeper nodes and in Kafka's tools: Topic for TOPIC."""
 
-    # An enum's own hash is a function of Python, and codes are in the keys of every remembered decision.
+    # The hash method of Enum is slow Python code, and codes are in the keys of every remembered decision.
     __hash__ = int.__hash__
 
     @property
@@ -57,8 +59,8 @@ class _Named(IntEnum):
 
     @classmethod
     def of_label(cls: type[N], text: str) -> N | None:
-        """Returns the member with this name, in upper or lower case, with or without underscores; None if there is
-        none."""
+        """Returns the member with this name, in upper or lower case, with or without underscores; None if there is no
+        such member."""
         wanted = text.replace("_", "").upper()
         return next((item for item in cls if item.name.replace("_", "") == wanted), None)
 
@@ -131,7 +133,7 @@ OPERATIONS: Final[Mapping[ResourceType, tuple[AclOperation, ...]]] = {
 
 
 class ResourcePattern(NamedTuple):
-    """Selects the resources to which entries apply, by type and name."""
+    """A resource pattern: selects the resources to which ACL entries apply, by type and name."""
 
     resource_type: ResourceType
     name: str
@@ -309,8 +311,8 @@ class Acls:
         return is_allowed
 
     def allows_any(self, principal: str, host: str, operation: AclOperation, kind: ResourceType) -> bool:
-        """Returns True if a principal may do the operation on at least one resource name of the type. No resource of
-        this name need exist."""
+        """Returns True if a principal may do the operation on at least one resource name of the type. A resource of
+        this name need not exist."""
         if principal in self._super_users:
             return True
 

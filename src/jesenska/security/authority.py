@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 AUTHORITY_DAYS: Final = 3650
 CERTIFICATE_DAYS: Final = 825
-#: A certificate is valid from a little before it was made, because clocks differ.
+#: How long before its creation a certificate begins to be valid, because the clocks of two machines may differ.
 _EARLIER: Final = timedelta(hours=1)
 
 
@@ -34,7 +34,7 @@ class Authority:
 
     @property
     def pem(self) -> str:
-        """The certificate in PEM, which clients and brokers must trust."""
+        """Returns the certificate of the authority in PEM. Clients and brokers must trust this certificate."""
         from cryptography.hazmat.primitives.serialization import Encoding
 
         return self.certificate.public_bytes(Encoding.PEM).decode()
@@ -85,7 +85,8 @@ def write_authority(authority: Authority, directory: Path) -> None:
 
 
 def read_authority(directory: Path) -> Authority:
-    """Returns the certificate authority in a directory. Raises JesenskaError with one sentence if there is none."""
+    """Returns the certificate authority in a directory. Raises JesenskaError, with a message of one sentence, if the
+    directory has no certificate authority."""
     _require_cryptography()
     from cryptography import x509
     from cryptography.hazmat.primitives.asymmetric import ec

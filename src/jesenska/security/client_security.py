@@ -1,10 +1,11 @@
-"""Makes the security of a client's connections from the settings `security.protocol`, `ssl.*` and `sasl.*`.
+"""Creates the security (TLS and SASL) of a client's connections from the settings `security.protocol`, `ssl.*` and
+`sasl.*`.
 
     security.protocol   PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL
     sasl.mechanism      PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER, GSSAPI
     sasl.jaas.config    the login: PlainLoginModule or ScramLoginModule with username and password,
                         OAuthBearerLoginModule with the options of `security.oauthbearer.logins`, or Krb5LoginModule
-                        with those of `security.kerberos.logins`
+                        with the options of `security.kerberos.logins`
 
 All connections of a client share one TLS context."""
 
@@ -29,8 +30,8 @@ class SaslClient(Protocol):
     """The client's side of one SASL exchange."""
 
     def step(self, challenge: bytes | None) -> bytes | None:
-        """Returns the client's next message. `challenge` is the server's last message, None at first. Returns None if
-        the exchange has ended successfully. Raises SaslError if the server cannot be trusted."""
+        """Returns the client's next message. `challenge` is the server's last message; it is None at the first call.
+        Returns None if the exchange has ended successfully. Raises SaslError if the server cannot be trusted."""
 
 
 class PlainClient:
@@ -65,7 +66,8 @@ class SaslLogin(Protocol):
     """The login of a client by one mechanism."""
 
     def exchange(self, host: str) -> SaslClient:
-        """Returns a new exchange with the broker at a host. SaslError if the client has no valid credential."""
+        """Returns a new SASL exchange with the broker at a host. Raises SaslError if the client has no valid
+        credential."""
 
 
 class PasswordLogin:
@@ -110,8 +112,8 @@ class ClientSecurity:
         return f"ClientSecurity({self.protocol}, {self.mechanism})"
 
     def exchange(self, host: str) -> SaslClient:
-        """Returns a new exchange of the mechanism with the broker at a host. SaslError if the client has no valid
-        credential."""
+        """Returns a new exchange of the SASL mechanism with the broker at a host. Raises SaslError if the client has
+        no valid credential."""
         assert self._login is not None
         return self._login.exchange(host)
 
@@ -141,7 +143,7 @@ def client_security(
     if found is None:
         raise InvalidConfigError(f"sasl.mechanism={mechanism} needs a login: set sasl.jaas.config to one.")
     if mechanism == OAUTHBEARER:
-        # Imported here and not at the top, because few clients use it.
+        # Imported here and not at the top, because few clients use OAUTHBEARER.
         from jesenska.security.oauthbearer.logins import token_login
 
         return ClientSecurity(

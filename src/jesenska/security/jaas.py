@@ -1,5 +1,5 @@
-"""Reads logins in the format of Java's JAAS configuration. They are in the setting `sasl.jaas.config`, and in the file
-of `java.security.auth.login.config`.
+"""Reads logins in the format of Java's JAAS configuration. Such logins are in the setting `sasl.jaas.config`, and in
+the file that `java.security.auth.login.config` names.
 
     org.apache.kafka.common.security.plain.PlainLoginModule required username="admin" password="secret" user_anna="x";
 
@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 from jesenska.base.errors import InvalidConfigError
 
-#: Longest accepted JAAS text in characters; real ones have a few lines.
+#: The maximum length in characters of an accepted JAAS text; usual texts have a few lines.
 _MAX_CHARACTERS: Final = 1_000_000
 _TOKEN = re.compile(
     r'\s+|//[^\n]*|/\*.*?\*/|#[^\n]*|(?P<quoted>"(?:\\.|[^"\\])*")|(?P<mark>[{};=])|(?P<word>[^\s{};="]+)', re.S
@@ -79,8 +79,8 @@ def parse_login_file(text: str) -> dict[str, list[Login]]:
 
 
 def _tokens(text: str) -> list[str]:
-    """Splits a text into its tokens. A quoted value keeps its first quote, so that a quoted mark such as ";" is not
-    mistaken for the mark itself."""
+    """Splits a text into its tokens. The token of a quoted value begins with the quote, so that the value ";" in
+    quotes is not mistaken for the mark ";"."""
     if len(text) > _MAX_CHARACTERS:
         raise InvalidConfigError("A JAAS configuration is too long.")
     tokens: list[str] = []

@@ -4,15 +4,16 @@
     PKCS12    read by the package `cryptography` (pip install "jesenska[security]")
     JKS       Java's older format, read by this module
 
-Java opens a PKCS12 file even if the setting says JKS, and the reverse. So the first bytes of a file decide the format.
+Java opens a PKCS12 file even if the setting says JKS, and a JKS file even if the setting says PKCS12. So the first
+bytes of a file decide the format.
 
-A JKS file begins with the magic FEEDFEED, the version (1 or 2) and the number of entries. Then each entry has its
-kind, its alias and its time, and after these:
+A JKS file begins with the magic FEEDFEED, the version (1 or 2) and the number of entries. Each entry has its kind, its
+alias and its time, and then:
 
-    kind 1    an encrypted private key (below) and its chain: the number of certificates; of each the type (version 2
-              only) and the DER
+    kind 1    an encrypted private key (below) and its chain: the number of certificates; then for each certificate
+              the type (version 2 only) and the DER
     kind 2    a trusted certificate: its type (version 2 only) and its DER
-    at last   after all entries, the SHA-1 of the password in UTF-16, "Mighty Aphrodite", and all bytes before
+    end       after all entries: the SHA-1 of the password in UTF-16, "Mighty Aphrodite", and all bytes before
 
 The private key is an EncryptedPrivateKeyInfo in Sun's own format: 20 bytes of salt, the encrypted key, and the SHA-1
 of the password and the key. The key is encrypted by XOR with a stream of SHA-1 blocks. Each block is the SHA-1 of the
@@ -32,7 +33,7 @@ from jesenska.base.errors import InvalidConfigError
 from jesenska.security.x500 import DerError, elements
 
 _JKS_MAGIC: Final = b"\xfe\xed\xfe\xed"
-#: Largest accepted store file in bytes; real ones have kilobytes.
+#: The maximum size in bytes of an accepted store file; usual files have a few kilobytes.
 _STORE_MAX_BYTES: Final = 16 * 1024 * 1024
 
 

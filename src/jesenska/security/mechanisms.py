@@ -1,13 +1,13 @@
 """The server's side of each SASL mechanism. All mechanisms have the same interface:
 
-    step(message) -> answer      called until `principal` is set; SaslError ends the exchange
+    step(message) -> answer      called until `principal` is set; if it raises SaslError, the exchange has failed
 
     PLAIN                        one message; passwords are the JAAS login's options user_NAME
     SCRAM-SHA-256, -512          two messages; credentials are looked up
     OAUTHBEARER                  one message; the token is checked (`security.oauthbearer`)
     GSSAPI                       two or three messages; a ticket of Kerberos (`security.kerberos`)
 
-For an unknown user the SCRAM exchange continues as for a known one, so that it does not reveal which users exist."""
+For an unknown user the SCRAM exchange continues as for a known user, so that it does not reveal which users exist."""
 
 from __future__ import annotations
 
@@ -29,9 +29,10 @@ class MechanismServer(Protocol):
     principal: Principal | None
     #: True if the client has authenticated with a delegation token.
     is_token: bool
-    #: Milliseconds until the credential expires; None if it does not, or the exchange has not ended.
+    #: The time in milliseconds until the credential expires; None if the credential does not expire, or the exchange
+    #: has not ended.
     lifetime_ms: int | None
-    #: The text that the client gets when the exchange has failed; None for the general one.
+    #: The error text that the client gets when the exchange has failed; None means the general error text.
     failure: str | None
 
     def step(self, message: bytes) -> bytes | None:
@@ -46,18 +47,19 @@ CredentialOf = Callable[[str, str], ScramCredential | None]
 
 
 def is_one_of(passwords: Mapping[str, str], user: str, password: str) -> bool:
-    """Returns True if the password is that of the user. The check takes as long for an unknown user."""
+    """Returns True if the password is the password of the user. The check takes the same time for an unknown user."""
     known = passwords.get(user)
     same = hmac.compare_digest((password if known is None else known).encode(), password.encode())
     return same and known is not None
 
 
-#: The credential of a delegation token for a mechanism; None if the token is unknown or has expired.
+#: A function that returns the credential of a delegation token for a mechanism; None if the token is unknown or has
+#: expired.
 TokenCredentialOf = Callable[[str, str], TokenCredential | None]
 
 
 class PlainServer:
-    """PLAIN. `check` returns True for the right password of a user."""
+    """The server's side of SASL PLAIN. `check` returns True for the right password of a user."""
 
     def __init__(self, check: Callable[[str, str], bool]) -> None:
         self._check = check
@@ -75,8 +77,8 @@ class PlainServer:
 
 
 class ScramExchange:
-    """One of the SCRAM mechanisms. `secret` is the source of made-up credentials for unknown users and tokens,
-    `now_ms` the wall clock."""
+    """The server's side of a SCRAM mechanism. `secret` is used to invent credentials for unknown users and tokens.
+    `now_ms` returns the time of the wall clock."""
 
     def __init__(
         self,
@@ -119,14 +121,16 @@ class ScramExchange:
         return answer
 
     def _credential(self, user: str) -> ScramCredential | None:
-        """Returns the credential of a user, or of the token that is named in place of a user."""
+        """Returns the credential of a user, or of a delegation token if the client has named the token's id as
+        user."""
         if not self._server.is_token:
             return self._credential_of_user(self._mechanism, user)
         self._token = self._credential_of_token(self._mechanism, user)
         return None if self._token is None else self._token.credential
 
     def _made_up(self, user: str) -> ScramCredential:
-        """Returns a credential for an unknown user. It is the same each time, and no password fits it."""
+        """Returns an invented credential for an unknown user. The credential is the same each time, and no password
+        matches it."""
         salt = hmac.digest(self._secret, user.encode(), "sha256")
         algorithm = SCRAM_MECHANISMS[self._mechanism]
         salted = hmac.digest(self._secret, salt, algorithm)[: hashlib.new(algorithm).digest_size]

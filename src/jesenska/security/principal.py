@@ -1,13 +1,13 @@
-"""Principals: the users that send requests, and the rules that make user names from the names in certificates.
+"""Principals (the users that send requests), and the rules that convert the names in certificates to user names.
 
-A principal is a type and a name, written `User:anna`. As with Kafka's default principal builder, clients
-always have the type `User`. A client that has not authenticated is `User:ANONYMOUS`.
+A principal is a type and a name, written `User:anna`. As with Kafka's default principal builder, clients always have
+the type `User`. A client that has not authenticated is `User:ANONYMOUS`.
 
 `ssl.principal.mapping.rules` is a list of rules that make a user name from a certificate's distinguished name:
 
     RULE:^CN=([^,]+),.*$/$1/L, DEFAULT
     pattern     must match the whole name; a slash in it is written \\/
-    replacement $1 is the first group; L or U after the last slash: in lower or upper case
+    replacement $1 is the first group; L or U after the last slash converts to lower or upper case
     DEFAULT     the distinguished name is used unchanged
 
 The first rule that matches is used."""
@@ -45,8 +45,8 @@ def parse_principal(text: str) -> Principal:
 
 
 def parse_super_users(text: str | None) -> frozenset[Principal]:
-    """Returns the principals of the setting `super.users`, such as User:anna;User:CN=broker,O=shop. They are separated
-    by semicolons, because names from certificates contain commas."""
+    """Returns the principals of the setting `super.users`, such as User:anna;User:CN=broker,O=shop. The principals are
+    separated by semicolons, because names from certificates contain commas."""
     return frozenset(parse_principal(item) for item in (text or "").split(";") if item.strip())
 
 
@@ -58,7 +58,8 @@ class MappingRule(NamedTuple):
     case: str
 
     def apply(self, name: str) -> str | None:
-        """Returns the user's name that the rule makes from a certificate's name; None if the rule does not match."""
+        """Returns the user name that the rule makes from the distinguished name of a certificate; None if the rule
+        does not match."""
         if self.pattern is None:
             return name
         found = self.pattern.fullmatch(name)
@@ -70,13 +71,13 @@ class MappingRule(NamedTuple):
 
 _GROUP = re.compile(r"\$(\d)")
 _RULE = re.compile(r"RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/([LU]?)|(DEFAULT)")
-#: Longest accepted text of the rules in characters. The limit is a precaution, because the patterns are matched with
-#: names that peers send.
+#: The maximum length in characters of ssl.principal.mapping.rules. The limit is a precaution, because the patterns are
+#: matched with names that clients send.
 _RULES_MAX_CHARACTERS: Final = 10_000
 
 
 class NoMappingError(Exception):
-    """No rule makes a user's name from the name of a certificate."""
+    """Raised when no rule converts the name in a certificate, or a Kerberos principal, to a user name."""
 
 
 def parse_mapping_rules(text: str | None) -> tuple[MappingRule, ...]:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 
 class SaslError(Exception):
-    """A SASL exchange has failed. The text is for the log, and is never sent to the peer."""
+    """Raised when a SASL exchange has failed. The message is for the log, and is never sent to the peer."""
 
 
 class PlainLogin(NamedTuple):

@@ -14,7 +14,7 @@
 
 A broker stores the salt, stored key, server key and iterations of a user in the format of Kafka's nodes in
 /config/users: `salt=..,stored_key=..,server_key=..,iterations=..`, with base64. The extension `tokenauth=true` means
-that the user is the id of a delegation token. The nonces and the salt are arguments of the caller."""
+that the user is the id of a delegation token. The caller passes the nonces and the salt."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ class ScramClient:
 
     def final(self, message: bytes) -> bytes:
         """Returns the client's final message, in answer to the server's first message. Raises SaslError if the
-        server's message is malformed, or if its number of iterations is too small or above 100 times
+        server's message is malformed, or if the server's number of iterations is too small or above 100 times
         `MAX_ITERATIONS`."""
         text = _decoded(message)
         found = _SERVER_FIRST.fullmatch(text)
@@ -188,8 +188,8 @@ class ScramClient:
         return f"{without_proof},p={_text(proof)}".encode()
 
     def finished(self, message: bytes) -> None:
-        """Checks the server's final message. Raises SaslError if the server has refused the login, or if its signature
-        shows that it does not know the credential."""
+        """Checks the server's final message. Raises SaslError if the server has refused the login, or if the server's
+        signature shows that the server does not know the credential."""
         text = _decoded(message)
         if text.startswith("e="):
             raise SaslError(f"the server has refused: {text[2:]}")

@@ -1,9 +1,11 @@
 """Makes TLS contexts from Kafka's `ssl.*` settings, for servers and for clients.
 
     ssl.keystore.*      the key and certificates that are shown to the peer
-    ssl.truststore.*    the authorities that the peer's certificate must come from; if not set, those of the system
-    ssl.client.auth     none, requested or required: the certificates of clients
-    ssl.endpoint.identification.algorithm    https: the server's certificate must name its host; empty: not checked
+    ssl.truststore.*    the authorities that must have issued the peer's certificate; if not set, the system's
+                        authorities
+    ssl.client.auth     none, requested or required: how the certificates of clients are handled
+    ssl.endpoint.identification.algorithm    https: the server's certificate must name the server's host; empty: the
+                                             host is not checked
 
 When the file of a store has changed, a new context is made (`TlsContexts`). Open connections keep the old context."""
 
@@ -110,7 +112,8 @@ def _configure(context: ssl.SSLContext, settings: TlsSettings) -> None:
             f"ssl.enabled.protocols names none of {', '.join(_VERSIONS)}; older versions of TLS are not served."
         )
     context.minimum_version, context.maximum_version = min(wanted), max(wanted)
-    # Renegotiation and compression are off. With renegotiation a client could make the server compute without limit.
+    # Renegotiation and compression are disabled. With renegotiation a client could cause unlimited CPU use on the
+    # server.
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
     if settings.cipher_suites:
         _choose_ciphers(context, settings.cipher_suites)
@@ -118,7 +121,7 @@ def _configure(context: ssl.SSLContext, settings: TlsSettings) -> None:
 
 def _choose_ciphers(context: ssl.SSLContext, names: tuple[str, ...]) -> None:
     """Sets the cipher suites of TLS 1.2, which have Java's names in the setting. The suites of TLS 1.3 are always the
-    library's."""
+    default suites of OpenSSL."""
     older = [_openssl_name(name) for name in names if not name.startswith(("TLS_AES_", "TLS_CHACHA20_"))]
     if not older:
         if context.minimum_version == ssl.TLSVersion.TLSv1_2:
@@ -151,8 +154,9 @@ def _key(settings: TlsSettings) -> KeyAndChain | None:
 
 
 def _show(context: ssl.SSLContext, shown: KeyAndChain) -> None:
-    """Loads the key and the certificates that are shown to peers. OpenSSL reads them only from a file. It is a file in
-    memory, or, if the system has none, a file that only this user can read and that is removed at once."""
+    """Loads the key and the certificates that are shown to peers. OpenSSL reads them only from a file. The file is in
+    memory. On systems without files in memory it is a file that only this user can read, and that is removed at
+    once."""
     content = (shown.key + shown.chain).encode()
     password = shown.password or (lambda: _refuse_password())
     try:
@@ -194,8 +198,9 @@ def _trust(context: ssl.SSLContext, settings: TlsSettings) -> None:
 
 
 class TlsContexts:
-    """Holds the current TLS context of a listener, and makes a new one when the files of the stores have changed. If
-    the new files cannot be used, the old context stays, and `failed` is called with a sentence that says why."""
+    """The current TLS context of a listener. `look` makes a new context when the files of the stores have changed. If
+    the new files cannot be used, the old context remains, and `failed` is called with a sentence that names the
+    cause."""
 
     def __init__(self, settings: TlsSettings, failed: Callable[[str], None]) -> None:
         self.settings = settings
@@ -207,7 +212,8 @@ class TlsContexts:
         return self._context
 
     def look(self) -> bool:
-        """Checks whether the files have changed. Returns True if a new context was made."""
+        """Checks if the files of the key store and the trust store have changed. Returns True if a new context was
+        made."""
         files = _state_of_files(self.settings)
         if files == self._files:
             return False
@@ -215,7 +221,7 @@ class TlsContexts:
         return self.use(self.settings)
 
     def use(self, settings: TlsSettings) -> bool:
-        """Uses other settings from the next connection on. Returns False, and keeps the old context, if the settings
+        """Uses new settings from the next connection on. Returns False, and keeps the old context, if the settings
         cannot be used."""
         files = _state_of_files(settings)
         try:

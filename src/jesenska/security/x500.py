@@ -2,9 +2,9 @@
 
     CN=anna,OU=shop,O=Example\\, Inc.,C=CZ    the most specific part first
 
-The short names are those of RFC 2253: CN, C, L, ST, O, OU, STREET, DC, UID. Other attributes, and values that are not
-text, are written as `#` and the value's DER in hexadecimal. Characters with a special meaning have a backslash before
-them."""
+The short names of attributes are CN, C, L, ST, O, OU, STREET, DC, UID (RFC 2253). Other attributes, and values that
+are not text, are written as `#` and the value's DER in hexadecimal. Characters with a special meaning have a backslash
+before them."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ _VERSION: Final = 0xA0
 
 
 class DerError(Exception):
-    """The bytes are not the DER of a certificate, or of another expected value."""
+    """Raised when bytes are not the DER of a certificate, or of another expected value."""
 
 
 class Element(NamedTuple):
-    """One element of DER: its tag, its content, and all of its bytes."""
+    """One element of DER: its tag, its content, and all bytes of the element."""
 
     tag: int
     content: bytes

@@ -1,28 +1,29 @@
 """The transaction coordinator. One shard has the transactional ids of one partition of `__transaction_state`. This
-module only decides: it does no input or output.
+module does no input or output.
 
   handle(event, now) -> answers, writes and orders
 
 State that must survive a restart is returned as a `Write`, and changes only in `replay`. `states` has the table of
-steps by the state in an id's record, `progress` the table of the work between two records, and `transaction` computes
-the next values. The course of a transaction:
+steps by the state in an id's record, `progress` has the table of the work between two records. `transaction` computes
+the values of the next records. The course of a transaction:
 
   InitProducer     writes a record Empty with the producer's id and epoch
-  AddPartitions    writes a record Ongoing, for each partition before the first write to it
+  AddPartitions    writes a record Ongoing with the new partitions, before the producer writes to them
   EndTransaction   writes a record PrepareCommit or PrepareAbort: the decision. When it is committed, the producer is
                    answered, and the order `SendMarkers` is returned
   MarkersWritten   when every partition has its end marker, writes a record CompleteCommit or CompleteAbort
 
-After a crash before the decision, the transaction is open until its producer ends it or its timeout aborts it. After a
-crash after the decision, the decision is in a record. The coordinator that loads the record has the markers written
-again, which changes nothing in partitions that have them already.
+After a crash before the decision, the transaction is open until its producer ends it or the coordinator aborts it
+after its timeout. After a crash after the decision, the decision is in a record. The coordinator that loads the record
+orders the markers to be written again, which changes nothing in partitions that have the markers already.
 
-Fencing: InitProducerId raises the producer's epoch. If a transaction is open then, it is aborted in the raised epoch,
-and the producer must send the request again. The last epoch of a producer is 32766; then it gets another producer id.
-32767 is reserved for fencing.
+Fencing: InitProducerId raises the producer's epoch. If a transaction is open, it is aborted in the raised epoch, and
+the producer must send InitProducerId again. The last epoch of a producer is 32766; after that the producer gets
+another producer id. Epoch 32767 is reserved for fencing.
 
 Times: a transaction times out `timeout_ms` after its first partition was added. An id is removed
-`transactional.id.expiration.ms` after its last change. Both use the wall clock, and are checked periodically.
+`transactional.id.expiration.ms` after its last change. Both times are measured by the wall clock, and checked
+periodically.
 
 Not supported: two-phase commit (KIP-939)."""
 
@@ -80,14 +81,14 @@ from jesenska.transactions.settings import TransactionSettings
 from jesenska.transactions.states import ALLOWED_BEFORE, DECISIONS, HAPPENS, Asked, Step, TransactionState
 from jesenska.transactions.transaction import LAST_EPOCH, RAISES_EPOCH, Transaction, completed
 
-#: The pause before a failed write of a record is repeated, in milliseconds.
+#: The pause, in milliseconds, before a failed write of a record is repeated.
 _PAUSE_MS = 200
 
 
 class TransactionCoordinator:
-    """One shard of the transaction coordinator. `take_producer_id` returns a new producer id, or None if there is none
-    now; the answer is then COORDINATOR_LOAD_IN_PROGRESS. `transaction_version` returns the cluster's level of the
-    feature transaction.version."""
+    """One shard of the transaction coordinator. `take_producer_id` returns a new producer id, or None if no id is
+    available now; the client then gets COORDINATOR_LOAD_IN_PROGRESS. `transaction_version` returns the cluster's level
+    of the feature transaction.version."""
 
     def __init__(
         self,
@@ -100,7 +101,8 @@ class TransactionCoordinator:
         self._transaction_version = transaction_version
         self._known: dict[str, Transaction] = {}
         self._effects: list[Answer | Write | Order] = []
-        #: Transactional ids with a decision whose work continues at the first tick after `_resume_ms`.
+        #: Transactional ids whose end (commit or abort) is decided. The work on them continues at the first `Tick`
+        #: after `_resume_ms`.
         self._to_resume: set[str] = set()
         self._resume_ms: int | None = None
         self._next_abort_ms: int | None = None
@@ -198,8 +200,8 @@ class TransactionCoordinator:
         self._write(transaction, begun, event.token, ProducerAnswer(ErrorCode.NONE, producer), last_epoch)
 
     def _fence(self, transaction: Transaction, token: Token | None, transaction_version: int, now: Now) -> None:
-        """Aborts the open transaction in the next epoch. If the cluster's transactions raise the epoch, the fenced
-        producer may only ask for the new epoch."""
+        """Aborts the open transaction in the next producer epoch, which fences the producer. With transaction.version
+        2, the only request of the fenced producer that is accepted asks for the new epoch."""
         value = transaction.value
         last_epoch = value.producer_epoch if transaction_version >= RAISES_EPOCH else NO_PRODUCER_EPOCH
         epoch = min(value.producer_epoch + 1, LAST_EPOCH)
@@ -229,8 +231,9 @@ class TransactionCoordinator:
     def verify(
         self, transactional_id: str, producer: Producer, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, ErrorCode]:
-        """Returns an error for each partition: NONE if it is in the open transaction, TRANSACTION_ABORTABLE if it is
-        not. Records that are being written are not considered, because the leader checks again when it appends."""
+        """Returns an error for each partition: NONE if the partition is in the open transaction, TRANSACTION_ABORTABLE
+        if it is not. A record that is being written is not considered, because the partition's leader checks again
+        when it appends."""
         transaction = self._known.get(transactional_id)
         error = ErrorCode.NONE
         if transaction is None or transaction.value.producer_id != producer.producer_id:
@@ -245,9 +248,9 @@ class TransactionCoordinator:
         return {key: ErrorCode.NONE if key in known else ErrorCode.TRANSACTION_ABORTABLE for key in partitions}
 
     def _refuse(self, transaction: Transaction | None, producer: Producer, *, fences_first: bool = False) -> ErrorCode:
-        """Returns the error for a request that is refused, else NONE. Normally the progress is checked first, because
-        the work in progress may change the producer. With `fences_first` (epochs are not raised) it cannot, and the
-        progress is checked last."""
+        """Returns the error for a request that is refused, else NONE. Normally work in progress is checked first,
+        because it may change the producer. With `fences_first` the producer is checked first, because work in progress
+        cannot change the producer if epochs are not raised."""
         if transaction is None:
             return ErrorCode.INVALID_PRODUCER_ID_MAPPING
         happens = PROGRESS_HAPPENS[REQUEST][transaction.progress]
@@ -256,7 +259,7 @@ class TransactionCoordinator:
             return error
         if transaction.value.producer_id != producer.producer_id:
             return ErrorCode.INVALID_PRODUCER_ID_MAPPING
-        # No producer ever gets the last epoch.
+        # No producer ever gets the last epoch, 32767.
         if not transaction.value.producer_epoch == producer.epoch < LAST_EPOCH:
             return ErrorCode.PRODUCER_FENCED
         return error
@@ -309,8 +312,8 @@ class TransactionCoordinator:
         self._write(transaction, value, event.token, answer, last_epoch)
 
     def _decided(self, transaction: Transaction, now: Now) -> None:
-        """Carries out a decision that is in the log: orders the end markers, or completes the transaction if no
-        partition needs one."""
+        """Carries out a decision (commit or abort) that is in the log: orders the end markers, or completes the
+        transaction if no partition needs an end marker."""
         value = transaction.value
         if not value.partitions:
             self._complete(transaction, now)
@@ -377,7 +380,8 @@ class TransactionCoordinator:
         transaction = self._known.get(operation.transactional_id)
         if transaction is not None:
             if transaction.value.state in DECISIONS:
-                # The decision cannot be changed any more, so the write of its completion is repeated.
+                # The decision (commit or abort) cannot be changed any more, so the write of the completion record is
+                # repeated.
                 transaction.take(COMPLETION_FAILED)
                 self._resume_later(transaction, now.monotonic_ms + _PAUSE_MS)
             else:
@@ -492,14 +496,14 @@ def _takes(transaction: Transaction, event: ProgressEvent) -> bool:
 
 
 def _is_of_epoch_before(transaction: Transaction, producer: Producer) -> bool:
-    """Returns True if a producer may repeat its request for an end that has raised its epoch, or has given it another
-    producer id."""
+    """Returns True if a producer may repeat a request that ended its transaction. This request has raised the
+    producer's epoch, or has given the producer another producer id."""
     value = transaction.value
     if not _takes(transaction, REQUEST):
         return False
     if value.client_version < RAISES_EPOCH:
-        # The last end was of another producer's transaction and has raised no epoch: this producer was replaced by the
-        # other.
+        # The last transaction that ended was a transaction of another producer, which has replaced this producer; its
+        # end has raised no epoch.
         return False
     if producer.producer_id == value.producer_id:
         return producer.epoch + 1 == value.producer_epoch
@@ -511,8 +515,8 @@ def _is_of_epoch_before(transaction: Transaction, producer: Producer) -> bool:
 
 
 def _client_error(error: ErrorCode) -> ErrorCode:
-    """Returns the error that a client gets for a failed write, as `client_error` does. In addition, a write that too
-    few replicas have can be retried."""
+    """Returns the error that a client gets for a failed write, as `client_error` does. In addition, the client gets an
+    error that it can retry if too few replicas have the write."""
     return (
         ErrorCode.COORDINATOR_NOT_AVAILABLE
         if error is ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND

@@ -24,8 +24,8 @@ NO_PRODUCER = Producer(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 
 
 class InitProducer(NamedTuple):
-    """InitProducerId: a producer begins. `expected` is its previous id and epoch if it continues (KIP-360), else
-    None."""
+    """InitProducerId: a producer begins. `expected` is the producer's previous id and epoch if the producer continues
+    with them (KIP-360), else None."""
 
     token: Token
     transactional_id: str
@@ -36,8 +36,8 @@ class InitProducer(NamedTuple):
 
 
 class AddPartitions(NamedTuple):
-    """A producer is about to write to these partitions. `client_version` is 2 if a leader adds them for a client, else
-    0."""
+    """A producer is about to write to these partitions. `client_version` is 2 if a partition's leader adds the
+    partitions for a client (KIP-890), else 0."""
 
     token: Token
     transactional_id: str
@@ -47,7 +47,7 @@ class AddPartitions(NamedTuple):
 
 
 class EndTransaction(NamedTuple):
-    """EndTxn: the producer commits or aborts. With `client_version` 2 its epoch is raised."""
+    """EndTxn: the producer commits or aborts. With `client_version` 2 the producer's epoch is raised (KIP-890)."""
 
     token: Token
     transactional_id: str
@@ -57,8 +57,8 @@ class EndTransaction(NamedTuple):
 
 
 class MarkersWritten(NamedTuple):
-    """The end markers of the transaction of `producer` are committed in these partitions, or no longer needed
-    there."""
+    """The end markers of the transaction of `producer` are committed in these partitions, or these partitions no
+    longer need an end marker."""
 
     transactional_id: str
     producer: Producer
@@ -72,14 +72,16 @@ Event = InitProducer | AddPartitions | EndTransaction | MarkersWritten | Committ
 
 
 class ProducerAnswer(NamedTuple):
-    """The answer to a producer that begins, or that ends a transaction. `producer` is its id and epoch from now on."""
+    """The answer to a producer that begins, or that ends a transaction. `producer` is the id and epoch that the
+    producer must use from now on."""
 
     error: ErrorCode
     producer: Producer = NO_PRODUCER
 
 
 class SendMarkers(NamedTuple):
-    """An order: write end markers to these partitions, and repeat that until each partition has its marker."""
+    """An order of the coordinator: write end markers to these partitions, and repeat the write until each partition
+    has its marker."""
 
     transactional_id: str
     producer: Producer
@@ -89,8 +91,9 @@ class SendMarkers(NamedTuple):
 
 
 class TransactionWrite(NamedTuple):
-    """The write of a record, and what follows it. When it is committed, the request with this `token` gets `answer`;
-    None if no request waits. `last_epoch` is the producer's previous epoch, which is not in the record."""
+    """The write of a transactional id's record. When the record is committed, the request with this `token` gets
+    `answer`; `token` is None if no request waits. `last_epoch` is the producer's previous epoch, which is not in the
+    record."""
 
     token: Token | None
     transactional_id: str

@@ -1,11 +1,11 @@
-"""The progress of the work on a transactional id between two records, in one table. Progress is not stored: after a
-crash it begins again from the state in the last record (`states`).
+"""The progress of the work on a transactional id between two records. Progress is not stored: after a crash the work
+begins again from the state in the last record (`states`).
 
   progress   meaning
-  IDLE       no work: a request gets the step of its row in `states`
+  IDLE       no work: the table in `states` has the step for a request
   WRITING    a record is being written to the log
   DECIDED    the end is decided, and its markers must be sent: at once, or at a tick
-  MARKING    the markers are being sent; the partitions in `Transaction.awaited` do not have theirs yet
+  MARKING    the markers are being sent; the partitions in `Transaction.awaited` do not have their markers yet
 
   progress   event               goes to
   IDLE       RECORD_SENT         WRITING
@@ -18,9 +18,9 @@ crash it begins again from the state in the last record (`states`).
              RECORD_SENT         WRITING: no partition needs a marker
   MARKING    RECORD_SENT         WRITING: every partition has its marker
 
-No other event changes the progress. `PROGRESS_HAPPENS` has these rows, and those of events that do not change the
-progress. While there is work on an id, each request for it is answered CONCURRENT_TRANSACTIONS, and timeouts are
-ignored. So at most one record of an id is being written, and a decision is carried out before anything else.
+No other event changes the progress. `PROGRESS_HAPPENS` contains these rows, and the rows of events that do not change
+the progress. While there is work on an id, each request for the id is answered CONCURRENT_TRANSACTIONS, and timeouts
+are ignored. So at most one record of an id is being written, and a decision is carried out before anything else.
 `Transaction.take` changes the progress."""
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ class ProgressEvent(IntEnum):
     RECORD_SENT = auto()
     #: The record is in the log. It contains no decision.
     RECORD_WRITTEN = auto()
-    #: The record is in the log. It contains the decision about the end.
+    #: The record is in the log. It contains the decision to commit or to abort.
     DECISION_WRITTEN = auto()
-    #: The record could not be written. There was no decision before it.
+    #: The record could not be written. The id's transaction has no decision (commit or abort).
     RECORD_FAILED = auto()
-    #: The record which says that the end is complete could not be written. It is written again.
+    #: The record CompleteCommit or CompleteAbort could not be written. The write is repeated.
     COMPLETION_FAILED = auto()
     #: The log has been read, and the id's last record contains a decision.
     DECISION_LOADED = auto()
@@ -111,6 +111,7 @@ PROGRESS_HAPPENS: Final[dict[ProgressEvent, dict[Progress, Progress | ProgressSt
     DECISION_LOADED: {IDLE: DECIDED, WRITING: CANNOT_HAPPEN, DECIDED: CANNOT_HAPPEN, MARKING: CANNOT_HAPPEN},
     RESUME_DUE: {IDLE: CANNOT_HAPPEN, WRITING: CANNOT_HAPPEN, DECIDED: GO_ON, MARKING: CANNOT_HAPPEN},
     MARKERS_SENT: {IDLE: CANNOT_HAPPEN, WRITING: CANNOT_HAPPEN, DECIDED: MARKING, MARKING: CANNOT_HAPPEN},
-    # In other states than MARKING, the markers were sent before a crash, or for an end that was already complete.
+    # If the progress is not MARKING, the markers were sent before a crash, or for a transaction that is already
+    # complete.
     MARKED: {IDLE: IGNORE, WRITING: IGNORE, DECIDED: IGNORE, MARKING: GO_ON},
 }

@@ -3,10 +3,10 @@
   key     version 0, INT16   transactional id
   value   version, INT16     producer id and epoch, timeout, state, partitions, times; null: the id is removed
 
-Apache Kafka writes version 0 of the value up to 3.9, and in 4.x below transaction.version 1. Version 1 adds, as tagged
-fields, the previous and the next producer id, and how the client ends transactions. Both versions are read. As in
-Kafka, neither contains the previous producer epoch. So an InitProducerId that is repeated after the coordinator has
-moved to another broker is fenced."""
+Apache Kafka up to 3.9 writes version 0 of the value; Kafka 4.x also writes version 0 if transaction.version is 0.
+Version 1 adds, as tagged fields, the previous and the next producer id, and how the client ends transactions. Both
+versions can be read. As in Kafka, the previous producer epoch is in no version. So a producer that repeats
+InitProducerId after the coordinator has moved to another broker is fenced."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class TransactionLogValue(Message, key=0, versions=(0, 1), flexible=1):
 
 
 class TransactionValue(NamedTuple):
-    """The state of a transactional id, as its record contains it. Immutable."""
+    """The state of a transactional id, as it is in the id's record. This value is immutable."""
 
     producer_id: int
     producer_epoch: int
@@ -101,8 +101,8 @@ def encode_record(record: TransactionRecord, version: int) -> KeyValue:
 
 
 def read_record(key: bytes | None, value: bytes | None) -> TransactionRecord | None:
-    """Decodes a record. Returns None for kinds of later releases. Raises CorruptMessageError for bytes that are not a
-    record."""
+    """Decodes a record. Returns None for kinds of records that only later releases of Kafka know. Raises
+    CorruptMessageError for bytes that are not a record."""
     if key is None or len(key) < 2:
         raise CorruptMessageError(f"a record of {TRANSACTIONS_TOPIC} has no key")
     if int.from_bytes(key[:2], "big", signed=True) != _KEY_VERSION:

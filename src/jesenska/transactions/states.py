@@ -1,12 +1,12 @@
-"""The states of a transactional id, as in its records, and the step for each request in each state, in one table.
+"""The states of a transactional id in its records, and the step for each request in each state.
 
     state              meaning
     Empty              a producer has the id; there is no transaction
     Ongoing            partitions have been added to a transaction
     PrepareCommit      the commit is decided, and end markers are being written
     PrepareAbort       the abort is decided, and end markers are being written
-    CompleteCommit     every end marker is written: the transaction is committed, and the next one may begin
-    CompleteAbort      every end marker is written: the transaction is aborted, and the next one may begin
+    CompleteCommit     every end marker is written: the transaction is committed, and the next transaction may begin
+    CompleteAbort      every end marker is written: the transaction is aborted, and the next transaction may begin
     Dead               the id is being removed
     PrepareEpochFence  not used: Kafka has this state in memory before an abort; here the abort is one step
 
@@ -34,7 +34,7 @@ No other step changes the state. `HAPPENS` has the step for each request, or the
 the state of the record after a step.
 
 A decision becomes durable with the record PrepareCommit or PrepareAbort. From then on it is carried out, even after a
-crash. While there is work on an id, its requests are answered by the table of `progress`, and these rows are not used.
+crash. While there is work on an id, the table in `progress` has the answers to requests, and these rows are not used.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ class TransactionState(IntEnum):
 
 class Asked(IntEnum):
     """The requests about a transactional id. A producer whose epoch is raised with each transaction (KIP-890) has
-    separate requests: with its current epoch it means the current transaction, and with its previous epoch it repeats
-    a request. They are integers because they are looked up for each request."""
+    separate requests: a request with its current epoch is about the current transaction, and a request with its
+    previous epoch repeats an earlier request. The values are integers because they are looked up for each request."""
 
     #: InitProducerId: a producer begins.
     INIT = auto()
@@ -115,8 +115,8 @@ _CONCURRENT, _INVALID, _FENCED = (
     ErrorCode.PRODUCER_FENCED,
 )
 
-#: The values are in the order of the states: Empty, Ongoing, PrepareCommit, PrepareAbort, CompleteCommit,
-#: CompleteAbort.
+#: For each request, the results in the states Empty, Ongoing, PrepareCommit, PrepareAbort, CompleteCommit,
+#: CompleteAbort, in this order.
 _ROWS: dict[Asked, tuple[Step | ErrorCode, ...]] = {
     Asked.INIT: (Step.BEGIN, Step.FENCE, _CONCURRENT, _CONCURRENT, Step.BEGIN, Step.BEGIN),
     Asked.ADD: (Step.ADD_FIRST, Step.ADD, _CONCURRENT, _CONCURRENT, Step.ADD_FIRST, Step.ADD_FIRST),
@@ -144,7 +144,8 @@ _ROWS: dict[Asked, tuple[Step | ErrorCode, ...]] = {
         Step.NOTHING,
     ),
 }
-#: The values for Dead and PrepareEpochFence, where they are not _CONCURRENT.
+#: For some requests, the result in the states Dead and PrepareEpochFence. All other requests get _CONCURRENT in these
+#: states.
 _IN_THE_OTHERS: dict[Asked, Step | ErrorCode] = {
     Asked.COMMIT_AGAIN: Step.NO_REPEAT,
     Asked.ABORT_AGAIN: Step.NO_REPEAT,
@@ -178,7 +179,8 @@ DECISIONS: frozenset[TransactionState] = frozenset(
     state for state, step in HAPPENS[Asked.MARKED].items() if step is not Step.NOTHING
 )
 
-#: For each state of a record, the possible states of the record before it: those in which a step leads to the state.
+#: For each state of a record, the possible states of the previous record: the states in which a step leads to the
+#: state.
 ALLOWED_BEFORE: dict[TransactionState, frozenset[TransactionState]] = {
     following: frozenset(
         state

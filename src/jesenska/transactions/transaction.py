@@ -1,5 +1,5 @@
-"""One transactional id in memory: the value of its record (its state is in `states`), the work on it (`progress`), and
-the values that may follow."""
+"""One transactional id in memory: the value of its last record (with a state of `states`), the progress of the work on
+the id (`progress`), and the methods that compute the value of the next record."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from jesenska.transactions.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_
 from jesenska.transactions.states import HAPPENS, LEADS_TO, Asked, Step
 
 LAST_EPOCH = 2**15 - 1
-#: Clients with this version have their producer epoch raised with each transaction (KIP-890).
+#: The client version with which each transaction raises the producer epoch (KIP-890).
 RAISES_EPOCH = 2
 
 
@@ -23,7 +23,8 @@ class Transaction:
     def __init__(self, transactional_id: str, value: TransactionValue) -> None:
         self.transactional_id = transactional_id
         self.value = value
-        #: The producer's previous epoch, with which it may repeat its last request; -1 if it may not.
+        #: The producer's previous epoch, with which the producer may repeat its last request; -1 if it may not repeat
+        #: a request.
         self.last_epoch = NO_PRODUCER_EPOCH
         #: The progress of the work on the id. Only `take` changes it.
         self.progress = Progress.IDLE
@@ -31,7 +32,7 @@ class Transaction:
         self.awaited: set[TopicPartition] = set()
 
     def take(self, event: ProgressEvent) -> None:
-        """Changes `progress` to the value that follows it after the event, by the table PROGRESS_HAPPENS."""
+        """Changes `progress` as the table PROGRESS_HAPPENS says for this event."""
         following = PROGRESS_HAPPENS[event][self.progress]
         assert isinstance(following, Progress), f"{self.transactional_id}: {event!r} in {self.progress!r}"
         self.progress = following
@@ -46,9 +47,9 @@ class Transaction:
         return self.value.producer_epoch >= LAST_EPOCH - 1
 
     def is_known(self, expected: Producer) -> bool:
-        """Returns True if a producer may continue as `expected`. That is so if its producer id is the current one. It
-        is also so if its id is the previous one and its epochs were used up: it then repeats a request whose answer
-        was lost."""
+        """Returns True if a producer may continue with the producer id of `expected`: if this is the current producer
+        id, or the previous producer id whose epochs were used up. In the second case the producer repeats a request
+        whose answer was lost."""
         value = self.value
         if value.producer_epoch == NO_PRODUCER_EPOCH or expected.producer_id == value.producer_id:
             return True
@@ -102,7 +103,7 @@ class Transaction:
 
 def completed(value: TransactionValue, now_ms: int) -> TransactionValue:
     """Returns the value after every end marker was written. If the epochs of the producer id are used up, the next
-    producer id becomes the current one."""
+    producer id becomes the current producer id."""
     turns = value.next_producer_id != NO_PRODUCER_ID
     step = HAPPENS[Asked.MARKED][value.state]
     assert isinstance(step, Step), "no error is answered to markers"

@@ -1,6 +1,6 @@
 """Takes part in the election of a controller, for this broker. The state machine `controller.controller_election`
-decides; this module reads and writes the metadata tree (ZooKeeper's nodes) for it, and passes the results back as
-events. It tells the broker one of these:
+decides. This module reads and writes the metadata tree (ZooKeeper's nodes) for the state machine, and passes the
+results back to it as events. The module calls one of these methods of the broker (`Elected`):
 
   begin     this broker was elected controller for an epoch; the controller's runtime calls `began` when it is ready
   end       this broker is no longer controller
@@ -64,8 +64,8 @@ class Elected(Protocol):
 
 
 class Candidacy:
-    """One broker's part in the election of a controller, on the running event loop. It counts a session of the tree as
-    begun when the broker is registered in the session."""
+    """One broker's part in the election of a controller, on the running event loop. A session of the metadata tree
+    (ZooKeeper's nodes) counts as begun when the broker is registered in the session."""
 
     def __init__(self, store: Store, broker_id: int, clock: Clock, elected: Elected) -> None:
         self._store = store
@@ -83,20 +83,21 @@ class Candidacy:
         self._closed = False
 
     def session_began(self) -> None:
-        """Called when this broker is registered in a new session of the tree, in which it has created no other node
-        yet."""
+        """Called when this broker is registered in a new session of the metadata tree (ZooKeeper's nodes). The broker
+        has created no other node in this session yet."""
         self._tell(SessionBegan())
 
     def session_ended(self) -> None:
         self._tell(SessionEnded())
 
     def began(self, epoch: int, is_done: bool) -> None:
-        """Called when the controller of that epoch is ready (`is_done`) or has failed. If it has failed, this broker
-        gives the election up, so that another broker can become controller."""
+        """Called when this broker's controller with this epoch is ready (`is_done`), or has failed to start. After a
+        failure this broker gives the controllership up, so that another broker can be elected."""
         self._tell(Began(epoch, is_done))
 
     def fenced(self, epoch: int) -> None:
-        """Called when the tree refused a write of the controller of that epoch, because there is a newer epoch."""
+        """Called when the metadata tree (ZooKeeper's nodes) refused a write of the controller with this epoch, because
+        there is a newer controller epoch."""
         self._tell(Fenced(epoch))
 
     async def close(self) -> None:

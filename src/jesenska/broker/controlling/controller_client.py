@@ -1,6 +1,6 @@
-"""Passes requests of clients to the controller: to create, expand or delete topics, change settings, elect leaders. A
-method returns when the change is made and clients can see it. If the controller refuses the change, the method raises
-KafkaError with the error code and message to answer."""
+"""Passes requests of clients to the controller: to create, expand or delete topics, to change settings, and to elect
+leaders. A method returns when the change is made and clients can see it. If the controller refuses the change, the
+method raises KafkaError with the error code and message for the client."""
 
 from __future__ import annotations
 
@@ -41,8 +41,9 @@ from jesenska.wire.messages.k19_create_topics import (
 
 logger = logging.getLogger(__name__)
 
-#: Timeouts for a topic that another broker, the controller, creates automatically: for its creation, and then for its
-#: arrival in this broker's metadata. The last number is the pause between two checks for the arrival.
+#: Times in seconds for a topic that this broker asks the controller, on another broker, to create automatically: the
+#: timeout of the request, the timeout for the topic's arrival in this broker's metadata, and the pause between two
+#: checks for the arrival.
 _CREATION_SECONDS: Final = 30.0
 _SHOWN_SECONDS: Final = 5.0
 _LOOK_SECONDS: Final = 0.005
@@ -63,8 +64,7 @@ class ControllerClient:
         self._controllership = controllership
         self._settings = settings
         self._peers = peers
-        #: The requests to another broker, the controller, to create a topic automatically, by topic name, while they
-        #: run.
+        #: The requests in flight to the controller, on another broker, to create a topic automatically, by topic name.
         self._asked_for: dict[str, asyncio.Future[None]] = {}
 
     @property
@@ -80,15 +80,15 @@ class ControllerClient:
         return await self._controllership.runtime.ask(make)
 
     async def create(self, wanted: TopicCreation, *, validate_only: bool = False) -> tuple[TopicPlan, Topic | None]:
-        """Creates a topic. Returns its plan and the topic. The topic is None if it was only validated, or has been
-        deleted again."""
+        """Creates a topic. Returns the topic's plan (its replicas and settings) and the topic. The topic is None if it
+        was only validated, or has been deleted again."""
         plan: TopicPlan = await self._ask(lambda token: CreateTopic(token, wanted, validate_only))
         return plan, None if validate_only else self._core.view.topics.get(wanted.name)
 
     async def create_automatically(self, name: str) -> None:
-        """Creates a topic that a client has used before it exists. Its settings are the broker's defaults, or those of
-        an internal topic. If another broker is controller, this broker sends it a request, and raises
-        LeaderNotAvailableError if that fails."""
+        """Creates a topic that a client has used before it exists. The topic gets the broker's default settings; an
+        internal topic gets its special settings. If another broker is controller, this broker sends a request to that
+        broker, and raises LeaderNotAvailableError if the request fails."""
         wanted = automatic_topic(name, self._core.config, len(self._core.view.brokers))
         if self.is_controller:
             plan, _ = await self.create(wanted)
@@ -159,21 +159,21 @@ class ControllerClient:
         return errors
 
     async def propose_isr(self, make: Callable[[int], IsrProposed]) -> PartitionView:
-        """Asks the controller to change an ISR, with the event that `make` returns for a token. Returns the
-        partition's state after the change. Raises KafkaError with the code to answer if the controller refuses the
-        change."""
+        """Asks the controller to change an ISR. `make` gets a token, a number that identifies the request, and returns
+        the event for the controller. Returns the partition's state after the change. Raises KafkaError if the
+        controller refuses the change."""
         stands: PartitionView = await self._ask(make)
         return stands
 
     async def stop_wanted(self, broker_id: int) -> Sequence[TopicPartition]:
-        """Elects other leaders for the partitions of a broker that is about to stop. Returns the partitions that it
-        still leads."""
+        """Elects other leaders for the partitions of a broker that is about to stop. Returns the partitions that the
+        broker still leads."""
         stays: Sequence[TopicPartition] = await self._ask(lambda token: StopWanted(token, broker_id))
         return stays
 
     async def alter(self, resource_type: int, name: str, change: SettingsChange, *, validate_only: bool) -> None:
-        """Changes settings of a topic or a broker: single settings if `change` is a sequence of operations, all
-        settings if it is a mapping."""
+        """Changes settings of a topic or a broker. If `change` is a sequence of operations, each one changes a single
+        setting. If `change` is a mapping, it replaces all settings."""
         if resource_type == TOPIC_RESOURCE:
             await self.alter_topic(name, change, validate_only=validate_only)
         elif resource_type == BROKER_RESOURCE:
@@ -188,7 +188,7 @@ class ControllerClient:
         await self._settings.ask(lambda token: AlterTopicSettings(token, name, change, validate_only))
 
     async def alter_broker(self, resource: str, change: SettingsChange, *, validate_only: bool) -> None:
-        """Changes the settings of this broker, or of every broker if the name is empty."""
+        """Changes the settings of this broker, or of every broker if the name (`resource`) is empty."""
         await self._settings.ask(lambda token: AlterBrokerSettings(token, resource, change, validate_only))
 
 

@@ -2,8 +2,8 @@
 the effects that it returns:
 
   LeaderAndIsr, StopReplica, UpdateMetadata
-                    requests of the controller to a broker. For this broker they are carried out one after the other
-                    (`order_receiver`), for another broker they are sent to it (`order_sender`)
+                    requests of the controller to a broker. Requests to this broker are carried out one after the
+                    other (`order_receiver`); requests to another broker are sent (`order_sender`)
   OffsetsForgotten  this broker deletes the stored offsets of a topic
   Answer            sent to the client after all earlier effects for this broker, so that the client finds its change
                     made

@@ -72,8 +72,8 @@ class Controllership:
         return self._runtime is not None
 
     def look(self, at: str) -> None:
-        """Tells the controller that the tree may have changed at the path `at`. Does nothing if this broker is not
-        controller."""
+        """Tells the controller that the metadata tree may have changed at the path `at`. Does nothing if this broker
+        is not controller."""
         if self._runtime is not None:
             self._runtime.look(at)
 
@@ -148,8 +148,8 @@ class Controllership:
     # --- the end -----------------------------------------------------------------------------------------------------
 
     def stop_watching(self) -> None:
-        """Makes the controller ignore changes of the tree by other brokers and tools from now on. Requests are still
-        handled."""
+        """Makes the controller ignore changes of the metadata tree by other brokers and tools from now on. Requests
+        are still handled."""
         if self._runtime is not None:
             self._runtime.stop_watching()
 

@@ -1,9 +1,9 @@
 """Decides if the level of a feature (such as transaction.version) may be changed by UpdateFeatures. The error messages
-are those of Apache Kafka 4.3.1.
+are the messages of Apache Kafka 4.3.1.
 
-A feature that is not in use has level 0. A broker offers all levels up to its highest one; a broker that does not name
-a feature offers only 0. An upgrade raises the level, a downgrade lowers it. Safe and unsafe downgrades are treated
-alike, because no feature of this software loses data when its level is lowered."""
+A feature that is not in use has level 0. A broker offers all levels from 0 up to its highest level. A broker that does
+not name a feature offers only level 0. An upgrade raises the level, a downgrade lowers it. Safe and unsafe downgrades
+are treated alike, because no feature of this software loses data when its level is lowered."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from enum import IntEnum
 
 
 class Way(IntEnum):
-    """The kind of a level's change, by its number in UpdateFeatures."""
+    """The kind of a change to a feature's level, by its number in the UpdateFeatures request."""
 
     UPGRADE = 1
     SAFE_DOWNGRADE = 2
@@ -30,7 +30,7 @@ class Update:
 
 def refusal(update: Update, current: Mapping[str, int], offered: Mapping[str, Mapping[int, int]]) -> str | None:
     """Returns the reason why the update is refused, or None if it is accepted. `current` has the level of each feature
-    that this software knows. `offered` has, for each of these features, the highest level that each broker offers."""
+    that this software knows. `offered` has the highest level of each of these features that each broker offers."""
     why = _why(update, current.get(update.feature), offered.get(update.feature, {}))
     if why is None:
         return None

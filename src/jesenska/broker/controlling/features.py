@@ -3,14 +3,14 @@
     transaction.version   1: records of transactional ids may have tagged fields; 2: the producer epoch is raised with
                           each transaction, and leaders add partitions to transactions for clients (KIP-890)
 
-The current level of a feature is the highest one that every registered broker offers, or a lower limit that
-UpdateFeatures has set. So a broker of Apache Kafka 3.9, which offers no level, lowers it to 0 as long as it is
-registered. Limits are stored in the node `/feature`, in a field that only jesenska reads: a broker of Apache Kafka
-exits if this node names a finalized feature that it does not know.
+The current level of a feature is the highest level that every registered broker offers, or a lower limit that
+UpdateFeatures has set. So while a broker of Apache Kafka 3.9, which offers no level, is registered, the level is 0.
+Limits are stored in the node `/feature`, in a field that only jesenska reads: a broker of Apache Kafka exits if this
+node names a finalized feature that it does not know.
 
-The epoch of the features is the zxid of the last change of the registered brokers or of the node `/feature`. It is the
-same on every broker, and larger after each change, so that clients can tell which of two answers is newer. A broker
-reads the nodes again when a watch on them fires."""
+The epoch of the features is the zxid of the last change of the registered brokers or of the node `/feature`. The epoch
+is the same on every broker, and larger after each change, so that clients can tell which of two ApiVersions answers is
+newer. A broker reads the nodes again when a watch on them fires."""
 
 from __future__ import annotations
 
@@ -55,7 +55,8 @@ class Features:
 
     async def begin(self) -> None:
         """Reads the features for the first time. Raises TreeError if that fails. Afterwards they are read again when a
-        broker is registered or leaves, when a limit is set, and when the connection to the tree is restored."""
+        broker is registered or leaves, when a limit is set, and when the connection to the metadata tree is
+        restored."""
         await self._look()
         self._store.on_state(self._entered)
 
@@ -76,8 +77,8 @@ class Features:
 
     async def update(self, updates: Sequence[Update], *, validate_only: bool) -> None:
         """Sets the levels of features, all or none. This broker knows the new levels when the method returns, other
-        brokers soon after. Raises InvalidUpdateVersionError, with the reason for the first refused level, and
-        TreeError."""
+        brokers soon after. Raises InvalidUpdateVersionError, with the reason for the first refused level. Raises
+        TreeError if the metadata tree cannot be reached."""
         while True:
             await self._look()
             levels = {TRANSACTION_VERSION: self.transaction_version}

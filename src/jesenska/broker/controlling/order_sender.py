@@ -1,6 +1,6 @@
 """Sends the controller's requests (LeaderAndIsr, StopReplica, UpdateMetadata; here called orders) to one broker, over
 its own connection. One request is sent at a time, and repeated until the broker answers it. Orders that are added
-meanwhile are merged (`controller.orders.queue`). What happens after a request:
+during a request are merged (`controller.orders.queue`). The result of a request:
 
   it is answered                the controller gets an event for each order in the request
   no answer, or another error   it is sent again after a pause, over a new connection. A warning names a registered
@@ -57,7 +57,7 @@ WITHOUT_LOG: Final = (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.INCONSISTENT_TOPI
 
 
 class _RefusedError(Exception):
-    """Raised when the broker has answered an error after which nothing more may be sent to it."""
+    """Raised when the broker has answered an error after which no more requests may be sent to this broker."""
 
     def __init__(self, code: int) -> None:
         super().__init__(code)
@@ -164,7 +164,8 @@ class OrderSender(PeerTask):
             message = leader_and_isr(version, self._orderer, topics, self._leaders())
             answer = await self._ask(channel, message, LeaderAndIsrResponse, version)
             errors = leader_and_isr_errors(answer, version, topics)
-            # Other errors do not mean that there is no log: if an answer is lost, the repeated order is refused.
+            # Other errors do not mean that the broker has no log. For example, when an answer is lost, the broker
+            # refuses the repeated order although it has carried it out.
             without_log |= {at for at, code in errors.items() if code in WITHOUT_LOG}
         for number in request.numbers:
             self._answered(LeaderAndIsrDone(number, self.broker_id, frozenset(without_log)))

@@ -1,14 +1,14 @@
-"""Registers a broker in the metadata tree (ZooKeeper's nodes): keeps its node under /brokers/ids as long as its
-session exists. A registered broker takes part in the election of a controller.
+"""Registers a broker in the metadata tree (ZooKeeper's nodes): creates the broker's node under /brokers/ids, which
+exists as long as the broker's session. A registered broker takes part in the election of a controller.
 
-  require_free    checks, before anything is written, that no other broker has this broker's addresses, nor its id if
-                  its directories are new. If there is a node of an earlier session, it waits for the node's deletion,
-                  as long as such a session may still exist
-  join            registers the broker when its logs are recovered; waits in the same way
+  require_free    checks, before anything is written, that no other broker has this broker's addresses. If the log
+                  directories are new, it also checks that no other broker has the id. If there is a node of an
+                  earlier session, it waits until the node is deleted or the session must have expired
+  join            registers the broker when its logs are recovered; waits for the deletion of an earlier node, too
   renew           registers the broker in a new session, without waiting. If another broker has taken the id, that
-                  broker keeps it, and this broker tries again later
-  got_replicas    removes the mark of a crash from the broker's node when a controller has sent this broker its
-                  replicas: the controller has then handled the crash
+                  broker keeps the id, and this broker tries again later
+  got_replicas    removes the field that says "this broker has crashed" from the broker's node. Called when a
+                  controller has sent this broker its replicas: the controller has then handled the crash
 
 Each registration has a number, the broker epoch (KIP-380). A broker refuses a controller's requests that are for an
 earlier registration."""
@@ -40,9 +40,9 @@ _LATE_SECONDS = 4.0
 
 
 class Registration:
-    """The registration of one broker, on the running event loop. `node` is the content of the broker's node, with a
-    mark if the broker has crashed. `orders` accepts only controller requests for the current registration. `begin`
-    runs after each registration, before the broker takes part in the election."""
+    """The registration of one broker, on the running event loop. `node` is the content of the broker's node; a field
+    of it says if the broker has crashed. `orders` accepts the controller's requests only if they are for the current
+    registration. `begin` runs after each registration, before the broker takes part in the election."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class Registration:
 
     async def join(self, on_progress: Progress | None = None) -> None:
         """Registers the broker for the first time. Raises JesenskaError, with a message of one sentence, if another
-        broker has the id, and TreeError."""
+        broker has the id. Raises TreeError if the metadata tree cannot be reached."""
         ends = _end_of_patience(self._clock, self._session_timeout_ms)
         while self.broker_epoch < 0:
             try:
@@ -100,8 +100,8 @@ class Registration:
         self._candidacy.session_began()
 
     async def got_replicas(self, broker_epoch: int) -> None:
-        """Removes the mark of a crash from the broker's node. Called when a controller has sent its replicas to the
-        registration with this broker epoch."""
+        """Removes the field that says "this broker has crashed" from the broker's node. Called when a controller has
+        sent the list of replicas to this broker, for the registration with this broker epoch."""
         if not self._node.crashed or broker_epoch != self.broker_epoch:
             return
         self._node = node = replace(self._node, crashed=False)
@@ -129,9 +129,9 @@ async def require_free(
     *,
     is_new: bool,
 ) -> None:
-    """Waits until no other broker is registered with one of these addresses, nor with this id if the broker `is_new`
-    (it has used none of its log directories before). Raises JesenskaError, with a message of one sentence, if another
-    broker remains registered with them, and TreeError.
+    """Waits until no other broker is registered with one of these addresses. If the broker `is_new` (its log
+    directories were never used), waits also until no other broker has this id. Raises JesenskaError, with a message of
+    one sentence, if another broker remains registered. Raises TreeError if the metadata tree cannot be reached.
 
     If two brokers had the same address, a controller would send requests for one of them to the other."""
     ends = _end_of_patience(clock, session_timeout_ms)

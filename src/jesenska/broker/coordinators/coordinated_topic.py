@@ -2,7 +2,7 @@
 transactions. The leader of a partition coordinates all keys (group ids or transactional ids) of the partition. This
 module starts and ends the shards of the coordinator on this broker, and finds the shard of a key.
 
-A shard is the part of the coordinator for one partition; `coordination.runtime` runs it. There is one for each
+A shard is the part of the coordinator for one partition; `coordination.runtime` runs it. There is one shard for each
 partition that this broker leads. The topic is created when the first client asks for a coordinator.
 
 The partition of a key is computed from the number of partitions that the topic had in the metadata tree when this
@@ -56,8 +56,8 @@ class CoordinatedTopic(Generic[S]):
     # --------------------------------------------------------------------------------------
 
     async def ensure_topic(self) -> Topic:
-        """Returns the topic, and creates it if it does not exist. Raises CoordinatorNotAvailableError if that
-        fails."""
+        """Returns the internal topic, and creates it if it does not exist. Raises CoordinatorNotAvailableError if the
+        topic cannot be created."""
         name = self.topic_name
         topic = self._core.view.topics.get(name)
         if topic is None:
@@ -75,8 +75,8 @@ class CoordinatedTopic(Generic[S]):
         return topic
 
     async def count_partitions(self) -> None:
-        """Reads the topic's number of partitions from the metadata tree, if it is not known yet. Raises TreeError if
-        the tree cannot be reached."""
+        """Reads the topic's number of partitions from the metadata tree (ZooKeeper's nodes), if it is not known yet.
+        Raises TreeError if the tree cannot be reached."""
         if self._partition_count is not None:
             return
         try:
@@ -111,7 +111,8 @@ class CoordinatedTopic(Generic[S]):
         self._runtime.resign(number)
 
     def _events_for_new(self) -> Iterable[Any]:
-        """Returns the events that new shards get first; none by default. Subclasses may override this."""
+        """Returns the events that each new shard gets first. By default there are no events; subclasses may override
+        this method."""
         return ()
 
     def topic_deleted(self, topic: str) -> None:
@@ -121,12 +122,12 @@ class CoordinatedTopic(Generic[S]):
     # --------------------------------------------------------------------------------------
 
     def shard_of(self, key: str) -> S:
-        """Returns the shard of a key, for reading. Raises NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE or
-        COORDINATOR_LOAD_IN_PROGRESS if the shard is not ready."""
+        """Returns the shard of a key (group id or transactional id), for reading. Raises NOT_COORDINATOR,
+        COORDINATOR_NOT_AVAILABLE or COORDINATOR_LOAD_IN_PROGRESS if the shard is not ready."""
         return self._runtime.shard(self.partition_for(key))
 
     def leader_for(self, key: str) -> int:
-        """Returns the broker id of the leader of a key's partition; -1 if it has no leader."""
+        """Returns the broker id of the leader of a key's partition; -1 if the partition has no leader."""
         topic = self._core.view.topics.get(self.topic_name)
         if topic is None or self._partition_count is None:
             return -1
@@ -151,6 +152,6 @@ class CoordinatedTopic(Generic[S]):
         return partition_for(key, self._partition_count)
 
     async def close(self) -> None:
-        """Stops loading shards, and their timers. Waiting requests get no answer, because their connections are
-        closed."""
+        """Stops loading shards, and stops the timers of all shards. Waiting requests get no answer, because their
+        connections are closed."""
         await self._runtime.close()

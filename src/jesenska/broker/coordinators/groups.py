@@ -1,7 +1,8 @@
 """The consumer groups that this broker coordinates. The group coordinator (`groups.coordinator`) has a shard for each
 partition of `__consumer_offsets` that this broker leads.
 
-When a topic is deleted, the groups delete its offsets. Groups that are being loaded do so when they are loaded."""
+When a topic is deleted, the groups delete the offsets of this topic. A group that is being loaded deletes them after
+it is loaded."""
 
 from __future__ import annotations
 
@@ -71,8 +72,8 @@ class Groups(CoordinatedTopic[GroupCoordinator]):
         )
 
     def keeps(self, number: int) -> bool:
-        """Returns True if groups are assigned to this partition of the offsets topic. None are assigned to partitions
-        that were added later."""
+        """Returns True if groups are assigned to this partition of the offsets topic. Returns False for a partition
+        that was added to the topic after this broker first heard of the topic."""
         return self._partition_count is not None and number < self._partition_count
 
     def end(self, number: int, marker: Marker, done: Callable[[ErrorCode], None]) -> None:
@@ -91,8 +92,8 @@ class Groups(CoordinatedTopic[GroupCoordinator]):
         return [TopicDeleted(name) for name in deleted or ()]
 
     def topic_deleted(self, topic: str) -> None:
-        """Deletes the offsets of a deleted topic from all groups. Groups that are being loaded do so when they are
-        loaded."""
+        """Deletes the offsets of a deleted topic from all groups. A group that is being loaded deletes them after it
+        is loaded."""
         if self._deleted_early is not None:
             self._deleted_early.append(topic)
         self._runtime.tell(TopicDeleted(topic))

@@ -3,13 +3,14 @@ the partition, the marker is written at once. Otherwise it is sent to the leader
 Special cases:
 
   the partition's topic is deleted         no marker is needed
-  no leader, or the leader refuses         sent again after a pause, to the leader at that time
+  no leader, or the leader refuses         sent again after a pause, to the current leader
   INVALID_PRODUCER_EPOCH                   the producer has a newer epoch: the marker is written already or not needed
   this broker no longer coordinates        nothing more is sent; the new coordinator sends all markers again
     the transaction
 
-A marker that is sent twice is written twice, which does no harm. `MarkerWriter` writes markers to the partitions that
-this broker leads, for its own coordinator and for other brokers (WriteTxnMarkers)."""
+A marker that is sent twice is written twice, which does no harm: the second marker finds no open transaction.
+`MarkerWriter` writes markers to the partitions that this broker leads, for its own coordinator and for other brokers
+(WriteTxnMarkers)."""
 
 from __future__ import annotations
 
@@ -62,9 +63,10 @@ class MarkerWriter:
         transaction_version: int,
         done: Callable[[ErrorCode], None],
     ) -> None:
-        """Writes a marker. Calls `done`, perhaps at once, when the marker is committed, or with the error. With
-        transaction version 2, a marker must have a newer epoch than the transaction that it ends. A marker with the
-        epoch of the open transaction belongs to an earlier transaction, and is refused."""
+        """Writes the end marker of a transaction to a partition. Calls `done` when the marker is committed, or with
+        the error; the call may come before this method returns. With transaction version 2, a marker must have a newer
+        producer epoch than the open transaction. A marker with the same epoch belongs to an earlier transaction, and
+        is refused."""
         topic = self._core.view.topics.get(topic_partition.topic)
         if topic is None or not 0 <= topic_partition.partition < len(topic.partitions):
             done(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -133,8 +135,8 @@ class TransactionMarkers:
     def send(self, number: int, order: SendMarkers) -> None:
         """Writes the markers of one transaction, for the coordinator's shard with this number."""
         end = self._ends[number, order.transactional_id] = _End(number, order)
-        # Called in the next iteration of the event loop: the result is an event for the shard, which is still handling
-        # the present event.
+        # Called in the next iteration of the event loop: the result of `_route` is an event for the shard, and the
+        # shard is still handling the current event.
         self._loop.call_soon(self._route, end, frozenset(end.lacking))
 
     def forget(self, number: int) -> None:
@@ -149,7 +151,8 @@ class TransactionMarkers:
         await asyncio.gather(*(peer.close() for peer in self._peers.values()))
 
     def marker_of(self, end: _End) -> Marker | None:
-        """Returns the marker to write, or None if this broker no longer coordinates the transaction."""
+        """Returns the marker to write for the end of a transaction, or None if this broker no longer coordinates the
+        transaction."""
         order = end.order
         epoch = self.coordinator_epoch_of(end.number)
         if epoch is None or self._ends.get((end.number, order.transactional_id)) is not end:
@@ -180,7 +183,8 @@ class TransactionMarkers:
             self._done(end, frozenset(gone))
 
     def answered(self, end: _End, key: TopicPartition, error: int) -> None:
-        """Handles the answer to a marker: the partition is done, or the marker is sent again later."""
+        """Handles a leader's answer to a marker: removes the partition from the partitions that lack the marker, or
+        sends the marker again later."""
         if error in (ErrorCode.NONE, ErrorCode.INVALID_PRODUCER_EPOCH):
             if error:
                 logger.info(

@@ -8,10 +8,10 @@ coordinator if the partition is in the transaction. For newer clients it asks th
 
 While the previous transaction is being ended, the coordinator answers CONCURRENT_TRANSACTIONS. If the partition must
 be added, the leader then asks again after add.partitions.to.txn.retry.backoff.ms, for at most
-add.partitions.to.txn.retry.backoff.max.ms. Each question begins a new verification and makes earlier ones invalid
-(`Guards`), because the marker of the previous transaction may arrive at any moment. If the marker arrives during the
-last question, the leader asks once more. That is safe: the coordinator adds a partition only once, and answers with an
-error if the new transaction has ended."""
+add.partitions.to.txn.retry.backoff.max.ms. Each question begins a new verification and makes earlier verifications
+invalid (`Guards`), because the end marker of the previous transaction may arrive at any moment. If the marker arrives
+during the last question, the leader asks once more. Asking again is safe: the coordinator adds a partition only once,
+and answers with an error if the new transaction has ended."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ Done = Callable[[Results], None]
 
 class Guards:
     """Marks, in the logs of some partitions, that a producer's next transaction is being verified
-    (`ProducerState.begin_verification`). The constructor sets the marks. The end marker of a transaction removes them,
-    so that a late batch of the ended transaction is refused."""
+    (`ProducerState.begin_verification`). The constructor sets these marks. The end marker of a transaction removes the
+    marks, so that a late batch of the ended transaction is refused."""
 
     __slots__ = ("_noted", "_now_ms", "_sequences", "adds", "knows_abortable", "producer")
 
@@ -80,8 +80,8 @@ class Guards:
         return frozenset(partition.topic_partition for partition in self._sequences)
 
     def take(self) -> None:
-        """Marks the verification in the logs again, because the end marker of the previous transaction may have
-        removed the marks."""
+        """Marks in the logs again that the transaction is being verified, because the end marker of the previous
+        transaction may have removed the marks."""
         for partition, sequence in self._sequences.items():
             # If this broker no longer leads a partition, the append raises the error.
             with suppress(KafkaError):
@@ -91,7 +91,7 @@ class Guards:
                 )
 
     def hold(self) -> bool:
-        """Returns False if `holds_for` returns False for a partition that this broker still leads."""
+        """Returns True if `holds_for` returns True for every partition that this broker still leads."""
         for partition in self._sequences:
             with suppress(KafkaError):
                 if not self.holds_for(partition):
@@ -99,8 +99,8 @@ class Guards:
         return True
 
     def holds_for(self, partition: Partition) -> bool:
-        """Returns True if the mark in this partition is still set, or if a transaction of the producer is open in the
-        partition. Raises KafkaError if this broker no longer leads the partition."""
+        """Returns True if the partition's log is still marked as "transaction being verified", or if a transaction of
+        the producer is open in the partition. Raises KafkaError if this broker no longer leads the partition."""
         return partition.leader_log().producers.is_verified(*self.producer, self._noted.get(partition))
 
 
@@ -116,8 +116,8 @@ class _Question(NamedTuple):
 
 
 class TransactionVerification:
-    """Asks transaction coordinators, for the partitions that this broker leads. `connect` opens a connection to a
-    broker."""
+    """Asks transaction coordinators if the partitions that this broker leads are in a producer's transaction.
+    `connect` opens a connection to a broker."""
 
     def __init__(
         self, core: SharedParts, transactions: Transactions, connect: Callable[[int], Awaitable[Channel]]
@@ -137,9 +137,9 @@ class TransactionVerification:
         await asyncio.gather(*(peer.close() for peer in self._peers.values()))
 
     def ask(self, transactional_id: str, guards: Guards, done: Done) -> None:
-        """Asks the coordinator about the partitions of `guards`. Calls `done`, perhaps at once, with an error for each
-        partition, as the producer must get it. If partitions must be added, the verification is marked in their logs
-        again (`Guards.take`) before each further question."""
+        """Asks the coordinator about the partitions of `guards`. Calls `done` with an error for each partition, as the
+        producer must get it; the call may come before this method returns. If the coordinator must add the partitions,
+        the logs are marked again (`Guards.take`) before each further question."""
         pause_seconds = ends = 0.0
         if guards.adds:
             config = self._core.config
@@ -180,8 +180,8 @@ class TransactionVerification:
 
 
 class _Verified:
-    """The verification of one producer's transaction. If partitions must be added and the coordinator cannot do that
-    yet, it asks again after a pause."""
+    """The verification of one producer's transaction. If the coordinator must add partitions and cannot do so yet,
+    this class asks the coordinator again after a pause."""
 
     __slots__ = ("_done", "_ends", "_guards", "_loop", "_pause_seconds", "_put", "_question")
 
@@ -292,7 +292,7 @@ class _Peer(PeerTask):
             )
         answer = await channel.request(request, AddPartitionsToTxnResponse, timeout_seconds=_TIMEOUT_SECONDS)
         if answer.error_code != ErrorCode.NONE:
-            # The other broker does not authorize this one, so nothing can be verified.
+            # The other broker does not authorize this broker, so nothing can be verified.
             return {
                 name: dict.fromkeys(question.partitions, ErrorCode.INVALID_TXN_STATE)
                 for name, question in taken.items()
@@ -317,7 +317,7 @@ def must_be_verified(partition: Partition, producer: Producer) -> bool:
 
 
 def _for_producer(error: ErrorCode, knows_abortable: bool) -> ErrorCode:
-    """Returns the error that a producer gets in the answer to its write, from the coordinator's error."""
+    """Converts an error of the transaction coordinator to the error that the producer gets in the Produce answer."""
     if error is ErrorCode.PRODUCER_FENCED:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     if error is ErrorCode.TRANSACTION_ABORTABLE and not knows_abortable:

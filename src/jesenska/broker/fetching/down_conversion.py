@@ -5,8 +5,8 @@ For a newer consumer the broker sends a region of the log's file without reading
 pool reads the whole region and converts it. If records cannot be expressed in the old format, the partition gets an
 error. For example, zstd is answered UNSUPPORTED_COMPRESSION_TYPE, as in Apache Kafka 3.9.1.
 
-Allocating a megabyte takes longer than converting a megabyte, because the kernel clears each new page. So each thread
-reuses the buffer into which it reads, and the memory of an answer is reused after the answer has been sent."""
+Allocating a megabyte takes longer than converting a megabyte, because the kernel clears each new page of memory. So
+each thread reuses the buffer into which it reads. The memory of an answer is reused after the answer has been sent."""
 
 from __future__ import annotations
 
@@ -59,13 +59,13 @@ class DownConversion:
         return 0 if records is None else len(records)
 
     def run(self) -> None:
-        """Puts the converted records into the answer, or an error if that fails. The caller must still release the
-        region."""
+        """Puts the converted records into the answer, or an error if the conversion fails. The caller must still
+        release the region."""
         answer = self._answer
         answer.records = b""
         try:
-            # Only large answers use memory of earlier answers. A small answer would give back a buffer that is too
-            # small for a large one.
+            # Only large answers use memory of earlier answers. A small answer would leave a buffer that is too small
+            # for a large answer.
             memory = _answers.take() if self.region.size_bytes >= CONVERTED_KEPT_MIN_BYTES else bytearray()
             with _read(self.region) as batches:
                 memory = from_batches(batches, self._magic, self._first_offset, memory)
@@ -81,8 +81,8 @@ class DownConversion:
 
 
 class _Answers:
-    """Memory of answers that have been sent, to be reused. Memory is still in use while a memoryview of it exists: a
-    bytearray then refuses to change its size, which `take` uses as a test."""
+    """The memory of answers that have been sent, stored here to be reused. Memory is still in use while a memoryview
+    of it exists: a bytearray then refuses to change its size, which `take` uses as a test."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -121,7 +121,7 @@ _kept = _Kept()
 
 
 def _read(region: FileRegion) -> memoryview:
-    """Reads the bytes of the region from its file; fewer if the file is shorter. The result is valid until the
+    """Returns the bytes of a region of a file; fewer bytes if the file is shorter. The result is valid until the
     thread's next read."""
     size = region.size_bytes
     buffer = _kept.buffer

@@ -1,40 +1,41 @@
 """Fetch sessions (KIP-227). The broker remembers the partitions and offsets of a client that fetches repeatedly. So
-each request names only what has changed, and each answer contains only what has changed. This module only decides: it
-reads no log and sends nothing. The session id and epoch in a request:
+each request names only the partitions that have changed, and so does each answer. This module reads no log and sends
+nothing. The session id and epoch in a request mean:
 
   session id   epoch      the request
-  any          -1         wants no session. The session that it names ends
-  any          0          wants a new session. The session that it names ends. The request names all its partitions,
-                          and the answer contains all of them
-  s            n          continues session s. It names what has changed, and the answer contains what has changed.
-                          Unknown s: FETCH_SESSION_ID_NOT_FOUND; n not the next epoch: INVALID_FETCH_SESSION_EPOCH;
+  any          -1         wants no session. The session with this id ends
+  any          0          wants a new session. The session with this id ends. The request names all its partitions, and
+                          the answer contains all of them
+  s            n          continues session s. Request and answer contain only the changed partitions. Errors:
+                          unknown s: FETCH_SESSION_ID_NOT_FOUND; n not the next epoch: INVALID_FETCH_SESSION_EPOCH;
                           topic ids in a session that began with names, or the reverse: FETCH_SESSION_TOPIC_ID_ERROR
 
-After epoch 2^31-1 comes epoch 1. An answer in a session contains a partition if there are records, an error, or a
-nearer replica to read from. It also contains a partition whose high watermark or log start offset differs from the
-last answer.
+After epoch 2^31-1 comes epoch 1. An answer in a session contains a partition if the partition has new records, an
+error, or a nearer replica to read from. It also contains a partition if the high watermark or log start offset differs
+from the last answer.
 
 A partition of a session is in one of two states:
 
-  ready   the next fetch reads it. It is new, or the client changed its offset, or it was answered with records, an
-          error or a nearer replica, or its log has changed
-  idle    there are no records after its offset, and the client knows its high watermark and log start offset. It is
-          registered at its `Partition`, which makes it ready after the next append or change of an offset
+  ready   the next fetch reads the partition. The partition is new, or the client changed its fetch offset, or the last
+          answer had records, an error or a nearer replica for it, or its log has changed
+  idle    there are no records after the fetch offset, and the client knows the high watermark and log start offset.
+          The `Partition` object makes it ready after the next append or change of an offset
 
 So the cost of a fetch depends only on its ready partitions. They are read in the session's order: the order in which
-they were first named, except that a partition that was answered with records moves to the end. So no partition is
-starved by a small limit of bytes.
+they were first named, except that a partition that was answered with records moves to the end. So a small limit of
+bytes cannot exclude a partition from all answers.
 
-While a Java consumer still has unread records of a partition, it removes ("forgets") the partition from the session
-and fetches the others. If the others have no new records, this request waits for `max_wait_ms`. With Apache Kafka the
-consumer then pauses for half a second after it has used up its records. Here, such a request waits at most as long as
-the time since the client forgot a partition that has more records, and at least a millisecond. So within the default
-`max_wait_ms` of 500 ms there are ten such answers, or none if no forgotten partition has more records.
+While a Java consumer has fetched records of a partition that the application has not read yet, the consumer removes
+("forgets") the partition from the session and fetches the other partitions. If the other partitions have no new
+records, this request waits for `max_wait_ms`. With Apache Kafka the consumer then pauses for half a second after the
+application has read all records. Here, this request waits at most as long as the time since the client forgot a
+partition that has more records, and at least a millisecond. So the waits grow, and there are about ten empty answers
+within the default `max_wait_ms` of 500 ms. If no forgotten partition has more records, the wait is not shortened.
 
 The cache contains a limited number of sessions. If it is full, a new session replaces a session that was not used for
-two minutes. If there is none, it replaces the smallest session that is older than two minutes, provided that the new
-one is larger. A follower's session may replace any consumer's session. If the new session can replace none, the client
-gets session id 0, which means no session.
+two minutes. If there is no unused session, the new session replaces the smallest session that is older than two
+minutes and smaller than the new session. A follower's session may replace any consumer's session. If the new session
+can replace no session, the client gets session id 0, which means no session.
 
 Sessions are in memory only: after a restart clients get FETCH_SESSION_ID_NOT_FOUND and begin a new session. There are
 limits for the number of sessions, the partitions of a session, and the partitions of all sessions (base/limits.py)."""
@@ -58,8 +59,8 @@ NO_SESSION: Final = 0
 #: The epoch of a request for a new session, and the epoch of a request without a session.
 INITIAL_EPOCH: Final = 0
 FINAL_EPOCH: Final = -1
-#: A session that is older than this may be replaced by a larger one. A session that was not used for this time may be
-#: replaced by any other. Kafka has the same number.
+#: A time in milliseconds. A session that is older may be replaced by a larger session. A session that was not used for
+#: this time may be replaced by any new session. Kafka has the same number.
 EVICTION_MS: Final = 120_000
 
 _EPOCH_MAX = 2**31 - 1
@@ -199,8 +200,8 @@ class FetchSession:
     def update(
         self, topics: Sequence[FetchRequestTopic], forgotten: Sequence[FetchRequestForgottenTopicsData], now_ms: int
     ) -> bool:
-        """Adds a request's new partitions, applies its changed ones, and then removes its forgotten ones. Returns
-        False if the session would exceed its limits."""
+        """Adds the new partitions of a request, applies the changed partitions, and then removes the forgotten
+        partitions. Returns False if the session would exceed its limits."""
         by_id = self.uses_topic_ids
         for asked in topics:
             if (
@@ -258,14 +259,15 @@ class FetchSession:
         return sorted(self._ready, key=_order) if len(self._ready) > 1 else list(self._ready)
 
     def look_again(self, rules_version: int) -> None:
-        """Makes all partitions ready if the ACLs have changed since they were last checked."""
+        """Makes all partitions ready if the ACLs have changed since the session's partitions were last checked."""
         if rules_version != self.rules_version:
             self.rules_version = rules_version
             for parts in self._topics.values():
                 self._ready.update(parts.values())
 
     def patience_ms(self, max_wait_ms: int, now_ms: int) -> int:
-        """Returns the time in milliseconds that a request of this session with this `max_wait_ms` may wait."""
+        """Returns the time in milliseconds that a request of this session may wait. It is `max_wait_ms`, or less if
+        the client has forgotten a partition that has more records."""
         return max_wait_ms if self._left_ms is None else min(max_wait_ms, max(now_ms - self._left_ms, _WAIT_MIN_MS))
 
     def mark(self, part: SessionPartition) -> None:
@@ -323,7 +325,7 @@ class FetchSession:
 
 class FetchSessions:
     """The cache of fetch sessions. `new_id` returns a random number from 1 to 2^31-1. `wake` is called with a session
-    that was closed, or has a partition that became ready. Times (`now_ms`) never decrease."""
+    when it is closed or when one of its partitions becomes ready. Times (`now_ms`) never decrease."""
 
     def __init__(
         self, slots: int, new_id: Callable[[], int], wake: Callable[[FetchSession], None] = lambda session: None
@@ -336,8 +338,8 @@ class FetchSessions:
         self._wake = wake
         #: The sessions by id, the least recently used first.
         self._sessions: dict[int, FetchSession] = {}
-        #: The sort keys of the sessions that a follower's session may replace, and of those that a consumer's session
-        #: may replace, smallest first.
+        #: The sort keys of sessions, smallest first: in the first list of the sessions that a follower's session may
+        #: replace, in the second list of the sessions that a consumer's session may replace.
         self._by_privileged: list[_Worth] = []
         self._by_all: list[_Worth] = []
 
@@ -356,8 +358,9 @@ class FetchSessions:
         forgotten: Sequence[FetchRequestForgottenTopicsData],
         now_ms: int,
     ) -> FetchSession | ErrorCode:
-        """Applies a request to its session, and returns the session or an error. The request must be neither the first
-        nor the last of its session. If the session has no partitions afterwards, it is ended and returned closed."""
+        """Applies a request to its session, and returns the session or an error. The first and the last request of a
+        session are not handled here. If the session has no partitions afterwards, it is ended, and the closed session
+        is returned."""
         session = self._sessions.get(session_id)
         if session is None:
             return ErrorCode.FETCH_SESSION_ID_NOT_FOUND

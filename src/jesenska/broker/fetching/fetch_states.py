@@ -1,4 +1,4 @@
-"""The states of a fetch, and the transitions between them, in one table.
+"""The states of a fetch, and the transitions between the states.
 
     state           what the fetch does in the state
     READING         reads the available records
@@ -6,7 +6,8 @@
     WAITING         releases what it has read; waits in the waiting room (`broker.waiting`)
     ANSWERING       makes the answer
     READING_AHEAD   the thread pool reads pages of records that are not in memory
-    CONVERTING      the thread pool converts batches to message sets (`down_conversion`), and reads the rest ahead
+    CONVERTING      the thread pool converts batches to message sets (`down_conversion`), and reads pages of other
+                    records
     DONE            the answer is sent
     GONE            releases what it has read; it is not answered
 
@@ -39,17 +40,19 @@
                     CLIENT_GONE                              GONE
 
 A fetch begins with READING. It never waits in READING or ANSWERING: `after_read` and `after_answer` return the next
-state, by the first row that applies. `HAPPENS` contains the rows of events. DONE and GONE are final. When the broker
-stops, a fetch whose work is in the thread pool gets no event; its connection is closed, which ends the fetch.
+state, by the first row of the table that applies. `HAPPENS` contains the transitions of the other states, by event.
+DONE and GONE are final. When the broker stops, a fetch whose work is in the thread pool gets no event; its connection
+is closed, which ends the fetch.
 
-This module only decides: `fetches` carries out the states."""
+This module only computes the next state: `fetches` does the work of each state."""
 
 from __future__ import annotations
 
 from enum import IntEnum, auto
 from typing import Final
 
-#: How often the thread pool loads data for one fetch. After that the fetch waits for the disk itself.
+#: The maximum number of times that the thread pool loads data for one fetch. After that the event loop itself waits
+#: for the disk.
 WARM_UPS_MAX: Final = 3
 
 
@@ -110,8 +113,8 @@ HAPPENS: Final[dict[FetchState, dict[FetchEvent, FetchState]]] = {
 
 
 def after_read(is_cold: bool, found_bytes: int, min_bytes: int, must_end: bool, is_time_up: bool) -> FetchState:
-    """Returns the state after a read. `is_cold`: an offset was not looked up, because that could have waited for the
-    disk. `must_end`: the fetch must be answered now."""
+    """Returns the state after a read. `is_cold`: an offset was not looked up, because the look-up could have waited
+    for the disk. `must_end`: the fetch must be answered now."""
     if is_cold:
         return WARMING
     if found_bytes >= min_bytes or must_end or is_time_up:

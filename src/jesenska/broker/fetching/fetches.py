@@ -7,15 +7,15 @@ for the thread pool's work on these regions.
 
 The event loop does not wait for the disk. If looking up an offset could wait (the index is not loaded, or pages are
 not in memory), the thread pool loads the data, and the fetch reads again. The pages of the records themselves are
-loaded when the answer is made. The event loop waits for the disk only if the thread pool is overloaded, or if loading
-the data several times has not helped.
+loaded when the answer is made. The event loop waits for the disk only if the thread pool is overloaded, or if the
+thread pool has loaded the data several times and it was not in memory afterwards.
 
 In a session a fetch reads only the ready partitions, in the session's order. Without a session it reads all
 partitions, in the order of the request.
 
-A consumer may also read from this broker if it is a follower: it gets the records up to the high watermark that the
-follower knows. If this broker is the leader and `replica.selector.class` selects by rack, a consumer with a nearer
-replica gets the id of that replica and no records."""
+A consumer may also read from this broker if this broker is a follower: the consumer gets the records up to the high
+watermark that this broker knows. If this broker is the leader and `replica.selector.class` selects by rack, a consumer
+with a nearer replica gets the id of that replica and no records."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ class Fetch:
         if limits is not None and limits.fetch_max_bytes is not None:
             self.max_bytes = min(self.max_bytes, limits.fetch_max_bytes)
         self.min_bytes = min(request.min_bytes, self.max_bytes)
-        #: The ids of the new leaders that the answer gives addresses for; None if there are none.
+        #: The broker ids of the new leaders for which the answer contains addresses; None if it names no new leader.
         self._moved: set[int] | None = None
         self._leader_only = context.version < _FIRST_AT_FOLLOWERS
         #: The consumer's rack; empty if consumers are not sent to followers.
@@ -221,8 +221,8 @@ class Fetch:
                 return None
 
     def _is_throttled(self, limits: ClientLimits) -> bool:
-        """Counts the answer for the client's quotas. Returns True if the client is above a quota; it then gets an
-        answer without records."""
+        """Counts the answer for the client's quotas. Returns True if the client is above a quota; the client then gets
+        an answer without records."""
         size_bytes = sum([region.size_bytes for region in self._regions]) + _ANSWER_BYTES
         context, now_ms = self._context, int(self._uses.clock.monotonic() * 1000)
         context.is_counted = True
@@ -273,7 +273,8 @@ class Fetch:
     # ----------------------------------------------------------------------------------------
 
     def _warm_up(self) -> bool:
-        """Lets the thread pool load the data that the last read needed. Returns False if the pool is full."""
+        """Lets the thread pool load the data that the last read needed and that was not in memory. Returns False if
+        the pool is full."""
         self.release()
         cold, self._cold = self._cold, []
         self._warm_ups += 1
@@ -439,8 +440,9 @@ class Fetch:
         return region.size_bytes
 
     def _within_room(self, wanted: WantedPartition, partition: Partition, region: FileRegion) -> FileRegion | None:
-        """Returns the part of a region that may be converted, or None if nothing may. The size is limited because a
-        converted answer is in memory until the client has read it. The first batch of the answer is always allowed."""
+        """Returns the part of a region that may be converted, or None if no part may be converted. The size is limited
+        because a converted answer is in memory until the client has read it. The first batch of the answer may always
+        be converted."""
         room = self._room_bytes
         if room is None:
             room = self._context.connection.answer_room_bytes()
@@ -641,8 +643,8 @@ class SessionFetch(Fetch):
     def response(self) -> FetchResponse:
         session = self._session
         if session.epoch != self._epoch:
-            # Another request of this session came meanwhile. An answer to this request would contradict the answer to
-            # the other request.
+            # Another request of this session came while this request waited. An answer to this request would
+            # contradict the answer to the other request.
             self.release()
             return FetchResponse(error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH, session_id=session.session_id)
         responses: list[FetchResponseTopic] = []
@@ -672,8 +674,8 @@ class SessionFetch(Fetch):
         self._context.on_abandoned = self._uses.waiting.add(self, (self._session,), self.seconds_left())
 
     def watch(self) -> None:
-        """Registers the session's ready partitions at their `Partition` objects, so that this fetch is woken when one
-        gets more records."""
+        """Registers the session's ready partitions at their `Partition` objects, so that this fetch is woken when a
+        partition gets more records."""
         for wanted in self._session.ready():
             if wanted.partition is not None:
                 wanted.partition.watch(wanted)
@@ -687,8 +689,8 @@ def require_read(access: Access, topic: str) -> None:
 
 
 def resolve(view: MetadataCache, wanted: SessionPartition, by_id: bool) -> None:
-    """Finds the `Partition` of a session's entry that has none, or whose partition no longer has a log. Sets the
-    entry's error if there is no such partition."""
+    """Finds the `Partition` object for a session's entry, if the entry has no object or the object no longer has a
+    log. Sets the entry's error if this broker has no such partition."""
     wanted.unwatch()
     wanted.partition = None
     if by_id and not wanted.topic:

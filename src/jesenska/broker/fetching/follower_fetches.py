@@ -9,12 +9,13 @@ offset. The follower then gets this epoch and offset (the diverging epoch) and n
 ignored. A diverging epoch is answered without waiting, like an error.
 
 A follower learns the high watermark from the answers to its fetches, and so knows it one answer late. If consumers may
-read from followers (`replica.selector.class`), a fetch is answered as soon as the high watermark is newer than the
-follower's. With Apache Kafka such consumers wait for up to `replica.fetch.wait.max.ms`.
+read from followers (`replica.selector.class`), a follower's fetch is answered as soon as the leader's high watermark
+is higher than the high watermark that the follower knows. With Apache Kafka, consumers of a follower wait for up to
+`replica.fetch.wait.max.ms` for the last records.
 
-A broker that has no replica of a partition gets NOT_LEADER_OR_FOLLOWER. If it sends the current leader epoch, it gets
-UNKNOWN_LEADER_EPOCH, because it then knows an assignment that this broker does not know yet. Sources: KIP-101,
-KIP-227, KIP-279, KIP-595."""
+A broker that fetches a partition of which it has no replica gets NOT_LEADER_OR_FOLLOWER. If it sends the current
+leader epoch, it gets UNKNOWN_LEADER_EPOCH: it then knows a new assignment of replicas that this broker does not know
+yet. Sources: KIP-101, KIP-227, KIP-279, KIP-595."""
 
 from __future__ import annotations
 
@@ -42,7 +43,8 @@ from jesenska.wire.messages.k01_fetch import (
 
 _FIRST_WITH_IDS = 13
 _NO_EPOCH = -1
-#: A stored high watermark with this value makes sure that the partition is in the next answer of its session.
+#: A value for the stored high watermark of a session's partition. It differs from every real high watermark, so that
+#: the partition is in the next answer.
 _NOT_SENT = -1
 
 
@@ -52,7 +54,8 @@ def replica_of(request: FetchRequest) -> int:
 
 
 def handle_follower(uses: FetchFamily, request: FetchRequest, context: Context) -> Outcome:
-    """Answers a follower's fetch, at once or later. Client quotas do not apply to followers."""
+    """Handles a follower's fetch: answers it at once, or lets it wait for records. Client quotas do not apply to
+    followers."""
     context.limits = None
     by_id = context.version >= _FIRST_WITH_IDS
     sessions, now_ms = uses.sessions, int(uses.clock.monotonic() * 1000)
@@ -74,8 +77,8 @@ def handle_follower(uses: FetchFamily, request: FetchRequest, context: Context) 
 
 
 def _begun(uses: FetchFamily, request: FetchRequest, by_id: bool, now_ms: int) -> FetchSession:
-    """Begins a session with the partitions of a request. If the request wants no session, or there is no room for one,
-    the returned session is used for this request only."""
+    """Begins a session with the partitions of a request. If the request wants no session, or there is no room for a
+    new session, the returned session is used for this request only."""
     parts = [
         (
             asked.topic,
@@ -105,7 +108,7 @@ class FollowerFetch(SessionFetch):
         #: The epoch and end offset after which the follower's log diverges, by partition. The value is None if this
         #: log does not know the follower's last epoch.
         self._diverging: dict[SessionPartition, tuple[int, int] | None] = {}
-        #: The follower's last epoch and log start offset for each partition that this broker does not lead yet. They
+        #: The follower's last epoch and log start offset for each partition that this broker does not lead yet. Both
         #: are used as soon as this broker leads the partition, so that the follower need not send them again.
         self._unnoted: dict[SessionPartition, tuple[int, int]] = {}
         self._note(request)
@@ -125,8 +128,8 @@ class FollowerFetch(SessionFetch):
                     self._note_partition(wanted, part.last_fetched_epoch, part.log_start_offset)
 
     def _join(self, joining: set[Partition]) -> None:
-        """Asks for an ISR change for each partition in `joining` that this follower may now join. For a partition that
-        the request does not name, the fetch offset of the session is used."""
+        """Asks for an ISR change that adds this follower, for each partition in `joining` whose ISR it may now join.
+        For a partition that the request does not name, the fetch offset of the session is used."""
         if self._replica_id not in self._uses.view.brokers:
             return
         for partition in list(joining):
@@ -164,7 +167,8 @@ class FollowerFetch(SessionFetch):
             ):
                 self._uses.isr_changes.propose(partition)
         except KafkaError:
-            # The read of this partition raises the same error, unless this broker leads the partition by then.
+            # This broker does not lead the partition. The read that follows raises the same error, or succeeds if this
+            # broker has become the leader.
             self._unnoted[wanted] = last_epoch, log_start_offset
 
     def _found_partition(self, wanted: SessionPartition) -> Partition | None:

@@ -30,8 +30,8 @@ def all_keys() -> list[int]:
 
 
 async def load_all() -> None:
-    """Imports every handler, with pauses in which requests are served. All are imported soon after the start: the
-    package's files may be replaced while a broker runs, and a broker must not mix two releases."""
+    """Imports every handler, with pauses in which requests are served. All handlers are imported soon after the start:
+    the package's files may be replaced while a broker runs, and a broker must not mix two releases."""
     for key in all_keys():
         if _MODULES[key] in sys.modules:
             continue

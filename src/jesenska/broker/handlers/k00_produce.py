@@ -5,33 +5,34 @@
     5      answers the log start offset
     7      zstd (in 3-6 UNSUPPORTED_COMPRESSION_TYPE)
     8      errors by record and error messages
-    9      compact
-    10     hints of a new leader
+    9      compact encoding
+    10     id and address of a partition's new leader in the answer
     13     topic ids instead of names
 
 Each partition's records are checked (header, CRC, the records inside) and appended from the request's buffer, without
-a copy. Batches up to 64 KB are checked in the event loop. So are compressed batches, as long as the batches of one
-request decompress to at most INLINE_DECOMPRESSED_MAX_BYTES. The reason: checking 16 KB of lz4 takes 8 us, and passing
-it to a thread takes ten times as long. Larger batches are checked in the thread pool, all batches of a request
-together, before any of them is appended. Meanwhile no further request of this connection is handled, which preserves
-the order of batches.
+a copy. Batches up to 64 KB are checked in the event loop. Compressed batches are checked there only if the batches of
+one request decompress to at most INLINE_DECOMPRESSED_MAX_BYTES. The reason: checking 16 KB of lz4 takes 8 us, and
+passing it to a thread takes ten times as long. Larger batches are checked in the thread pool, all batches of a request
+together, before any of them is appended. During the check no further request of this connection is handled, which
+preserves the order of batches.
 
 A request with acks=0 has no answer. An error closes the connection, as in Kafka, so that the producer learns of the
 error. With acks=all, min.insync.replicas is checked first, and the answer is sent when every in-sync replica has the
-records. After the request's `timeout_ms` the answer is REQUEST_TIMED_OUT, though the records may be committed later.
-Without other replicas there is no waiting. A write that must wait for a flush of its log directory delays the answer,
-not the event loop.
+records. After the request's `timeout_ms` the answer is REQUEST_TIMED_OUT, though the records may be committed later. A
+partition without other replicas is answered without waiting. A write that must wait for a flush of its log directory
+delays the answer, not the event loop.
 
 Message sets are converted in the event loop if they are small and either uncompressed or compressed with snappy or
 lz4, otherwise in the thread pool. A message set without a complete message is not an error: nothing is appended, and
 the base offset in the answer is -1.
 
-Before the first batch of a transaction is appended to a partition, the transaction coordinator is asked about it
-(KIP-890). Otherwise a batch whose transaction has ended could block read_committed consumers forever. The question
-depends on the version; `transaction.partition.verification.enable=false` disables it for versions up to 11:
+Before the first batch of a transaction is appended to a partition, the transaction coordinator is asked if the
+partition is in the transaction (KIP-890). Otherwise a batch whose transaction has ended could block read_committed
+consumers forever. The question depends on the version; `transaction.partition.verification.enable=false` disables it
+for versions up to 11:
 
     up to 10   is the partition in the transaction? INVALID_TXN_STATE if it is not
-    11         the same, with TRANSACTION_ABORTABLE
+    11         the same question; TRANSACTION_ABORTABLE if it is not
     12         the coordinator adds the partition
 
 A batch with an older producer epoch than the partition knows is answered INVALID_PRODUCER_EPOCH before the coordinator
@@ -40,14 +41,14 @@ is asked, as in Apache Kafka 4.3.1. So no transaction begins with such a batch.
 If the coordinator cannot be asked, the answer is NOT_ENOUGH_REPLICAS, which every client retries. Versions below 12
 get this error also in place of CONCURRENT_TRANSACTIONS. While the coordinator is asked, no further request of this
 connection is handled. A request with a transactional batch but no transactional id is refused as a whole, for all acks
-(TRANSACTIONAL_ID_AUTHORIZATION_FAILED). As in Apache Kafka, two unusual requests are accepted: one with a
-transactional id but without a transactional batch, and a transactional batch without a producer id.
+(TRANSACTIONAL_ID_AUTHORIZATION_FAILED). As in Apache Kafka, two unusual requests are accepted: a request with a
+transactional id but without a transactional batch, and a request with a transactional batch without a producer id.
 
 As in Apache Kafka, if a request names a partition twice, the last records are written, and a topic without partitions
-is not answered. If either of the two is malformed, the partition is answered with this error and, unlike in Kafka,
-nothing is written. A batch with an unknown magic number cannot be read, so the whole request is refused
-(CORRUPT_MESSAGE). If a transactional batch comes before it and there is no transactional id, the answer is
-TRANSACTIONAL_ID_AUTHORIZATION_FAILED. If acks is not 0, 1 or -1, the answer for each partition is
+is not answered. If the first or the last records are malformed, the partition is answered with this error and, unlike
+in Kafka, nothing is written. A batch with an unknown magic number cannot be read, so the whole request is refused
+(CORRUPT_MESSAGE). If a transactional batch comes before this batch and the request has no transactional id, the answer
+is TRANSACTIONAL_ID_AUTHORIZATION_FAILED. If acks is not 0, 1 or -1, the answer for each partition is
 INVALID_REQUIRED_ACKS; an unknown partition and a malformed batch are answered with their own errors. An error answer
 contains the log start offset if the error was found in the log or in the records. Otherwise it contains -1.
 
@@ -172,7 +173,8 @@ class _Item:
         self.rules: CheckRules | None = None
         self.checked: list[BatchHeader] | None = None
         self.error: KafkaError | None = None
-        #: Guards that notice if the transaction ends while the coordinator is asked about it. None if it is not asked.
+        #: Guards that notice if the transaction ends while the coordinator is asked about it. None if the coordinator
+        #: is not asked.
         self.guards: Guards | None = None
         #: True if the transaction coordinator or an older producer epoch refused the batch, before the log was read.
         self.is_unverified = False
@@ -186,8 +188,8 @@ class _Item:
 
 
 class _Kinds:
-    """Notes the kinds of the first batches of a request's partitions, to refuse a request that has an invalid mix of
-    them."""
+    """Stores the kinds of the first batches of a request's partitions, to refuse a request that has an invalid mix of
+    kinds."""
 
     __slots__ = ("_has_unreadable", "_unreadable_is_first", "has_transactional")
 
@@ -251,7 +253,7 @@ class _Produce:
         self._items: list[_Item] = []
         self._pending = 0
         self._failed: KafkaError | None = None
-        #: The ids of the new leaders that the answer gives addresses for; None if there are none.
+        #: The broker ids of the new leaders for which the answer contains addresses; None if it names no new leader.
         self._moved: set[int] | None = None
         self._returned = False
         self._stop_waiting: Callable[[], None] | None = None
@@ -317,8 +319,8 @@ class _Produce:
         )
 
     def finish(self, outcome: Outcome) -> None:
-        """Sends the answer of a request whose handler has returned already. Does nothing for LATER: the answer comes
-        later."""
+        """Sends the answer of a Produce request whose handler has returned already. Does nothing if `outcome` is
+        LATER, because the answer is sent later."""
         if isinstance(outcome, ProduceResponse):
             self._context.answer(outcome)
         elif outcome is NO_ANSWER:
@@ -342,8 +344,8 @@ class _Produce:
                         item.error = unverified
                         self._refused(item)
                         continue
-                # The records may be followed by too few bytes for another batch, which `check_batches` accepts. They
-                # are cut off.
+                # The first batch may be followed by too few bytes for another batch, which `check_batches` accepts.
+                # These bytes are cut off.
                 size = first.batch_length + LENGTH_OVERHEAD
                 records = item.records if len(item.records) == size else item.records[:size]
                 item.produce = self
@@ -373,8 +375,8 @@ class _Produce:
         return LATER
 
     def verify(self, transactional_id: str, now_ms: int, *, is_kept: bool) -> Outcome:
-        """Asks the transaction coordinator about the transactions that begin with this request, then appends as
-        `append` does. Returns LATER if the coordinator must be asked."""
+        """Asks the transaction coordinator if the partitions are in the transactions that begin with this request,
+        then appends as `append` does. Returns LATER if the coordinator must be asked."""
         asked: dict[Producer, list[_Item]] = {}
         verification = self._uses.verification
         adds = self._context.version >= _FIRST_THAT_ADDS
@@ -406,7 +408,7 @@ class _Produce:
         return False
 
     def end(self) -> None:
-        """Does nothing when the broker stops. Without an error about a timeout the producer sends the request to the
+        """Called when the broker stops. Does nothing: the producer gets no answer, and sends the request again to the
         next leader."""
 
     def expire(self) -> None:
@@ -621,8 +623,8 @@ def _prepare(
 
 
 def _once_each(topics: list[ProduceRequestTopic], version: int) -> list[ProduceRequestTopic]:
-    """Returns the request's topics without empty topics and with each partition once. If a partition is named twice,
-    its last malformed records are kept; if both records are well-formed, the last records are kept."""
+    """Returns the request's topics without empty topics and with each partition once. If a partition is named several
+    times, its last malformed records are used; if all its records are well-formed, the last records are used."""
     for topic in topics:
         partitions = topic.partition_data
         if not partitions or (len(partitions) > 1 and len({data.index for data in partitions}) < len(partitions)):
@@ -657,8 +659,8 @@ def _without_acks(refusal: KafkaError, topic: Topic | None, data: ProduceRequest
 
 
 def _ill_formed(data: ProduceRequestPartition, version: int) -> KafkaError | None:
-    """Returns the error of records that are malformed, without a look at the partition, else None. Always None for
-    versions below 3 and for a partition without records."""
+    """Returns the error of malformed records, or None if they are well-formed. The partition's log is not read. The
+    result is always None for versions below 3 and for a partition without records."""
     records = data.records
     if version < _FIRST_WITH_BATCHES or not isinstance(records, memoryview):
         return None
@@ -703,14 +705,14 @@ def _kind_of(records: memoryview) -> int:
 
 
 def _version_of_checks(version: int) -> int:
-    """Returns the Produce version whose rules apply to a batch. A version below 3 should contain message sets; if it
-    contains a batch, the newest version's rules apply."""
+    """Returns the version of Produce for the rules by which a batch is checked. A version below 3 should contain
+    message sets; if it contains a batch, the newest version's rules apply."""
     return version if version >= _FIRST_WITH_BATCHES else NEWEST_PRODUCE_VERSION
 
 
 def _is_message_set(records: memoryview, version: int) -> bool:
-    """Returns True if the records are a message set. A batch in a request below version 3 is accepted as a batch, as
-    in Kafka."""
+    """Returns True if the records are a message set (formats v0 and v1). As in Kafka, a request below version 3 may
+    also contain a batch."""
     return version < _FIRST_WITH_BATCHES and not (len(records) > MAGIC_OFFSET and records[MAGIC_OFFSET] == MAGIC_V2)
 
 

@@ -7,9 +7,9 @@
     9      leader epochs
     10     zstd
     11     the consumer's rack; followers answer consumers (KIP-392)
-    12     compact; diverging epochs (followers)
+    12     compact encoding; diverging epochs (for followers)
     13     topic ids instead of names
-    16     hints of a new leader
+    16     id and address of a partition's new leader in the answer
 
 This file finds the fetch session and the partitions of a request. `broker.fetching.fetches` then reads the partitions,
 waits, and answers. Its states are in the table of `broker.fetching.fetch_states`.
@@ -17,14 +17,14 @@ waits, and answers. Its states are in the table of `broker.fetching.fetch_states
 Complete batches are answered, beginning with the batch that contains the fetch offset. The first batch of an answer is
 sent even if it exceeds the limits of bytes; a later batch that exceeds them is not. The request waits until there are
 `min_bytes`, for at most `max_wait_ms`. It does not wait if one of its partitions has an error, or if this broker knows
-none of them.
+none of its partitions.
 
 Without a session, and in the first request of a session, partitions are read in the order of the request; clients
 rotate this order themselves. Later requests of a session read only partitions with something new, in the session's
 order.
 
 With an authorizer, a consumer that may not read a topic gets TOPIC_AUTHORIZATION_FAILED. This is checked at each read
-of a partition, also in a session and after a wait. A name of a topic that does not exist is answered in the same way.
+of a partition, also in a session and after a wait. A topic that does not exist is answered in the same way.
 
 An unknown topic is answered UNKNOWN_TOPIC_OR_PARTITION if the request has names, and UNKNOWN_TOPIC_ID if it has ids. A
 session remembers the name of each id: if another topic has this name now, the error is INCONSISTENT_TOPIC_ID.
@@ -94,7 +94,8 @@ def handle(uses: FetchFamily, request: FetchRequest, context: Context) -> Outcom
 
 
 def _named(view: MetadataCache, request: FetchRequest, by_id: bool, begins_session: bool) -> tuple[Plan, bool]:
-    """Returns the partitions that a request names, each once, and True if this broker knows none of them."""
+    """Returns the partitions that a request names, each once, and a flag. The flag is True if this broker knows none
+    of the partitions."""
     make = SessionPartition if begins_session else WantedPartition
     named: dict[tuple[str | uuid.UUID, int], WantedPartition] | None = {} if _names_twice(request, by_id) else None
     plan: Plan = []

@@ -4,21 +4,21 @@
   1      one offset with its timestamp
   2      isolation level
   4      leader epochs
-  6      compact
+  6      compact encoding
   7      -3: the offset of the greatest timestamp (KIP-734)
   8      -4: the earliest local offset, which is the log start offset, because there is no tiered storage
-  9      -5: the last tiered offset: none
-  11     -6: the earliest offset that waits for tiering: none
+  9      -5: the last tiered offset, which does not exist here
+  11     -6: the earliest offset that waits for tiering, which does not exist here
 
 Time -1 asks for the end offset: the high watermark or the last stable offset, by isolation level; a follower gets the
 log end offset. Time -2 asks for the log start offset. Only leaders answer. The exception is replica id -2, a consumer
-that compares replicas (kafka-replica-verification): it gets the offsets of this broker's replica, up to the log end
-offset. A new leader that does not know the high watermark yet must not answer an offset that may be truncated
+that compares replicas (kafka-replica-verification): that consumer gets the offsets of this broker's replica, up to the
+log end offset. A new leader that does not know the high watermark yet must not answer an offset that may be truncated
 (KIP-207). It answers OFFSET_NOT_AVAILABLE, or LEADER_NOT_AVAILABLE below version 5.
 
-For any other time the answer is the first record whose timestamp is not before that time. The time index leads to the
-batch, which the thread pool reads and decompresses. A topic in message format v0 has no timestamps:
-UNSUPPORTED_FOR_MESSAGE_FORMAT.
+For any other time the answer is the offset of the first record with this timestamp or a later timestamp. The time
+index leads to the batch, which the thread pool reads and decompresses. A topic in message format v0 has no timestamps,
+so the answer is UNSUPPORTED_FOR_MESSAGE_FORMAT.
 
 From version 1 on, a partition that is named twice is answered once, with INVALID_REQUEST. A topic that is named twice
 is answered once, and a topic without partitions is not answered. A special time that the version does not support is
@@ -62,7 +62,8 @@ from jesenska.wire.messages.k02_list_offsets import (
 
 logger = logging.getLogger(__name__)
 
-#: Most rounds of a search whose segments are deleted while it runs. After the last round the client gets an error.
+#: The maximum number of rounds of a search. A further round is needed if segments are deleted during a round. After
+#: the last round the client gets an error.
 _ROUNDS_MAX = 5
 
 _CONSUMER, _COMPARES = -1, -2
@@ -123,8 +124,8 @@ def _answered_or_searched(
     request: ListOffsetsRequest,
     version: int,
 ) -> _Search | None:
-    """Fills in the answer for a partition if this needs no file. Otherwise returns a search, which fills it in
-    later."""
+    """Fills in the answer for a partition if no file must be read. Otherwise returns a search, which fills in the
+    answer later."""
     if asked.timestamp < LATEST and version < _FIRST_VERSION.get(asked.timestamp, _NEVER):
         raise UnsupportedVersionError
     if topic is None or not 0 <= asked.partition_index < len(topic.partitions):
@@ -176,7 +177,7 @@ class _Searches:
         self._uses.pool.submit(self._look_up, self._finish)
 
     def _look_up(self) -> None:
-        """Does the searches of one round. Runs in the thread pool."""
+        """Carries out the searches of one round. Runs in the thread pool."""
         for partition, log, lookup, asked, answer in self._searches:
             try:
                 answer.error_code = ErrorCode.NONE

@@ -8,16 +8,16 @@
   6      LISTENER_NOT_FOUND if the leader has no listener of the name that the client uses
   7      leader epochs
   8      authorized operations
-  9      compact
+  9      compact encoding
   10     topic ids in answers; a request that asks by id is refused below version 12
   12     look-up by id, with a null name; if a request contains an id, its names are ignored
   13     an error code for the whole answer
 
 If a client asks by name for a topic that does not exist, the topic is created, provided that both the client and
 auto.create.topics.enable permit this. As in Kafka 3.9, the answer for this topic is LEADER_NOT_AVAILABLE, without
-partitions, and clients ask again. So a client that has just deleted a topic does not mistake the new topic for the old
-one. The answer is sent when the topic can be written to, so that the client's second request finds it. If the topic
-cannot be created, the answer has the error of the creation. For a name of a topic that must not be created
+partitions, and clients ask again. So a client that has just deleted a topic does not mistake the new topic for the
+deleted topic. The answer is sent when the topic can be written to, so that the client's second request finds it. If
+the topic cannot be created, the answer has the error of the creation. For a name of a topic that must not be created
 automatically, the error is UNKNOWN_TOPIC_OR_PARTITION."""
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def _all(uses: ClusterFamily, request: MetadataRequest, context: Context) -> lis
 
 async def _answer_in_slices(uses: ClusterFamily, request: MetadataRequest, context: Context) -> MetadataResponse:
     """Makes the answer about all topics of a large cluster in slices, between which other requests are served. If a
-    broker or topic is added or removed meanwhile, the answer is made again without a pause, so that it is
+    broker or topic is added or removed between two slices, the answer is made again without a pause, so that it is
     consistent."""
     view, between = uses.view, Slices(uses.clock)
     names, brokers = list(view.topics), view.brokers
@@ -132,8 +132,8 @@ async def _create_and_answer(
 def _topics(
     uses: ClusterFamily, request: MetadataRequest, context: Context, codes: dict[str, int]
 ) -> list[MetadataResponseTopic]:
-    """Returns the answers for the topics of the request, each once. A topic in `codes` is answered with the error
-    there."""
+    """Returns the answers for the topics of the request, each once. A topic in `codes` is answered with its error code
+    in `codes`."""
     answers = []
     asked = request.topics or ()
     if any(item.topic_id != NO_UUID for item in asked):

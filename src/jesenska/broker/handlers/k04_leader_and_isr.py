@@ -1,14 +1,14 @@
-"""LeaderAndIsr (key 4), versions 0-7: the controller tells this broker which partitions it has replicas of, and which
-brokers lead them. Each line is what a version adds:
+"""LeaderAndIsr (key 4), versions 0-7: the controller tells this broker the partitions of which it has replicas, and
+the leaders of these partitions. Each line is what a version adds:
 
     2      the epoch of this broker's registration (KIP-380)
     5      topic ids
     7      an answer by topic id
 
-The whole request is refused with STALE_CONTROLLER_EPOCH, STALE_BROKER_EPOCH, or, by a broker that can have no other
-brokers in its cluster, CLUSTER_AUTHORIZATION_FAILED. Errors of a single partition:
+The whole request is refused with STALE_CONTROLLER_EPOCH or STALE_BROKER_EPOCH. A broker whose metadata tree
+(ZooKeeper's nodes) no other broker can use answers CLUSTER_AUTHORIZATION_FAILED. Errors of a single partition:
 
-  STALE_CONTROLLER_EPOCH        the leader epoch is not newer than the known one
+  STALE_CONTROLLER_EPOCH        the leader epoch is not newer than the leader epoch that this broker knows
   INCONSISTENT_TOPIC_ID         this broker has data of another topic with this name
   UNKNOWN_TOPIC_OR_PARTITION    this broker is not among the replicas
   KAFKA_STORAGE_ERROR           the log cannot be created

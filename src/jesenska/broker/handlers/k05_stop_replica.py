@@ -1,12 +1,12 @@
-"""StopReplica (key 5), versions 0-4: the controller tells this broker to stop replicas, and to delete their data or
-keep it. Each line is what a version adds:
+"""StopReplica (key 5), versions 0-4: the controller tells this broker to stop replicas, and to delete or keep the data
+of each replica. Each line is what a version adds:
 
     1      the epoch of this broker's registration (KIP-380)
     3      each partition has its flag to delete the data, and its leader epoch (KIP-570)
 
-The whole request is refused with STALE_CONTROLLER_EPOCH, STALE_BROKER_EPOCH, or, by a broker that can have no other
-brokers in its cluster, CLUSTER_AUTHORIZATION_FAILED. Errors of a single partition: FENCED_LEADER_EPOCH for an older
-leader epoch, KAFKA_STORAGE_ERROR if the data cannot be deleted."""
+The whole request is refused with STALE_CONTROLLER_EPOCH or STALE_BROKER_EPOCH. A broker whose metadata tree
+(ZooKeeper's nodes) no other broker can use answers CLUSTER_AUTHORIZATION_FAILED. Errors of a single partition:
+FENCED_LEADER_EPOCH for an older leader epoch, KAFKA_STORAGE_ERROR if the data cannot be deleted."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""UpdateMetadata (key 6), versions 0-8: the controller sends this broker the metadata of topics, leaders and brokers,
-which the broker answers to its clients. Each line is what a version adds:
+"""UpdateMetadata (key 6), versions 0-8: the controller sends this broker the metadata of topics, leaders and brokers.
+This broker answers its clients' Metadata requests from it. Each line is what a version adds:
 
     1      endpoints instead of one host and port
     5      the epoch of this broker's registration (KIP-380)
     7      topic ids
 
-The request is refused with STALE_CONTROLLER_EPOCH, STALE_BROKER_EPOCH, or, by a broker that can have no other brokers
-in its cluster, CLUSTER_AUTHORIZATION_FAILED."""
+The request is refused with STALE_CONTROLLER_EPOCH or STALE_BROKER_EPOCH. A broker whose metadata tree (ZooKeeper's
+nodes) no other broker can use answers CLUSTER_AUTHORIZATION_FAILED."""
 
 from __future__ import annotations
 

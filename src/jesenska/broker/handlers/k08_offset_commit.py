@@ -3,10 +3,10 @@
   0      offsets are stored as consumers of Kafka 0.8 did: in the metadata tree (ZooKeeper's nodes), at
          /consumers/GROUP/offsets/TOPIC/PARTITION
   1      offsets are stored in the offsets topic; a timestamp for each partition
-  2-4    a retention time for the whole commit; from 5 on the broker's setting applies
+  2-4    a retention time for the whole commit; from version 5 on the broker's setting applies
   6      leader epochs
   7      static members
-  8      compact
+  8      compact encoding
   9      STALE_MEMBER_EPOCH for the new group protocol; GROUP_ID_NOT_FOUND if a member commits for an unknown group
   10     topic ids
 
@@ -85,7 +85,7 @@ async def _to_tree(uses: GroupFamily, commit: _Commit, group_id: str, offsets: _
 
 
 class _Commit:
-    """One OffsetCommit request, with the errors that are found before its offsets are committed. A partition is
+    """One OffsetCommit request, with the errors that are found before the offsets are committed. A partition is
     identified by its position in the request: (index of the topic, index of the partition)."""
 
     __slots__ = (
@@ -131,7 +131,7 @@ class _Commit:
                     errors[at, number] = ErrorCode.UNKNOWN_TOPIC_ID if is_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                     continue
                 key = places[at, number] = TopicPartition(known.name, item.partition_index)
-                # Version 1 may have its own timestamp; -1 means now.
+                # A request of version 1 may contain a timestamp; -1 means the current time.
                 stamp = item.commit_timestamp if version == 1 and item.commit_timestamp >= 0 else now_ms
                 # A retention time that overflows means forever.
                 expires = min(now_ms + request.retention_time_ms, _INT64_MAX) if request.retention_time_ms >= 0 else -1
@@ -152,8 +152,8 @@ class _Commit:
         self._context.answer(self.response(response.partitions, response.error))
 
     def response(self, partitions: dict[TopicPartition, ErrorCode], otherwise: ErrorCode) -> OffsetCommitResponse:
-        """Returns the answer. `partitions` has the errors of known partitions; for known partitions that it lacks, the
-        error is `otherwise`."""
+        """Returns the answer. `partitions` has the errors of known partitions. A known partition that is not in
+        `partitions` gets the error `otherwise`."""
         unanswered = self._unanswered
         answers = [
             OffsetCommitResponseTopic(

@@ -2,9 +2,9 @@
 
 0      from the metadata tree (see OffsetCommit); a partition without an offset is answered UNKNOWN_TOPIC_OR_PARTITION
 1      from the offsets topic; a partition without an offset is answered with -1 and no error
-2      null asks for every partition; an error for the whole answer
+2      a null list of topics asks for all partitions with committed offsets; an error for the whole answer
 5      leader epochs
-6      compact
+6      compact encoding
 7      `require_stable`: UNSTABLE_OFFSET_COMMIT if an open transaction has committed an offset for the partition
 8      several groups at once
 9      member id and epoch, for groups of the new protocol: ignored here

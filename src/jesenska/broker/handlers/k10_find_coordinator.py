@@ -7,8 +7,8 @@
 
 A group's coordinator is the leader of the group's partition of the offsets topic. A transactional id's coordinator is
 the leader of its partition of `__transaction_state`. If that partition has no leader, the answer is
-COORDINATOR_NOT_AVAILABLE. The first request creates the topic. Clients without groups send this request, too:
-librdkafka compresses with lz4 and closes quickly only if it finds a coordinator.
+COORDINATOR_NOT_AVAILABLE. The first request creates the topic. Clients without groups also send this request:
+librdkafka compresses with lz4, and closes quickly, only if it finds a coordinator.
 
 Share groups are not supported yet: INVALID_REQUEST."""
 

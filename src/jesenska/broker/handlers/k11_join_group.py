@@ -4,15 +4,14 @@
   1      rebalance timeout
   4      a new member first gets a member id with MEMBER_ID_REQUIRED, and sends the request again (KIP-394)
   5      static members
-  6      compact
+  6      compact encoding
   7      protocol type in the answer
-  9      a static leader that rejoins may skip the assignment
+  9      the answer can tell a static member that rejoins as the group's leader to skip the assignment
 
-The answer is sent when every member has joined the rebalance, or when its timeout has passed.
+The answer is sent when every member has joined the rebalance, or when the rebalance timeout has passed.
 
-A member whose metadata is too large for a record of the group is refused (MESSAGE_TOO_LARGE). Apache Kafka lets it
-join, stores the metadata as long as the member exists, and fails each assignment (UNKNOWN_SERVER_ERROR to
-SyncGroup)."""
+A member whose metadata is too large for a record of the group is refused (MESSAGE_TOO_LARGE). Apache Kafka lets the
+member join and stores its metadata, and then answers each SyncGroup with UNKNOWN_SERVER_ERROR."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """LeaveGroup (key 13), versions 0-5. Each line is what a version adds:
 
 0-2    one member; its error is the error of the whole answer
-3      several members (static ones by instance id), with an error for each; the answer never contains an empty list
+3      several members (static members by instance id), with an error for each; the answer never contains an empty list
        of members, because librdkafka cannot handle that
-4      compact
+4      compact encoding
 5      a reason, which is not stored
 """
 

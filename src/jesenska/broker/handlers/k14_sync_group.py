@@ -1,8 +1,8 @@
 """SyncGroup (key 14), versions 0-5. Each line is what a version adds:
 
   3      static members
-  4      compact
-  5      protocol type and name, which must be those of the group; a request without them is answered
+  4      compact encoding
+  5      protocol type and name, which must be the group's type and name; a request without them is answered
          INCONSISTENT_GROUP_PROTOCOL before any other check
 
 The group's leader sends the assignment of all members. All members are answered when the assignment is committed in

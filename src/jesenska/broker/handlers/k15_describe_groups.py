@@ -2,8 +2,8 @@
 
   3      authorized operations
   4      static members
-  5      compact
-  6      a group that does not exist is answered GROUP_ID_NOT_FOUND; before, it is answered with the state Dead
+  5      compact encoding
+  6      a group that does not exist is answered GROUP_ID_NOT_FOUND; in versions 0-5 it is answered with the state Dead
 
 Metadata and assignments of members are answered only if the group is stable, as in Kafka."""
 

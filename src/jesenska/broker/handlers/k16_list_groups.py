@@ -1,5 +1,6 @@
-"""ListGroups (key 16), versions 0-5: lists the groups that this broker coordinates. Version 3 adds the compact format,
-4 a filter by state, 5 a filter by type (all groups are classic)."""
+"""ListGroups (key 16), versions 0-5: lists the groups that this broker coordinates. Version 3 adds the compact
+encoding, version 4 a filter by state, version 5 a filter by type. All groups of this broker have the type
+"classic"."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """ApiVersions (key 18), versions 0-4. Each line is what a version adds:
 
-    0-2    keys with their versions
-    3      the client's name and version, which must match a pattern (KIP-511); features
+    0-2    the API keys with their supported versions
+    3      the client's name and version, which must match a pattern (KIP-511); features (KIP-584)
     4      features may start at version 0
 
 The answer names only the APIs that this broker serves, because clients use every API that is named. A request in a

@@ -6,10 +6,10 @@
   6      a client above its controller mutation quota is refused (KIP-599)
   7      answers topic ids
 
-When a topic is answered as created, every broker accepts writes and reads of the topic. A name that is twice in a
-request is answered INVALID_REQUEST. If the request's timeout is 0 or less, the answer is REQUEST_TIMED_OUT, and no
+When a topic is answered as created, every broker accepts writes and reads of the topic. A topic that is named twice in
+a request is answered INVALID_REQUEST. If the request's timeout is 0 or less, the answer is REQUEST_TIMED_OUT, and no
 topic is created; up to version 1 the topic is created in spite of this answer. If a topic has several mistakes,
-versions 0 and 1 answer the one that Kafka in ZooKeeper mode finds first."""
+versions 0 and 1 answer the mistake that Kafka in ZooKeeper mode finds first."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ from jesenska.wire.messages.k19_create_topics import (
     CreateTopicsResponseTopic,
 )
 
-#: In older versions a topic is created even if the timeout is 0: the timeout is only the time that the client waits.
+#: The first version in which no topic is created if the timeout is 0. In older versions the topic is created, and the
+#: timeout only limits how long the client waits for the answer.
 _FIRST_WITH_DEADLINE = 2
 _FIRST_WITH_DETAILS = 5
 _FIRST_STRICT = 6

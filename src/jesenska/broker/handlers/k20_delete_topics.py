@@ -1,7 +1,7 @@
 """DeleteTopics (key 20), versions 0-6. Each line is what a version adds:
 
   5      error messages; a client above its controller mutation quota is refused (KIP-599)
-  6      by name or by id; an unknown id is answered UNKNOWN_TOPIC_ID
+  6      topics by name or by id; an unknown id is answered UNKNOWN_TOPIC_ID
 
 A topic that is named twice (by name, by id, or by both) is answered once, with INVALID_REQUEST, and is not deleted, as
 in Kafka 4.
@@ -9,7 +9,8 @@ in Kafka 4.
 If the request's timeout is 0 or less, the answer is REQUEST_TIMED_OUT, and no topic is deleted; in version 0 the topic
 is deleted in spite of this answer.
 
-When a deletion is answered, no request finds the topic any more. Its files are deleted after file.delete.delay.ms."""
+When the answer is sent, no request finds the topic any more. The topic's files are deleted after
+file.delete.delay.ms."""
 
 from __future__ import annotations
 
@@ -98,8 +99,8 @@ def _require_name_or_id(item: DeleteTopicsRequestTopic) -> None:
 
 
 class _Names:
-    """The names and ids of a request. A topic that is named twice is answered once, and not deleted: as in Kafka's
-    controller, such a request is treated as a mistake."""
+    """The names and ids of a request. A topic that is named twice is answered once, and is not deleted: as in Kafka's
+    controller, naming a topic twice is treated as a mistake."""
 
     __slots__ = ("_answered", "_by_id", "_by_name", "_by_name_and_id", "_duplicates")
 
@@ -114,7 +115,7 @@ class _Names:
         self._answered: set[str | uuid.UUID] = set()
 
     def all_are_duplicates(self) -> bool:
-        """Returns True if every name and every id in the request is there more than once."""
+        """Returns True if the request contains every name and every id more than once."""
         return self._duplicates.issuperset(self._by_name) and self._duplicates.issuperset(self._by_id)
 
     def is_answered(

@@ -1,12 +1,12 @@
 """DeleteRecords (key 21), versions 0-2. Each line is what a version adds:
 
     0      raises the log start offset; -1 means the high watermark
-    2      compact
+    2      compact encoding
 
-Readers no longer get records before the offset as soon as the request is answered. Segments that contain only such
-records are deleted at the next retention check. If a topic's cleanup.policy does not include `delete`, the answer is
-POLICY_VIOLATION, as in Kafka. A partition that is named twice is answered once, for its last offset. A topic without
-partitions is not answered."""
+As soon as the request is answered, consumers no longer get records before the new log start offset. Segments that
+contain only records before this offset are deleted at the next retention check. If a topic's cleanup.policy does not
+include `delete`, the answer is POLICY_VIOLATION, as in Kafka. A partition that is named twice is answered once, for
+its last offset. A topic without partitions is not answered."""
 
 from __future__ import annotations
 

@@ -7,10 +7,11 @@
 
 Producer ids come in blocks of 1000 that the broker claims in the metadata tree (ZooKeeper's nodes), so no id is given
 out twice, even after a crash. If the tree cannot be reached and the block is used up, producers get
-COORDINATOR_LOAD_IN_PROGRESS and must try again, as with Kafka's brokers whose controller does not answer.
+COORDINATOR_LOAD_IN_PROGRESS and must try again. A broker of Kafka answers the same while its controller does not
+answer.
 
-For a transactional id, the coordinator (`transactions.coordinator`) keeps the producer id, raises the epoch, and
-aborts the open transaction of the previous producer.
+For a transactional id, the transaction coordinator (`transactions.coordinator`) answers the same producer id with a
+higher epoch, and aborts the open transaction of the previous producer.
 
 Not supported: version 6 with two-phase commit (KIP-939), which Apache Kafka 4.3.1 does not announce either."""
 

@@ -1,13 +1,13 @@
 """OffsetForLeaderEpoch (key 23), versions 0-4. Each line is what a version adds:
 
-    1      answers the epoch that the offset belongs to
-    2      current leader epochs
-    3      replica id
-    4      compact
+    1      the leader epoch of the offset, in the answer
+    2      the leader epoch that the client knows, in the request
+    3      the follower's broker id, in the request
+    4      compact encoding
 
-For a requested leader epoch, the answer is the largest epoch in this log that is not above the requested one, and the
-end offset of that epoch. For the current epoch this is the log end offset. Consumers use the answer to detect that the
-log was truncated (KIP-320)."""
+For a requested leader epoch, the answer is the largest epoch in this log up to the requested epoch, with the end
+offset of that epoch. The end offset of the current epoch is the log end offset. Consumers use the answer to detect
+that the log was truncated (KIP-320)."""
 
 from __future__ import annotations
 

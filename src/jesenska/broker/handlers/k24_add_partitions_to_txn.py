@@ -2,13 +2,15 @@
 
   0-3    a producer adds partitions to its transaction before it writes to them
   2      PRODUCER_FENCED in place of INVALID_PRODUCER_EPOCH
-  4      several transactions in a request of a broker, which adds partitions for clients or verifies them (KIP-890)
+  4      several transactions in a request. Brokers send this version, to add partitions for clients or to verify them
+         (KIP-890)
   5      TRANSACTION_ABORTABLE is permitted; as in Kafka, it is answered in version 4, too
 
-If one of the partitions does not exist, none is added: a missing partition is answered UNKNOWN_TOPIC_OR_PARTITION, and
-the others OPERATION_NOT_ATTEMPTED. If a transaction is named twice, the partitions of its last mention are added. As
-in Apache Kafka, the answer to an addition repeats the partitions of the transaction's first mention, including
-partitions that are named twice. For a verification, or if partitions do not exist, each partition is answered once."""
+If one of the partitions does not exist, no partition is added. A missing partition is answered
+UNKNOWN_TOPIC_OR_PARTITION, an existing partition OPERATION_NOT_ATTEMPTED. If a transaction is named twice, the
+partitions of its last mention are added. As in Apache Kafka, the answer to an addition repeats the partitions of the
+transaction's first mention, including partitions that are named twice. For a verification, or if partitions do not
+exist, each partition is answered once."""
 
 from __future__ import annotations
 

@@ -5,8 +5,8 @@ every marker is committed or refused.
 As in Apache Kafka, if a partition is named twice for one producer, the result of the last marker is answered. A marker
 without a producer, or with transaction version -1 (unknown), is answered UNKNOWN_SERVER_ERROR. Version 2 adds:
 
-    2      with transaction version 2, a marker whose epoch is that of the open transaction is late and refused
-           (KIP-1228)"""
+    2      with transaction version 2, a marker with the same producer epoch as the open transaction is late, and is
+           refused (KIP-1228)"""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ from jesenska.wire.messages.k27_write_txn_markers import (
     WriteTxnMarkersResponseTopic,
 )
 
-#: Errors of this broker's group coordinators, and the error of a partition leader that is answered in place of each.
+#: Errors of the group coordinators on this broker. Each is answered as the error of a partition's leader that has the
+#: same meaning.
 _AS_LEADER = {
     ErrorCode.NOT_COORDINATOR: ErrorCode.NOT_LEADER_OR_FOLLOWER,
     ErrorCode.COORDINATOR_NOT_AVAILABLE: ErrorCode.NOT_ENOUGH_REPLICAS,
@@ -54,8 +55,8 @@ class _Request:
         self.is_later = False
 
     def add(self, producer_id: int, key: TopicPartition) -> Callable[[ErrorCode], None]:
-        """Adds a marker. Returns the function that must be called with its result. If a partition is named twice for a
-        producer, the result of the last marker is answered."""
+        """Adds a marker. Returns the function that must be called with the result of the marker. If a partition is
+        named twice for a producer, the result of the last marker is answered."""
         self._lacking += 1
         result = self._results.setdefault(producer_id, {})[key] = _Result()
         return partial(self._done, result)

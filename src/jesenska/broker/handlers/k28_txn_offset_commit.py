@@ -146,8 +146,8 @@ class _Commit:
     def response(
         self, otherwise: ErrorCode, found: Mapping[TopicPartition, ErrorCode] = MappingProxyType({})
     ) -> TxnOffsetCommitResponse:
-        """Returns the answer. `found` has the errors of known partitions; for known partitions that it lacks, the
-        error is `otherwise`."""
+        """Returns the answer. `found` has the errors of known partitions. A known partition that is not in `found`
+        gets the error `otherwise`."""
         if otherwise is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and self._context.version < _FIRST_WITH_LOAD_IN_PROGRESS:
             otherwise = ErrorCode.COORDINATOR_NOT_AVAILABLE
         known, errors, topics = self._uses.view.topics, self._errors, self._request.topics

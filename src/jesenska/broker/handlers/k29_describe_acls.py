@@ -3,7 +3,7 @@ a version adds:
 
     0      literal patterns only
     1      prefixed patterns (KIP-290)
-    2      compact
+    2      compact encoding
     3      user resources
 
 A filter whose resource type, pattern type, operation or permission is UNKNOWN (0) closes the connection, as in Kafka.

@@ -4,13 +4,13 @@ what a version adds:
 
     0      literal patterns only
     1      prefixed patterns (KIP-290)
-    2      compact
+    2      compact encoding
     3      user resources
 
-Each ACL is checked separately, and an invalid one is answered INVALID_REQUEST: a cluster resource must have the
-cluster's fixed name, and no field may be ANY or empty. Adding an ACL that exists is not an error. An ACL whose
-resource type, pattern type, operation or permission is UNKNOWN (0) closes the connection, as in Kafka. A broker
-without an authorizer answers SECURITY_DISABLED for each ACL."""
+Each ACL is checked separately, and an invalid ACL is answered INVALID_REQUEST: a cluster resource must have the name
+kafka-cluster, and no field may be ANY or empty. Adding an ACL that exists is not an error. An ACL whose resource type,
+pattern type, operation or permission is UNKNOWN (0) closes the connection, as in Kafka. A broker without an authorizer
+answers SECURITY_DISABLED for each ACL."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """DeleteAcls (key 31), versions 0-3: deletes the ACLs that match filters, and answers the deleted ACLs (KIP-140). An
-ACL that matches several filters is answered for the first of them. Each line is what a version adds:
+ACL that matches several filters is in the result of the first of these filters only. Each line is what a version adds:
 
     0      literal patterns only
     1      prefixed patterns (KIP-290)
-    2      compact
+    2      compact encoding
     3      user resources
 
 A filter whose resource type, pattern type, operation or permission is UNKNOWN (0) closes the connection, as in Kafka.

@@ -1,17 +1,17 @@
 """DescribeConfigs (key 32), versions 0-4. Each line is what a version adds:
 
-    0      is_default instead of a source
+    0      a flag that the value is the default, where later versions have the source
     1      sources, synonyms on request
     3      types, documentation on request
-    4      compact
+    4      compact encoding
 
 Resources: topics (2), brokers (4; the empty name means the settings for every broker), the loggers of this broker (8),
 and subscriptions to clients' metrics (16, always the defaults). Sensitive values are never answered. If a resource has
 an unknown type, the whole request is refused (INVALID_REQUEST), as in Apache Kafka.
 
 Many resources are handled in slices, between which other requests are served. As in Apache Kafka, a resource that is
-named again is answered again. When the repeated answers have DESCRIBED_AGAIN_MAX settings, further repeated resources
-are answered INVALID_REQUEST. Equal answers share their settings in memory."""
+named again is answered again. When the repeated answers contain DESCRIBED_AGAIN_MAX settings in total, further
+repeated resources are answered INVALID_REQUEST. Equal answers share their settings in memory."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """AlterReplicaLogDirs (key 34), versions 0-2: moves replicas to other log directories of this broker (KIP-113). Each
 line is what a version adds:
 
-    0      partitions by directory, each by its absolute path
-    2      compact
+    0      the partitions to move, by the absolute path of their new directory
+    2      compact encoding
 
 The answer only says if a move has begun. DescribeLogDirs shows the progress of a move (`isFuture`). Results of a
 partition:
@@ -11,14 +11,14 @@ partition:
                                 move to another directory is cancelled
   INVALID_TOPIC_EXCEPTION       the name of the copy's directory would be too long
   LOG_DIR_NOT_FOUND             the directory is not in log.dirs
-  KAFKA_STORAGE_ERROR           the directory, or the replica's current one, is offline, or the copy cannot begin
+  KAFKA_STORAGE_ERROR           the directory or the replica's current directory is offline, or the copy cannot begin
   INVALID_REPLICA_ASSIGNMENT    the directory is cordoned (KIP-1066)
-  REPLICA_NOT_AVAILABLE         this broker has no replica of the partition; if it gets one later, the replica is
+  REPLICA_NOT_AVAILABLE         this broker has no replica of the partition; if it gets a replica later, the replica is
                                 created in the directory
   UNKNOWN_TOPIC_OR_PARTITION    the partition does not exist; if it is created later on this broker, its replica is
                                 created in the directory
 
-A partition that is named twice is moved to the last of its directories."""
+A partition that is named with several directories is moved to the last of these directories."""
 
 from __future__ import annotations
 

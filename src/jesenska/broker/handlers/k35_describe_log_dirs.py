@@ -3,12 +3,12 @@ is what a version adds:
 
   0      partitions by directory: size in bytes, lag (0 for a replica in use). The copy of a replica that is being
          moved to the directory is marked `isFuture`; its size is the bytes copied, its lag the records not copied yet
-  2      compact
+  2      compact encoding
   4      size and free space of the directory's volume in bytes (KIP-827); -1 if unknown
   5      a flag that the directory is cordoned (KIP-1066)
 
-If `topics` is null, all partitions are answered, else the named ones. Partitions without a replica on this broker are
-left out. If a directory is offline, or its volume cannot be examined, the answer is KAFKA_STORAGE_ERROR."""
+If `topics` is null, all partitions are answered, else the named partitions. Partitions without a replica on this
+broker are left out. If a directory is offline, or its volume cannot be examined, the answer is KAFKA_STORAGE_ERROR."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def handle(uses: LogFamily, request: DescribeLogDirsRequest, context: Context) -
 
 
 def _asked(uses: LogFamily, topics: list[DescribeLogDirsRequestTopic]) -> dict[str, set[int]]:
-    """Returns the partitions that the request names, by topic, without those of unknown topics."""
+    """Returns the numbers of the partitions that the request names, by topic. Unknown topics are left out."""
     asked: dict[str, set[int]] = {}
     for topic in topics:
         if topic.topic in uses.view.topics:

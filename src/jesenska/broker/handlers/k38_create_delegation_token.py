@@ -1,12 +1,13 @@
-"""CreateDelegationToken (key 38), versions 0-3: makes a delegation token (KIP-48). Every broker takes this request.
+"""CreateDelegationToken (key 38), versions 0-3: makes a delegation token (KIP-48). Every broker accepts this request.
+Each line is what a version adds:
 
     1    no change
-    2    compact
+    2    compact encoding
     3    a token for another owner (KIP-373), which needs CREATE_TOKENS on that user
 
 A client that has not logged in, or that has logged in with a token, gets DELEGATION_TOKEN_REQUEST_NOT_ALLOWED. A
-broker without delegation.token.secret.key answers DELEGATION_TOKEN_AUTH_DISABLED. Renewers of another type than User
-are INVALID_PRINCIPAL_TYPE."""
+broker without delegation.token.secret.key answers DELEGATION_TOKEN_AUTH_DISABLED. A renewer whose principal type is
+not User is answered INVALID_PRINCIPAL_TYPE."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ from jesenska.wire.messages.k38_create_delegation_token import (
     CreateDelegationTokenResponse,
 )
 
-#: The first version whose answer names the requester.
+#: The first version whose answer contains the requester: the user that has requested the token.
 _WITH_REQUESTER = 3
 
 
@@ -69,7 +70,7 @@ async def handle(uses: SecurityFamily, request: CreateDelegationTokenRequest, co
 
 
 def _refusal(uses: SecurityFamily, context: Context, owner: Principal, renewers: tuple[Principal, ...]) -> ErrorCode:
-    """Returns the error of a request that is refused; NONE if it may be done."""
+    """Returns the error of a refused request, or NONE if the user may create the token."""
     if not may_ask(context):
         return ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
     access = context.access

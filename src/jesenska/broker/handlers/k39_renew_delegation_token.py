@@ -1,12 +1,12 @@
 """RenewDelegationToken (key 39), versions 0-2: moves the time at which a delegation token expires (KIP-48). Every
-broker takes this request.
+broker accepts this request. Each line is what a version adds:
 
     1    no change
-    2    compact
+    2    compact encoding
 
-A negative period renews for delegation.token.expiry.time.ms. No token lives longer than its maximum, which was set
-when it was made. The owner of a token and its renewers may do this. Other users get
-DELEGATION_TOKEN_OWNER_MISMATCH."""
+The token expires after the requested period, or after delegation.token.expiry.time.ms if the period is negative. It
+expires at the latest at its maximum time, which was set when the token was created. Only the owner and the renewers of
+a token may renew it. Other users get DELEGATION_TOKEN_OWNER_MISMATCH."""
 
 from __future__ import annotations
 

@@ -1,10 +1,12 @@
-"""ExpireDelegationToken (key 40), versions 0-2: ends a delegation token (KIP-48). Every broker takes this request.
+"""ExpireDelegationToken (key 40), versions 0-2: ends a delegation token (KIP-48). Every broker accepts this request.
+Each line is what a version adds:
 
     1    no change
-    2    compact
+    2    compact encoding
 
-A negative period removes the token at once; another one lets it expire after that many ms, or at its maximum. The
-owner of a token and its renewers may do this; other users get DELEGATION_TOKEN_OWNER_MISMATCH."""
+A negative period removes the token at once. With any other period (in milliseconds) the token expires after this
+period, at the latest at its maximum time. Only the owner and the renewers of a token may send this request. Other
+users get DELEGATION_TOKEN_OWNER_MISMATCH."""
 
 from __future__ import annotations
 

@@ -1,12 +1,13 @@
-"""DescribeDelegationToken (key 41), versions 0-3: lists delegation tokens with their HMACs (KIP-48).
+"""DescribeDelegationToken (key 41), versions 0-3: lists delegation tokens with their HMACs (KIP-48). Each line is what
+a version adds:
 
     1    no change
-    2    compact
-    3    the requester of each token (KIP-373)
+    2    compact encoding
+    3    the requester of each token: the user that has requested it (KIP-373)
 
-`owners` null asks for all tokens that the user may see, an empty list for none; a token counts for its owner and for
-its renewers. A user sees the tokens that it owns, has asked for or may renew, and with a right others: DESCRIBE on the
-token, or DESCRIBE_TOKENS on its owner."""
+If `owners` is null, all tokens that the user may see are answered. If the list is empty, no tokens are answered. A
+user may see the tokens that it owns, has requested or may renew. Other tokens need the right DESCRIBE on the token, or
+DESCRIBE_TOKENS on the token's owner. A named owner matches a token's owner and its renewers."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ from jesenska.wire.messages.k41_describe_delegation_token import (
     DescribeDelegationTokenResponseToken,
 )
 
-#: The first version whose answer names the requester.
+#: The first version whose answer contains the requester: the user that has requested the token.
 _WITH_REQUESTER = 3
 
 
@@ -49,7 +50,7 @@ def handle(uses: SecurityFamily, request: DescribeDelegationTokenRequest, contex
 
 
 def _may_see(context: Context, token: DelegationToken) -> bool:
-    """Returns True if the user may see a token."""
+    """Returns True if the user of the request may see a token."""
     access = context.access
     return (
         access is None

@@ -1,5 +1,5 @@
 """DeleteGroups (key 42), versions 0-2: deletes empty groups with their committed offsets. Version 2 adds the compact
-format. Many groups are deleted in slices, between which other requests are served."""
+encoding. Many groups are deleted in slices, between which other requests are served."""
 
 from __future__ import annotations
 

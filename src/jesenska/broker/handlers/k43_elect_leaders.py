@@ -3,12 +3,12 @@ version adds:
 
   0      election of the preferred leader
   1      unclean election (type 1); an error for the whole answer
-  2      compact
+  2      compact encoding
 
 A preferred election elects the partition's first replica. It is answered ELECTION_NOT_NEEDED if this replica leads
 already, and PREFERRED_LEADER_NOT_AVAILABLE if it is offline or not in sync. An unclean election is answered
 ELECTION_NOT_NEEDED if the partition has a leader. Otherwise it elects a replica that is online, even if that replica
-lacks committed records. If none is online, the answer is ELIGIBLE_LEADERS_NOT_AVAILABLE.
+lacks committed records. If no replica is online, the answer is ELIGIBLE_LEADERS_NOT_AVAILABLE.
 
 Only the controller elects; other brokers answer NOT_CONTROLLER. If `topic_partitions` is null, elections are held for
 all partitions, and the answer names every topic, with its failed partitions. If the request's timeout is 0 or less,
@@ -136,7 +136,7 @@ def _unknown(uses: TopicFamily, name: str, number: int) -> tuple[ErrorCode, str 
 
 
 async def _outcome(uses: TopicFamily, name: str, number: int) -> tuple[ErrorCode, str | None]:
-    """Requests an unclean election for a partition. Returns the error code and message to answer."""
+    """Requests an unclean election for a partition. Returns the error code and message for the answer."""
     unknown = _unknown(uses, name, number)
     if unknown is not None:
         return unknown

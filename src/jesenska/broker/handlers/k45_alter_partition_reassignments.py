@@ -1,9 +1,9 @@
 """AlterPartitionReassignments (key 45), versions 0-1: requests to move partitions to other replicas (KIP-455).
-jesenska does not move partitions between brokers, so it only answers if a request would change anything. Each line is
-what a version adds:
+jesenska does not move partitions between brokers, so it only answers an error or NONE. Each line is what a version
+adds:
 
-  0      the current replicas: NONE; null (cancel): NO_REASSIGNMENT_IN_PROGRESS; any other list of replicas:
-         INVALID_REPLICA_ASSIGNMENT
+  0      a request for the current replicas is answered NONE, a request for other replicas INVALID_REPLICA_ASSIGNMENT,
+         and a cancellation (null) NO_REASSIGNMENT_IN_PROGRESS
   1      `allow_replication_factor_change` is answered as in the request; it is true if the request names no topic or
          its timeout has passed
 

@@ -1,9 +1,9 @@
 """DescribeClientQuotas (key 48), versions 0-1: answers the quotas of the entities that match a filter (KIP-546).
 
 An entity is a user, a client id, a user with a client id, or an IP address. A component of the filter matches entities
-with one name of a kind, with the default of the kind, or with any name of the kind. With `strict`, an entity that has
-a kind without a component does not match. A filter without components matches all entities, but no entity if `strict`
-is set. Answers are sorted by entity."""
+with one name of a kind, with the default of the kind, or with any name of the kind. With `strict`, an entity matches
+only if the filter has a component for each kind in the entity. A filter without components matches all entities, but
+no entity if `strict` is set. Answers are sorted by entity."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
 Quotas are settings in the metadata tree (ZooKeeper's nodes `users/<name>`, `users/<name>/clients/<name>`,
 `clients/<name>`, `ips/<address>`), as in Apache Kafka 3.9. Every broker accepts the request. The checks, their order
-and their messages are those of Apache Kafka 4.3.1. An entity that is named twice is refused. Unlike in Kafka, a quota
-that is not a number (NaN) is refused, and so is a host name in place of an IP address."""
+and their messages are the same as in Apache Kafka 4.3.1. An entity that is named twice is refused. Unlike in Kafka, a
+quota that is not a number (NaN) is refused, and so is a host name in place of an IP address."""
 
 from __future__ import annotations
 

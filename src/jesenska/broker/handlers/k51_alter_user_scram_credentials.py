@@ -1,7 +1,7 @@
 """AlterUserScramCredentials (key 51), version 0: sets and removes SCRAM credentials (KIP-554).
 
-The client sends the salted password, never the password itself; the stored credential contains neither. A user is
-answered with the error of its first refused change:
+The client sends the salted password, never the password itself. The stored credential contains keys that are derived
+from the salted password, but not the salted password. A user is answered with the error of its first refused change:
 
   DUPLICATE_RESOURCE            the request names a mechanism of the user twice
   UNSUPPORTED_SASL_MECHANISM    unknown mechanism
@@ -54,8 +54,8 @@ async def handle(uses: SecurityFamily, request: AlterUserScramCredentialsRequest
 
 
 class _Wanted(NamedTuple):
-    """The credentials to write for a user (by mechanism; None removes one), and the error of its first refused
-    change."""
+    """The credentials to write for a user, by mechanism, and the error of the user's first refused change. None
+    instead of a credential removes the stored credential."""
 
     changes: dict[str, str | None]
     refused: KafkaError | None

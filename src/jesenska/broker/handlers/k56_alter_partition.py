@@ -4,7 +4,7 @@ line is what a version adds:
   0      topics by name
   1      a flag that the leader has recovered from an unclean election (KIP-704), which is always true here
   2      topics by id; INELIGIBLE_REPLICA in place of OPERATION_NOT_ATTEMPTED (KIP-841)
-  3      registration epochs of the ISR's members (KIP-903), which brokers in ZooKeeper mode leave out
+  3      broker epochs of the ISR's members (KIP-903), which brokers in ZooKeeper mode leave out
 
 jesenska's brokers write ISRs to the metadata tree themselves (`replication.leader.isr_changes`); brokers of Apache
 Kafka 2.7 and later send this request. A broker that is not the controller answers NOT_CONTROLLER. If the broker epoch

@@ -1,6 +1,6 @@
-"""UpdateFeatures (key 57), versions 0-2: changes the levels of the cluster's features (KIP-584). Either all changes of
-a request are made or none. Every broker accepts this request; clients send it to the controller. Each line is what a
-version adds:
+"""UpdateFeatures (key 57), versions 0-2: changes the levels of the cluster's features (KIP-584). If one change of a
+request is refused, no change is made. Every broker accepts this request; clients send it to the controller. Each line
+is what a version adds:
 
   0      levels can only be raised: `allow_downgrade` has no effect, as in Kafka
   1      the kind of change (upgrade, safe or unsafe downgrade); `validate_only`

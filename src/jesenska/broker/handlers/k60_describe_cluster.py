@@ -1,8 +1,8 @@
 """DescribeCluster (key 60), versions 0-2. Each line is what a version adds:
 
 0      cluster id, controller, and the brokers with their addresses for this listener's clients
-1      endpoint type: brokers (1); controllers (2) are refused, because there is no separate quorum of controllers
-2      fenced brokers: there are none
+1      endpoint type: brokers (1). Type controllers (2) is refused, because there is no separate quorum of controllers
+2      fenced brokers, which do not exist here
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""DescribeProducers (key 61), version 0: answers the producers that the log of a partition knows (KIP-664). Each has
-its epoch, last sequence number, time of the last batch (in milliseconds), and the first offset of its open transaction
-(-1: none)."""
+"""DescribeProducers (key 61), version 0: answers the producers that the log of a partition knows (KIP-664). For each
+producer the answer contains its epoch, its last sequence number, the time of its last batch (in milliseconds), and the
+first offset of its open transaction (-1 if no transaction is open)."""
 
 from __future__ import annotations
 

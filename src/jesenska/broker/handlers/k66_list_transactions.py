@@ -2,9 +2,10 @@
 line is what a version adds:
 
   0      filters by state and producer id; states in the filter that Kafka does not know are answered as unknown
-  1      filter by duration: ids whose last transaction began longer ago than this (KIP-994). As in Apache Kafka 4.3.1,
-         ids that never had a transaction match, too, because their start time is -1
-  2      a pattern in RE2's syntax that the whole transactional id must match (KIP-1152); an empty pattern is no filter
+  1      filter by duration: ids whose last transaction began longer ago than the duration (KIP-994). As in Apache
+         Kafka 4.3.1, ids that never had a transaction match, too, because their start time is -1
+  2      a pattern in RE2's syntax that the whole transactional id must match (KIP-1152); an empty pattern matches
+         all ids
 
 The answer is COORDINATOR_LOAD_IN_PROGRESS while one of the partitions of `__transaction_state` is being loaded. It is
 INVALID_REGULAR_EXPRESSION if the pattern is invalid, or too large for `re2_pattern`. With a pattern, ids are matched

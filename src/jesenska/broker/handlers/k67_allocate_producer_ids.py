@@ -2,8 +2,8 @@
 
 jesenska's brokers claim blocks in the metadata tree themselves (`metadata.producer_ids`); brokers of Apache Kafka 3.0
 and later send this request. A broker that is not the controller answers NOT_CONTROLLER. A sender that is not
-registered is answered BROKER_ID_NOT_REGISTERED. If its broker epoch is not that of its newest registration, the answer
-is STALE_BROKER_EPOCH."""
+registered is answered BROKER_ID_NOT_REGISTERED. If the broker epoch in the request is older than the sender's newest
+registration, the answer is STALE_BROKER_EPOCH."""
 
 from __future__ import annotations
 

@@ -55,8 +55,8 @@ class DirectoryFailures:
             self.tell()
 
     def tell(self) -> None:
-        """Notifies the controller. It then sends this broker LeaderAndIsr, whose answer names the replicas without a
-        log."""
+        """Notifies the controller of the failed directories. The controller then sends LeaderAndIsr to this broker,
+        and learns from the answer the replicas that have no log."""
         self._is_unreported = True
         if self._telling is None or self._telling.done():
             self._telling = asyncio.get_running_loop().create_task(self._tell())

@@ -1,5 +1,5 @@
 """Receives the controller's requests (LeaderAndIsr, StopReplica, UpdateMetadata; here called orders) and carries them
-out in the order of their arrival. The controller may be this broker or another one.
+out in the order of their arrival. The controller may be this broker or another broker.
 
   lead_and_follow    LeaderAndIsr: keep these replicas, and lead them or follow their leaders
   stop               StopReplica: stop replicas, and perhaps delete their data
@@ -43,13 +43,13 @@ class OrderReceiver:
         self.fence = OrderFence()
         #: True if a controller has sent metadata of topics or brokers.
         self.knows_cluster = False
-        #: Set when a controller has sent this registration of the broker its replicas, and after that the cluster's
-        #: metadata.
+        #: Set when a controller has sent this broker, since its last registration, first its replicas and then the
+        #: cluster's metadata.
         self.has_replicas = asyncio.Event()
 
     def on_replicas(self, got_replicas: Callable[[int], Awaitable[None]]) -> None:
         """Registers `got_replicas`, which is awaited once per registration of this broker, with the broker epoch. The
-        call follows the first order that sent the registration's replicas."""
+        call is made after the first order that contains the replicas of this broker."""
         self._on_replicas.append(got_replicas)
 
     def _admit(self, orderer: Orderer) -> None:
@@ -60,8 +60,8 @@ class OrderReceiver:
     async def lead_and_follow(
         self, orderer: Orderer, topics: Sequence[TopicPartitions]
     ) -> dict[TopicPartition, ErrorCode]:
-        """Carries out a LeaderAndIsr order. Returns an error for each replica for which that failed. Raises KafkaError
-        if the whole order is refused."""
+        """Carries out a LeaderAndIsr order. Returns an error for each replica for which the order failed. Raises
+        KafkaError if the whole order is refused."""
         async with self._turn:
             self._admit(orderer)
             errors = await self._replicas.lead_and_follow(topics)

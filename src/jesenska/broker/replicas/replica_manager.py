@@ -2,15 +2,15 @@
 (the view), from which clients are answered.
 
   lead_and_follow     creates missing logs, and makes each replica leader or follower. The log of a branch (a topic
-                      that begins as a copy of another one) is created from its source (`controller.plans.branches`)
+                      that begins as a copy of a source topic) is created from the source (`controller.plans.branches`)
   stop                stops replicas. The directories of a deleted topic are renamed, and deleted after
                       file.delete.delay.ms
   update_metadata     adds, changes and removes brokers and topics in the view
   settings_changed    applies new settings
 
 A partition whose log directory has failed has no log until the broker is restarted (`lost`). Clients and the
-controller get KAFKA_STORAGE_ERROR for it. The same applies to a partition that has lost data
-(`replication.lost_data`), until another broker leads it.
+controller get KAFKA_STORAGE_ERROR for such a partition. A partition that has lost data (`replication.lost_data`) is
+also answered KAFKA_STORAGE_ERROR, until another broker leads it.
 
 After a crash between two steps: if the metadata tree has a topic without a directory, the directory is created at the
 next start. A directory whose topic is not in the tree is reported and not touched. A deletion that has begun is in
@@ -51,12 +51,12 @@ from jesenska.replication.replicas import Replicas
 
 logger = logging.getLogger(__name__)
 
-#: How long (in seconds) one order waits until this broker knows the high watermarks of the branches' sources that it
-#: leads: after an election the followers must fetch first. No other order is carried out meanwhile. The second number
-#: is the pause between two checks.
+#: How long (in seconds) an order that creates branches waits until this broker knows the high watermarks of their
+#: source partitions. A new leader knows a high watermark only after its followers have fetched. No other order is
+#: carried out meanwhile. The second number is the pause between two checks, in seconds.
 _SOURCES_SECONDS, _LOOK_SECONDS = 2.0, 0.01
-#: How many partitions one UpdateMetadata may leave out. If it names only partitions with higher numbers, the missing
-#: ones are added to the view, too.
+#: The maximum number of partitions, of all topics together, that one UpdateMetadata may leave out. If it names only
+#: partitions of a topic with higher numbers, the missing partitions are also added to the view.
 _UNTOLD_PARTITIONS_MAX = 10_000
 
 
@@ -67,8 +67,8 @@ class Keeper(Protocol):
     topic_name: str
 
     async def count_partitions(self) -> None:
-        """Called before the first order for the internal topic: reads its number of partitions from the metadata
-        tree."""
+        """Reads the internal topic's number of partitions from the metadata tree (ZooKeeper's nodes). Called before
+        the controller's first request for this topic is carried out."""
 
     def take_over(self, topic: Topic | None = None) -> None:
         """Called when the internal topic was created, or has more partitions or other leaders."""
@@ -81,9 +81,10 @@ class Keeper(Protocol):
 
 
 class ReplicaManager:
-    """The replicas of one broker. `settings` has the settings of its topics. `links` fetch from the leaders that it
-    follows. This class has more than 500 lines because an order changes logs, links and the view together: all three
-    must be changed before the next order for the same partition."""
+    """The replicas of one broker. `settings` has the settings of topics. `links` fetch records from the leaders of the
+    partitions that this broker follows. This class has more than 500 lines because an order (a request of the
+    controller) changes logs, links and the metadata cache together: all three must be changed before the next order
+    for the same partition."""
 
     def __init__(self, core: SharedParts, settings: SettingsRuntime, links: FollowerLinks) -> None:
         self._core = core
@@ -119,8 +120,9 @@ class ReplicaManager:
         found: Callable[[Collection[TopicPartition]], Awaitable[None]] | None = None,
     ) -> None:
         """Marks replicas that have lost data: this broker does not lead them until another broker has led them.
-        `found` is awaited with those partitions before this broker gets their data from other brokers. It raises
-        TreeError if it cannot write this to the metadata tree."""
+        `found` is awaited with these partitions before this broker fetches their data from other brokers. `found`
+        writes to the metadata tree that the replicas no longer lack data, and raises TreeError if the tree cannot be
+        reached."""
         self._without_data.update(topic_partitions)
         self._found = found
 
@@ -129,8 +131,8 @@ class ReplicaManager:
 
     async def lead_and_follow(self, topics: Sequence[TopicPartitions]) -> dict[TopicPartition, ErrorCode]:
         """Makes this broker the leader or a follower of each of these partitions, as the controller has decided.
-        Returns the errors of the partitions that failed. Ten thousand partitions take seconds, so requests are served
-        in between."""
+        Returns the errors of the partitions that failed. Ten thousand partitions take seconds, so other requests are
+        served in between."""
         slices = Slices(self._core.clock)
         errors: dict[TopicPartition, ErrorCode] = {}
         await self._read_settings(topics)
@@ -151,8 +153,8 @@ class ReplicaManager:
     async def _take(
         self, part: TopicPartitions, config: TopicConfig, slices: Slices, until: float = 0.0
     ) -> dict[TopicPartition, ErrorCode]:
-        """Makes this broker leader or follower of the partitions of one topic. The creation of a branch waits for its
-        source, at most until `until` (event loop's time in seconds)."""
+        """Makes this broker leader or follower of the partitions of one topic. The creation of a branch's log waits
+        for the high watermark of the source, at most until `until` (event loop's time in seconds)."""
         topic = part.topic
         errors: dict[TopicPartition, ErrorCode] = {}
         log_config, point = log_config_of(config), branch_point(config.overrides)
@@ -218,7 +220,7 @@ class ReplicaManager:
 
     def _holds_another(self, topic_partition: TopicPartition, topic_id: uuid.UUID | None) -> bool:
         """Returns True, and logs an error, if this broker has data of an earlier topic with the same name. The data
-        are not deleted, because no order has said so."""
+        are not deleted, because the controller has not requested their deletion."""
         log = self._core.directories.get(topic_partition)
         if log is None or topic_id is None or log.topic_id in (None, topic_id):
             return False
@@ -232,8 +234,8 @@ class ReplicaManager:
         return True
 
     async def _find_data(self, topics: Sequence[TopicPartitions]) -> None:
-        """Writes to the metadata tree which replicas that have lost data will now get the data from their leaders.
-        Raises KafkaStorageError if the tree cannot be reached."""
+        """Removes replicas from the list of lost replicas in the metadata tree (ZooKeeper's nodes), because this
+        broker will now fetch their data from the leaders. Raises KafkaStorageError if the tree cannot be reached."""
         if self._found is None or not self._without_data:
             return
         found = [
@@ -278,8 +280,8 @@ class ReplicaManager:
 
     async def _read_settings(self, topics: Sequence[TopicPartitions]) -> None:
         """Reads the settings of new topics, and the number of partitions of coordinators' topics. Raises
-        KafkaStorageError if the metadata tree cannot be reached. Then nothing of the order has been done, and the
-        controller repeats it."""
+        KafkaStorageError if the metadata tree cannot be reached. In this case no part of the order has been carried
+        out, and the controller repeats the order."""
         shown = self._core.view.topics
         try:
             for topic, _ in topics:
@@ -302,8 +304,9 @@ class ReplicaManager:
             )
 
     async def _let_cut_end(self, topic_partition: TopicPartition) -> None:
-        """Waits until a log that this broker is about to lead is no longer being truncated. A truncation may still run
-        from the time as a follower, and the leadership's first offset is known only after it."""
+        """Waits until a log that this broker is about to lead is no longer being truncated. A truncation that began
+        while the broker was a follower may still run. The start offset of the new leader epoch is known only after
+        it."""
         partition = self._known(topic_partition)
         log = None if partition is None else partition.follower_log
         if log is None or not log.is_being_cut:
@@ -333,8 +336,8 @@ class ReplicaManager:
             deletes = deletes or delete
         if deletes and not errors:
             try:
-                # Done before the topic is removed from the tree: otherwise a crash of the machine could leave
-                # directories of an unknown topic.
+                # The new names are synced before the topic is removed from the metadata tree. Otherwise a crash of the
+                # machine could leave directories of an unknown topic.
                 await asyncio.get_running_loop().run_in_executor(
                     self._core.pool.executor, self._core.directories.sync_names
                 )
@@ -461,16 +464,16 @@ class ReplicaManager:
             self._core.isr_syncs.ask(partition)
 
     def _begins_whole(self, leader: int, isr: Collection[int]) -> bool:
-        """Returns True if this broker leads the partition of a branch with this state, or would be elected. Its log
-        must then contain all committed records of the source, otherwise it is not created. With False the log may be
-        short or empty, because this broker is not in sync before it has fetched the missing records."""
+        """Returns True if this broker leads a branch's partition that has this leader and ISR, or could be elected as
+        its leader. Then the log is created only if it contains all committed records of the source. With False the log
+        may be short or empty, because this broker fetches the missing records before it joins the ISR."""
         return leader in (NO_LEADER, self._core.broker_id) and self._core.broker_id in isr
 
     def _has_all_committed(self, topic_partition: TopicPartition, source: TopicPartition) -> bool:
         """Returns True if this broker certainly has all records of the source that were committed when the branch was
-        requested. If it leads the source, it knows this when its followers have fetched. A follower may know an older
-        high watermark, or lack records, for example after a crash. So a follower must be in sync, and all records that
-        it had when the branch was requested must be committed."""
+        requested. The leader of the source knows the high watermark when its followers have fetched. A follower may
+        know an older high watermark, or lack records, for example after a crash. So a follower must be in sync, and
+        all records that it had when the branch was requested must be committed."""
         partition, log = self._known(source), self._core.directories.get(source)
         if partition is None or log is None or not partition.has_log:
             return False
@@ -478,7 +481,8 @@ class ReplicaManager:
             return partition.knows_high_watermark
         if self._core.broker_id not in partition.isr:
             return False
-        # Records that arrive later are not waited for: under load there would always be more.
+        # The end offset is stored at the first call. Records that arrive later are not waited for, because a busy
+        # topic always gets more records.
         end_offset = self._source_ends.setdefault(topic_partition, log.next_offset)
         return log.high_watermark >= min(end_offset, log.next_offset)
 
@@ -486,8 +490,8 @@ class ReplicaManager:
         self, topic: TopicView, number: int, log_config: LogConfig, point: BranchPoint, until: float
     ) -> None:
         """Creates the log of a branch's partition from the log of its source. Does nothing if there is a log already.
-        If the log must contain all committed records (`_begins_whole`), waits for them, at most until `until`, and
-        creates no log if they are still missing."""
+        If the log must contain all committed records (`_begins_whole`), waits until this broker has these records, at
+        most until `until`. Creates no log if records are still missing."""
         topic_partition, state = TopicPartition(topic.name, number), topic.partitions[number].state
         if self._core.directories.get(topic_partition) is not None or topic_partition in self._branching:
             return
@@ -517,8 +521,9 @@ class ReplicaManager:
         point: BranchPoint,
         done: Callable[[PartitionLog | None], None],
     ) -> None:
-        """Begins to create the log of a branch's partition. `done` is called with the log, or with None if it could
-        not be created. In the second case a follower begins with an empty log, and fetches from its leader."""
+        """Begins to create the log of a branch's partition. `done` is called with the log, or with None if the log
+        could not be created. A follower for which None is passed begins with an empty log, and fetches the records
+        from its leader."""
         source = TopicPartition(point.source, topic_partition.partition)
         origin = self._core.directories.get(source)
         if origin is None or origin.topic_id not in (None, point.topic_id):
@@ -550,9 +555,9 @@ class ReplicaManager:
         *,
         is_whole: bool,
     ) -> PartitionLog | None:
-        """Returns the partition's log, and creates it if there is none. Returns None, and logs an error, if the disk
-        prevents that. Also returns None if the log must be created as a complete branch (`is_whole`) and this has not
-        been done."""
+        """Returns the partition's log, and creates it if there is none. Returns None, and logs an error, if the log
+        cannot be created because of a disk error. Also returns None if the log must be a complete copy of a branch's
+        source (`is_whole`) and the copy was not made."""
         if topic_partition in self._core.directories.offline:
             logger.error(
                 "%s has no log here while a log directory is offline",
@@ -596,7 +601,7 @@ class ReplicaManager:
                 partition.lose_log()
 
     def make_missing_logs(self) -> bool:
-        """Tries again to create missing logs. Returns True if one was created since the last call. Called about once
+        """Tries again to create missing logs. Returns True if a log was created since the last call. Called about once
         per second."""
         made, self._has_branched = self._has_branched, False
         for topic_partition in list(self._lacking):
@@ -623,8 +628,8 @@ class ReplicaManager:
     def _make_missing_log(
         self, partition: Partition, log_config: LogConfig, config: TopicConfig, branched: PartitionLog | None
     ) -> None:
-        """Creates the missing log of a partition, if possible. `branched` is the log that was created as a branch
-        meanwhile, or None."""
+        """Creates the missing log of a partition, if possible. `branched` is the log if it has been created from a
+        branch's source, else None."""
         topic_partition = partition.topic_partition
         if topic_partition not in self._lacking:
             if branched is not None and not partition.has_log:
@@ -706,7 +711,7 @@ class ReplicaManager:
                 keeper.topic_deleted(name)
 
     def _elapsed_ms(self) -> int:
-        """Returns the time of the monotonic clock in milliseconds."""
+        """Returns the current time of the monotonic clock in milliseconds."""
         return int(self._core.clock.monotonic() * 1000)
 
 

@@ -1,16 +1,17 @@
-"""Records each start of a broker, in its log directories and in the metadata tree (ZooKeeper's nodes). So a start
-detects directories that are older than the last start (`replication.older_directories`), and knows the replicas that
-have lost data since.
+"""Records each start of a broker, in its log directories and in the metadata tree (ZooKeeper's nodes). So the broker
+detects directories that are older than its last start (`replication.older_directories`), for example after a disk was
+replaced by an old copy. It also knows the replicas that have lost data.
 
-  look    called at a start, when the logs are loaded: logs in older directories count as having lost their ends
-  lack    called with the replicas that have lost data and are the only in-sync replica
-  begin   called when the broker is registered, before the controller's first request: writes the start, first to the
-          directories. If the broker ends in between, the directories have a start that the tree does not have, which
+  look    called at a start, when the logs are loaded. A log in an older directory is treated as a log that has lost
+          its last records
+  lack    called with the replicas that have lost data and are the only in-sync replica of their partition
+  begin   called when the broker is registered, before the controller's first request: writes the start to the log
+          directories, then to the tree. If the broker ends in between, the start is only in the directories, which
           does no harm
   found   called when other brokers lead the replicas that have lost data: this broker will fetch from them
 
-If some directories are offline and the tree has no start of the broker, nothing is written yet: after their repair,
-the offline directories would be mistaken for older ones."""
+If some directories are offline and the tree has no start of the broker, nothing is written yet. Otherwise the offline
+directories would be mistaken for older directories after their repair."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ from jesenska.replication.older_directories import begun, is_older, newest_in, w
 
 logger = logging.getLogger(__name__)
 
-#: The largest value that is written to one node: the limit of a node is about a megabyte.
+#: The maximum size in bytes of the value that is written to one node. ZooKeeper accepts about a megabyte.
 _NODE_BYTES_MAX: Final = 1 << 19
 
 
@@ -41,7 +42,7 @@ class Starts:
         self._path = paths.broker_starts(broker_id)
         self._directories = directories
         self._new_uuid = new_uuid
-        #: The broker's starts in the tree, or None if there are none.
+        #: The broker's recorded starts in the metadata tree, or None if no start is recorded.
         self._written: BrokerStarts | None = None
         self._lacking: frozenset[TopicPartition] = frozenset()
         self._has_begun = False
@@ -67,12 +68,12 @@ class Starts:
                 self._directories.lose(directory, directory.logs.keys() - newest_in(directory.starts, self._written))
 
     def lack(self, topic_partitions: Collection[TopicPartition]) -> None:
-        """Stores the replicas that have lost data and are the only in-sync replica. `begin` writes them to the
-        tree."""
+        """Stores the replicas that have lost data and are the only in-sync replica of their partition. `begin` writes
+        them to the metadata tree."""
         self._lacking = frozenset(topic_partitions)
 
     async def begin(self) -> None:
-        """Writes this start to the log directories and the tree. Later calls do nothing. Raises TreeError or
+        """Writes this start to the log directories and the metadata tree. Later calls do nothing. Raises TreeError or
         UnusableDirectoryError."""
         directories = self._directories
         if self._has_begun or (self._written is None and len(directories.usable) < len(directories.directories)):
@@ -84,8 +85,8 @@ class Starts:
         self._has_begun = True
 
     async def found(self, topic_partitions: Collection[TopicPartition]) -> None:
-        """Removes these partitions from the lost ones in the tree, because other brokers lead them or may lead them.
-        Raises TreeError."""
+        """Removes these partitions from the list of lost partitions in the metadata tree, because other brokers lead
+        them or may lead them. Raises TreeError."""
         if self._written is not None and not self._lacking.isdisjoint(topic_partitions):
             await self._write(without(self._written, topic_partitions))
             self._lacking = self._lacking.difference(topic_partitions)

@@ -30,8 +30,8 @@ def require_known(*codes: int) -> None:
 
 
 def require_known_types(request: DescribeAclsRequest | CreateAclsRequest | DeleteAclsRequest) -> None:
-    """Raises InvalidRequestError if a rule or filter of a request has an element of the type UNKNOWN. A number that is
-    no type at all is not refused here."""
+    """Raises InvalidRequestError if an ACL or filter of a request has a resource type, pattern type, operation or
+    permission UNKNOWN. A number that stands for no known type is not refused here."""
     if isinstance(request, CreateAclsRequest):
         for item in request.creations:
             require_known(item.resource_type, item.resource_pattern_type, item.operation, item.permission_type)
@@ -41,7 +41,8 @@ def require_known_types(request: DescribeAclsRequest | CreateAclsRequest | Delet
 
 
 def filter_of(asked: DescribeAclsRequest | DeleteAclsRequestFilter) -> AclFilter:
-    """Returns the filter of a request. A number that is no type becomes UNKNOWN, which no rule has."""
+    """Returns the filter of a request. A number that stands for no known type becomes UNKNOWN, so the filter matches
+    no ACL."""
     kind, pattern_type = (
         ResourceType.of_code(asked.resource_type_filter),
         PatternType.of_code(asked.pattern_type_filter),

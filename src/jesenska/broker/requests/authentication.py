@@ -3,9 +3,9 @@
     PLAINTEXT         every user is User:ANONYMOUS
     SSL               the user is the name in the client's certificate, mapped by ssl.principal.mapping.rules;
                       ANONYMOUS without a certificate
-    SASL_PLAINTEXT    the user is the one that has authenticated by a SASL exchange
-    SASL_SSL          the same over TLS; client certificates are used only if the listener's own ssl.client.auth asks
-                      for them
+    SASL_PLAINTEXT    the user is the name that the client has proved in a SASL exchange
+    SASL_SSL          the user is the name that the client has proved in a SASL exchange, over TLS. Client
+                      certificates are requested only if the listener's own ssl.client.auth asks for them
 
 The states of a SASL connection, and what each request does in them (KIP-43, KIP-152, KIP-368). A token is a message of
 the SASL mechanism in a frame without a header:
@@ -18,15 +18,16 @@ the SASL mechanism in a frame without a header:
   AGAIN        answered       refused            refused            next step           -          refused
   FAILED       refused        refused            refused            refused             -          refused
 
-A client of Kafka 0.9 begins with a token: its first frame is the first token of GSSAPI, which begins with a byte that
-no request begins with. Only a listener with GSSAPI accepts it.
+A client of Kafka 0.9 sends no SaslHandshake: its first frame is the first token of GSSAPI. No request begins with the
+first byte of such a token. Only a listener with GSSAPI accepts this frame.
 
-"Refused" means that the connection is closed; "illegal" means that the answer is ILLEGAL_SASL_STATE. (*) Only a
-session with an end is renewed; else illegal. The step that completes the authentication leads to DONE. In AGAIN it
-must keep the user and the mechanism; otherwise the connection is closed. Before DONE, requests must be small, and are
-handled one at a time. A failed authentication is answered after connection.failed.authentication.delay.ms, with the
-same message for all causes. The connection is closed a moment later, when the client has read the answer. When the
-lifetime of a session has passed (connections.max.reauth.ms), only requests of a new authentication are served."""
+"Refused" means that the connection is closed; "illegal" means that the answer is ILLEGAL_SASL_STATE. (*) Only if the
+session has a limited lifetime; else illegal. The step that completes the authentication leads to DONE. In AGAIN the
+client must authenticate with the same user and the same mechanism; otherwise the connection is closed. Before DONE,
+requests must be small, and are handled one at a time. A failed authentication is answered after
+connection.failed.authentication.delay.ms, with the same message for all causes. The connection is closed a moment
+later, when the client has read the answer. When the lifetime of a session has passed (connections.max.reauth.ms), only
+requests of a new authentication are served."""
 
 from __future__ import annotations
 
@@ -50,13 +51,14 @@ logger = logging.getLogger(__name__)
 
 API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE = 18, 17, 36
 _GSSAPI: Final = "GSSAPI"
-#: The first byte of a context's first token (RFC 2743, 3.1). As a request it would have a key from 24,576 up.
+#: The first byte of the first GSSAPI token (RFC 2743, 3.1). A request with this first byte would have an API key of at
+#: least 24,576, which does not exist.
 _TOKEN_TAG: Final = 0x60
 
 
 class ListenerSecurity:
-    """The security of one listener: TLS, SASL mechanisms and their settings. `mechanisms` is None for a listener
-    without SASL."""
+    """The security settings of one listener: TLS, SASL mechanisms and the settings of the mechanisms. `mechanisms` is
+    None for a listener without SASL."""
 
     def __init__(
         self,
@@ -75,7 +77,7 @@ class ListenerSecurity:
         self._turns = turns
         self._rules = rules
         self.mechanisms = mechanisms
-        #: connections.max.reauth.ms by mechanism; 0 without a limit.
+        #: The value of connections.max.reauth.ms for each mechanism; 0 means no limit.
         self.reauthenticate_ms = reauthenticate_ms or {}
         self.token_max_bytes = token_max_bytes
         self.failure_delay_ms = failure_delay_ms
@@ -90,7 +92,8 @@ class ListenerSecurity:
         return tls_server(self.contexts.current, self._turns, on_secured)
 
     def look(self) -> None:
-        """Loads certificates, and keys that verify tokens, again if they have changed; new connections get them."""
+        """Loads the certificates, and the keys that verify OAuth tokens, again if they have changed. They apply to new
+        connections."""
         for look in self._looks:
             look()
         if self.contexts is not None and self.contexts.look():
@@ -124,7 +127,8 @@ class State(Enum):
     FAILED = "failed"
 
 
-#: The requests that are served in each state. DONE is missing, because it serves all others except SaslAuthenticate.
+#: The API keys of the requests that are served in each state. DONE is missing, because all requests except
+#: SaslAuthenticate are served in DONE.
 _TAKES: Final[Mapping[State, frozenset[int]]] = {
     State.HANDSHAKE: frozenset({API_VERSIONS, SASL_HANDSHAKE}),
     State.MESSAGES: frozenset({API_VERSIONS, SASL_AUTHENTICATE}),
@@ -147,7 +151,8 @@ class Authentication:
         self.principal: Principal | None = None
         self._server: MechanismServer | None = None
         self._ends_at: float | None = None
-        #: How long the session lasts after its authentication, in ms; 0 without a limit, and before it.
+        #: The lifetime of the session after its authentication, in ms; 0 if there is no limit, and before the
+        #: authentication.
         self.session_lifetime_ms = 0
         #: True if the client has authenticated with a delegation token.
         self.is_token = False
@@ -158,7 +163,7 @@ class Authentication:
         return self.state is State.DONE
 
     def has_begun(self) -> bool:
-        """Returns True between a SaslHandshake and the end of the authentication that it has begun."""
+        """Returns True while an authentication runs: from a SaslHandshake until the authentication has ended."""
         return self._server is not None
 
     def takes(self, key: int) -> bool:
@@ -172,7 +177,7 @@ class Authentication:
     def handshake(self, mechanism: str, version: int) -> ErrorCode:
         """Begins an authentication with this SASL mechanism. Returns NONE, or the error if it cannot begin."""
         if self.state is State.DONE and (version == 0 or self._ends_at is None):
-            # A session without an end is not renewed, as in Kafka.
+            # As in Kafka, a session whose lifetime is not limited is not renewed.
             return ErrorCode.ILLEGAL_SASL_STATE
         make = self._mechanisms.get(mechanism)
         if make is None:
@@ -189,7 +194,8 @@ class Authentication:
         return ErrorCode.NONE
 
     def begins_with(self, frame: memoryview) -> bool:
-        """Returns True if a frame is the first token of GSSAPI, sent without a handshake. Then the exchange begins."""
+        """Returns True if a frame is the first token of GSSAPI, sent without a SaslHandshake. In this case the GSSAPI
+        exchange begins."""
         if self.state is not State.HANDSHAKE or not frame or frame[0] != _TOKEN_TAG:
             return False
         return self.handshake(_GSSAPI, 0) is ErrorCode.NONE
@@ -228,8 +234,8 @@ class Authentication:
 
     @property
     def failure(self) -> str:
-        """Returns the sentence that the client gets: the same for every kind of failure, but for the mechanisms that
-        have an answer of their own."""
+        """Returns the error message for the client. It is the same for every cause of failure, except for mechanisms
+        that have their own message."""
         return self._failure or (
             "Authentication failed during authentication due to invalid credentials with SASL mechanism "
             f"{self.mechanism}"

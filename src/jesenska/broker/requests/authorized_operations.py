@@ -1,6 +1,6 @@
 """The operations that a client may do on a topic, group or the cluster if the broker has no authorizer: all operations
-(KIP-430). They are bit sets in the answers to Metadata and to describe requests: bit N for operation N of Kafka's
-ACLs."""
+(KIP-430). The answers to Metadata and to describe requests contain the operations as a bit set: bit N stands for
+operation N of Kafka's ACLs."""
 
 from __future__ import annotations
 

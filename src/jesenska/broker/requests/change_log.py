@@ -10,13 +10,13 @@ from jesenska.broker.requests.connection import Context
 
 logger = logging.getLogger(__name__)
 
-#: Longest part of a client id that is logged: a client id can be as long as a request.
+#: The maximum number of characters of a client id that are logged: a client id can be as long as a request.
 _CLIENT_ID_MAX = 100
 
 
 def log_change(context: Context, what: str) -> None:
-    """Logs the change `what`, made by the request of `context`. The client id is logged with escapes, so that it
-    cannot begin a new line."""
+    """Logs a change that the request of `context` has made; `what` describes the change. The client id is logged with
+    escapes, so that it cannot begin a new line."""
     client = ascii((context.client_id or "")[:_CLIENT_ID_MAX])
     logger.info("%s, as client %s at %s has asked", what, client, context.connection.client_host)
 

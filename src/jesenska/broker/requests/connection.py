@@ -5,7 +5,8 @@ A handler is a function `handle(uses, request, context)`. `uses` has the parts o
 
   a Message      the answer, sent at once
   NO_ANSWER      nothing is sent (acks=0)
-  LATER          the handler stores the context and calls `context.answer(message)` later; no task waits meanwhile
+  LATER          the handler stores the context and calls `context.answer(message)` later; no asyncio task waits for
+                 this call
   a coroutine    runs as a task, and its result is the answer (used for administrative requests only)
 
 As in Kafka, a connection handles one request at a time. Further requests wait in its buffer, so answers are in the
@@ -19,8 +20,8 @@ Each request first passes the `gate`, which checks and counts it. If the broker 
 refuses the request, or amends its answer, or does nothing (`authorization.access`). If the client has quotas, its
 request is counted when the answer is ready; a client above a quota must wait (`quotas.client_quotas`).
 
-The bytes of a request are views into the connection's buffer. A handler that returns LATER and still needs them must
-call `context.keep(view)` before it returns. `dispatch` has all connections of a broker."""
+The bytes of a request are views into the connection's buffer. A handler that returns LATER and still needs these bytes
+must call `context.keep(view)` before it returns. `dispatch` has all connections of a broker."""
 
 from __future__ import annotations
 
@@ -140,7 +141,7 @@ class Context:
         self.received_at = received_at
         self.begun_at = begun_at
         self.ended_at = 0.0
-        #: True if the next request may be handled before this one is answered.
+        #: True if the next request may be handled before this request is answered.
         self.lets_next = False
         #: True if the answer is ready, or if there will be no answer. A ready answer may have to wait for earlier
         #: answers.
@@ -166,7 +167,7 @@ class Context:
         self.connection.answer_later(self, None)
 
     def let_next(self) -> None:
-        """Allows the next Produce request to be handled before this one is answered. Called when this request's
+        """Allows the next Produce request to be handled before this request is answered. Called when this request's
         records are in the log, so that the order of the two requests cannot change."""
         self.lets_next = True
         self.connection.take_next()
@@ -217,7 +218,7 @@ class SharedByConnections:
         return max(CONVERTED_ANSWER_MIN_BYTES, (CONVERTED_ANSWERS_BYTES - self.lent_bytes) // 2)
 
     def run(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        """Runs a handler's coroutine as a task. A connection has at most one."""
+        """Runs a handler's coroutine as a task. A connection has at most one such task."""
         task = self.loop.create_task(coroutine)
         self.tasks[task] = None
         task.add_done_callback(lambda done: self.tasks.pop(done, None))
@@ -338,7 +339,8 @@ class Connection:
         try:
             served, version, correlation_id, client_id, request = shared.gate.admit(view, self.client_host)
         except UnknownApiVersionsError as unknown:
-            # The exception has another variable name than the next one: compiled code gives each name one type.
+            # This exception and the next exception have different variable names, because compiled code gives each
+            # name one type.
             return self._refuse_api_versions(unknown.correlation_id)
         except (MalformedMessageError, struct.error, UnicodeDecodeError) as error:
             self.framed.close(f"a request that cannot be read: {error}")
@@ -410,7 +412,7 @@ class Connection:
         return sum([context.size_bytes for context in in_work]) < WAITING_PRODUCES_BYTES
 
     def take_next(self) -> None:
-        """Handles the requests that have arrived, if the next one may be handled now."""
+        """Handles requests that have arrived, as long as the next request may be handled now."""
         if not self._returning and self._may_take_next():
             self.framed.resume()
 
@@ -443,7 +445,7 @@ class Connection:
             self.take_next()
 
     def _send_answers(self) -> None:
-        """Sends the answers that are ready, up to the first one that is not."""
+        """Sends the answers that are ready, up to the first answer that is not ready."""
         in_work = self._in_work
         while in_work and in_work[0].is_answered and self._sending_since is None:
             context = in_work.pop(0)
@@ -456,7 +458,8 @@ class Connection:
 
     def _throttle(self, context: Context, limits: ClientLimits) -> None:
         """Counts a request with a ready answer for the client's quotas. If the client is above a quota, the answer
-        contains the time for which it must wait, and its next request is not handled before."""
+        contains the time for which the client must wait, and its next request is not handled before that time has
+        passed."""
         throttle_ms = context.throttle_ms
         if not context.is_counted:
             key, now_ms = context.api.key, self._shared.quotas.now_ms()
@@ -482,8 +485,8 @@ class Connection:
         return self._shared.monotonic()
 
     def _amended(self, context: Context, amend: Amend) -> bool:
-        """Lets the authorizer amend an answer. Returns False if there is no answer or this fails; the connection is
-        then closed."""
+        """Lets the authorizer amend an answer. Returns False if there is no answer or the authorizer fails; in both
+        cases the connection is closed."""
         if context.response is None:
             self.framed.close("a part of a request without an answer was refused")
             return False
@@ -572,8 +575,8 @@ class Connection:
 
     @property
     def waits_for_us(self) -> bool:
-        """Returns True while a request is being handled or the client must wait for a quota. The connection is then
-        not idle."""
+        """Returns True while a request is being handled or the client must wait because of a quota. During this time
+        the connection does not count as idle."""
         return bool(self._in_work) or self._unmuting is not None
 
     def _refuse_api_versions(self, correlation_id: int) -> bool:

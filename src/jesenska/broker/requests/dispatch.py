@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _SECONDS_BETWEEN_WARNINGS = 10.0
-#: Most refused connections that wait to be closed.
+#: The maximum number of refused connections that wait to be closed.
 _DELAYED_MAX = 1000
 
 
 class Dispatcher:
     """All connections of a broker. `families` has the parts of the broker for the handlers. `security` has the
-    security of each listener by name. Without an `authorizer` every user may do everything."""
+    security settings of each listener (TLS, SASL) by name. Without an `authorizer` every user may do everything."""
 
     def __init__(
         self,

@@ -7,7 +7,7 @@ as its first argument, so that it can be tested without a broker.
     ClusterFamily        descriptions of the cluster, its brokers and their settings
     GroupFamily          groups and their offsets
     TransactionFamily    producer ids and transactions
-    TopicFamily          topics created, changed, deleted; leaders elected; replicas moved
+    TopicFamily          creation, change and deletion of topics; elections of leaders; moves of replicas
     PeerFamily           requests between brokers and controllers
     SecurityFamily       users with their credentials, rights and quotas
 

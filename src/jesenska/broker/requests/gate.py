@@ -13,7 +13,8 @@ ApiVersions, which is answered UNSUPPORTED_VERSION in the format of version 0.
 The time of each request is taken at the same points as in Kafka: frame read, handler begins, handler ends, answer
 ready, last byte written. `Stages` adds up the times by API.
 
-The user is authenticated before the gate (`authentication`). Rights and quotas are checked after it (`connection`)."""
+The user is authenticated before the gate is called (`authentication`). Rights and quotas are checked afterwards
+(`connection`)."""
 
 from __future__ import annotations
 
@@ -66,8 +67,8 @@ _HANDLERS: Final[dict[int, Served]] = {}
 
 
 def handles(request: type[Message], family: type) -> Callable[[H], H]:
-    """Registers the decorated function as the handler of a request. Its first argument will be the parts of this
-    family (`broker.requests.families`)."""
+    """Registers the decorated function as the handler of a request. The handler gets the parts of this family
+    (`broker.requests.families`) as its first argument."""
 
     def register(handler: H) -> H:
         api = APIS[request.api_key]
@@ -113,8 +114,8 @@ class UnknownApiVersionsError(Exception):
 
 
 class Gate:
-    """The gate of one broker. `partition_count` returns the number of existing partitions: a request may name all of
-    them, and some more."""
+    """The gate of one broker. `partition_count` returns the number of existing partitions: a request may name all
+    partitions, and some more."""
 
     def __init__(self, partition_count: Callable[[], int]) -> None:
         self._partition_count = partition_count
@@ -129,7 +130,7 @@ class Gate:
     def admit(self, view: memoryview, client_host: str) -> tuple[Served, int, int, str | None, Any]:
         """Decodes a frame. Returns its handler, version, correlation id, client id and request. Raises
         MalformedMessageError, struct.error or UnicodeDecodeError if the connection must be closed. Raises
-        UnknownApiVersionsError if `api_versions_refusal` must be answered."""
+        UnknownApiVersionsError if the caller must answer `api_versions_refusal`."""
         limit = len(view)
         if limit < _HEADER_MIN_BYTES:
             raise MalformedMessageError("a request is shorter than its header")

@@ -1,5 +1,5 @@
-"""Merges the topics of an answer so that each topic is in it once. Kafka answers in this form to requests that may
-name a topic twice."""
+"""Merges the topics of an answer so that the answer contains each topic once. Kafka answers in this form to requests
+that may name a topic twice."""
 
 from __future__ import annotations
 

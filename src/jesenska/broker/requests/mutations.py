@@ -1,5 +1,5 @@
-"""Applies the quota for changes of partitions (controller_mutation_rate, KIP-599). It counts the partitions of topics
-that are created or deleted, and the partitions that are added to topics."""
+"""Applies the quota for changes of partitions (controller_mutation_rate, KIP-599). The quota counts the partitions of
+topics that are created or deleted, and the partitions that are added to topics."""
 
 from __future__ import annotations
 

@@ -23,7 +23,8 @@ from jesenska.quotas.entities import (
 
 #: The kinds of entities, in the order in which they are answered.
 KINDS: Final = (CLIENT_ID, USER, IP)
-#: The quotas that must be whole numbers, each with its limit and Kafka's name of the limit.
+#: The quotas that must be whole numbers, each with its largest value and the Java type that Kafka's error message
+#: names.
 _WHOLE: Final = {
     PRODUCER_BYTE_RATE: (2**63 - 1, "a LONG"),
     CONSUMER_BYTE_RATE: (2**63 - 1, "a LONG"),
@@ -32,7 +33,8 @@ _WHOLE: Final = {
 
 
 def require_kinds(entity: Mapping[str, str | None]) -> None:
-    """Raises InvalidRequestError if these names by kind are not a valid entity."""
+    """Raises InvalidRequestError if the entity is not valid. `entity` has a name for each kind (user, client-id,
+    ip)."""
     if not entity:
         raise InvalidRequestError("Invalid empty client quota entity")
     for kind, name in entity.items():

@@ -1,12 +1,13 @@
-"""The keys with which a broker verifies tokens (OAUTHBEARER): a JWKS document from a file or from a server, kept up to
-date.
+"""The keys with which a broker verifies tokens (OAUTHBEARER). They come from a JWKS document, which is read from a
+file or from a server:
 
     a file      read at the start, and again when it has changed
     a server    read by another thread at the start, after each sasl.oauthbearer.jwks.endpoint.refresh.ms, and when a
                 token names a key that is not in the document; after a failure, with growing pauses
 
-While a document cannot be read, the keys of the one before verify tokens. A token with an unknown key is refused at
-once; the next one finds the key if the server has it. Unknown keys cause one read in ten seconds at most."""
+While the document cannot be read, tokens are verified with the keys of the last document. A token with an unknown key
+is refused at once, and the document is read again. So a later token with this key is accepted if the server has the
+key. Unknown keys cause at most one read in ten seconds."""
 
 from __future__ import annotations
 
@@ -26,12 +27,12 @@ logger = logging.getLogger(__name__)
 #: The pause between two reads that unknown keys have caused.
 _UNKNOWN_PAUSE_SECONDS: Final = 10.0
 
-#: Runs a blocking function on another thread.
+#: A function that runs a blocking function on another thread.
 InThread = Callable[[Callable[[], bytes]], "Future[bytes]"]
 
 
 def in_daemon_thread(work: Callable[[], bytes]) -> Future[bytes]:
-    """Runs a function on a thread that does not delay the end of the process."""
+    """Runs a function on a daemon thread, so that the process can end while the function runs."""
     future: Future[bytes] = Future()
 
     def run() -> None:
@@ -91,7 +92,7 @@ class SigningKeys:
         return found
 
     def look(self) -> None:
-        """Takes a document that was read, and begins to read another one if it is due."""
+        """Uses the keys of a document that has been read, and begins to read the document again if it is time."""
         if self._address.path is not None:
             self._look_at_file()
             return

@@ -1,4 +1,4 @@
-"""The checks that the requests of delegation tokens (38 to 41) share."""
+"""Checks that the handlers of the requests about delegation tokens (API keys 38 to 41) share."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from jesenska.broker.settings.tokens_runtime import TokensRuntime
 from jesenska.security.delegation_tokens import DelegationToken
 from jesenska.security.principal import ANONYMOUS
 
-#: The time in answers that have none.
+#: The value of a time field in an answer without a time.
 NO_TIME_MS = -1
 
 
 def may_ask(context: Context) -> bool:
-    """Returns True if the client has logged in, and not with a delegation token: else it may neither get nor see
-    tokens."""
+    """Returns True if the client has logged in, but not with a delegation token. Other clients may neither create nor
+    see delegation tokens."""
     authentication = context.connection.authentication
     if authentication is not None and authentication.is_token:
         return False

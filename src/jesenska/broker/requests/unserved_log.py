@@ -38,8 +38,8 @@ class UnservedRequests:
         self.tell_of(client_host, client_id, key, what)
 
     def tell_of(self, client_host: str, client_id: str | None, kind: object, what: str) -> None:
-        """Logs `what`, something that a client asked for and that is not served. Each `kind` is logged once per
-        client."""
+        """Logs that a client has asked for something that is not served; `what` describes it. Each `kind` is logged
+        once per client."""
         shown = repr((client_id or "")[:_CLIENT_ID_MAX_CHARS])
         if (client_host, shown, kind) in self._logged or len(self._logged) >= REMEMBERED_MAX:
             return

@@ -23,8 +23,8 @@ _SETTINGS: Final = (
 
 
 def describe_client_metrics(name: str, keys: Collection[str] | None) -> list[Described]:
-    """Returns the settings of the subscription `name`: those with the names in `keys`, or all if `keys` is None or
-    empty. Raises InvalidRequestError if `name` is empty."""
+    """Returns the settings of the subscription `name`: the settings named in `keys`, or all settings if `keys` is None
+    or empty. Raises InvalidRequestError if `name` is empty."""
     if not name:
         raise InvalidRequestError("Client metrics subscription name must not be empty")
     return [

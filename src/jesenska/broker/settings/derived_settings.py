@@ -1,5 +1,5 @@
 """Converts settings to the values that other packages need: a topic's settings to the settings of its logs, and a
-broker's settings to those of its log directories."""
+broker's settings to the settings of its log directories."""
 
 from __future__ import annotations
 

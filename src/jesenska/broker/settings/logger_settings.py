@@ -3,8 +3,8 @@ KIP-412). The resource's name is the broker id.
 
     name     a logger of Python's logging: `jesenska`, `jesenska.broker.coordinators.groups`, …; `root` is above
              all others
-    value    TRACE, DEBUG, INFO, WARN, ERROR or FATAL: the level in force, its own or that of the nearest logger above
-             that has one
+    value    TRACE, DEBUG, INFO, WARN, ERROR or FATAL: the effective level: the logger's own level, or the level of the
+             nearest parent that has a level
 
 A change is valid until the process ends. DELETE removes a logger's own level, so that it inherits the level of its
 parent. For `root`, which has no parent, DELETE is refused. APPEND and SUBTRACT are refused, and AlterConfigs (key 33)
@@ -43,7 +43,7 @@ def _loggers() -> dict[str, logging.Logger]:
 
 
 def _name_of(level: int) -> str:
-    """Returns Kafka's name for a level of Python's logging: the highest of Kafka's levels that is not above it."""
+    """Returns Kafka's name for a level of Python's logging: the highest Kafka level that is not above this level."""
     return next((name for name, least in reversed(_LEVELS.items()) if level >= least), "TRACE")
 
 

@@ -27,7 +27,7 @@ from jesenska.quotas.rate import Windows
 
 logger = logging.getLogger(__name__)
 
-#: A default with this value means that there is no quota.
+#: If quota.producer.default or quota.consumer.default has this value, there is no default quota.
 _UNLIMITED: Final = 2**63 - 1
 
 
@@ -94,7 +94,8 @@ def quota_values(settings: Mapping[str, str], names: Collection[str]) -> dict[st
 
 
 def _in_force(entity: str, settings: Mapping[str, str], names: Collection[str]) -> dict[str, float]:
-    """Returns the valid quotas of an entity, and logs the invalid ones, which have no effect."""
+    """Returns the valid quotas of an entity (user, client id or IP address). Logs the invalid quotas, which have no
+    effect."""
     values = quota_values(settings, names)
     for name in [name for name, value in values.items() if not value > 0]:
         logger.error("/config/%s: %s is not a number above 0, and has no effect", entity, name)

@@ -41,7 +41,7 @@ class SettingsRuntime(EffectsRuntime):
         return self._settings.user_settings(user)
 
     def users(self) -> dict[str, Mapping[str, str]]:
-        """Returns the settings of all users that have any, by user name."""
+        """Returns the settings of all users that have settings, by user name."""
         return self._settings.users()
 
     def client_settings(self) -> dict[str, Mapping[str, str]]:

@@ -1,4 +1,5 @@
-"""Runs the delegation tokens of a broker: carries out the effects of `controller.tokens`."""
+"""Reads and changes the delegation tokens of a broker in the metadata tree (ZooKeeper's nodes), for the state machine
+`controller.tokens`."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from jesenska.security.delegation_tokens import DelegationToken, DelegationToken
 
 
 class TokensRuntime(EffectsRuntime):
-    """The runtime of one broker's delegation tokens. `tokens` holds the tokens."""
+    """Runs the state machine of one broker's delegation tokens. `tokens` has the current tokens."""
 
     def __init__(
         self,
@@ -37,19 +38,20 @@ class TokensRuntime(EffectsRuntime):
         return self._clock.now_ms()
 
     def new_uuid(self) -> uuid.UUID:
-        """Returns the random id of a new token."""
+        """Returns a random id for a new delegation token."""
         return self._new_uuid()
 
     async def read(self) -> None:
-        """Reads all tokens. Raises TreeError if the tree cannot be reached."""
+        """Reads all tokens. Raises TreeError if the metadata tree cannot be reached."""
         await self.ask(ReadTokens)
 
     async def create(self, new: DelegationToken) -> None:
-        """Writes a new token."""
+        """Writes a new delegation token to the metadata tree (ZooKeeper's nodes)."""
         await self.ask(lambda token: CreateToken(token, new))
 
     async def set_expiry(self, token_id: str, expires_at_ms: int | None) -> None:
-        """Writes when a token expires; None removes it. Raises DelegationTokenNotFoundError if it is unknown."""
+        """Writes the time at which a token expires. None removes the token. Raises DelegationTokenNotFoundError if the
+        token is unknown."""
         await self.ask(lambda token: ChangeToken(token, token_id, expires_at_ms))
 
     def remove_expired(self) -> None:

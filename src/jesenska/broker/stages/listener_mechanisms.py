@@ -1,14 +1,15 @@
 """The SASL mechanisms of a listener, from its settings.
 
-A listener's own settings (`listener.name.NAME.…`) take precedence over the general ones, and those of a mechanism
-(`listener.name.NAME.plain.sasl.jaas.config`) over both. A JAAS login in the settings takes precedence over the file
-that java.security.auth.login.config names (in the variable KAFKA_OPTS, as with Kafka's scripts). There,
-java.security.krb5.conf names the configuration of Kerberos, unless KRB5_CONFIG does.
+A listener's own settings (`listener.name.NAME.…`) take precedence over the general settings. Settings of a mechanism
+(`listener.name.NAME.plain.sasl.jaas.config`) take precedence over both. A JAAS login in the settings takes precedence
+over the JAAS file. As with Kafka's scripts, the environment variable KAFKA_OPTS names the JAAS file
+(java.security.auth.login.config) and the configuration file of Kerberos (java.security.krb5.conf). The variable
+KRB5_CONFIG takes precedence for the configuration of Kerberos.
 
 `sasl.server.callback.handler.class` of a mechanism is one of Kafka's classes below, or the name of an entry point of
 an installed package (`jesenska.sasl_server_callbacks`):
 
-    PLAIN          an object that is called with a user and a password, and returns True if they are right
+    PLAIN          an object that is called with a user and a password, and returns True if the password is right
     OAUTHBEARER    an object that is called with a token's text, and returns a `security.oauthbearer.claims.Token`, or
                    raises its TokenError
 """
@@ -56,13 +57,13 @@ JWKS_URL: Final = "sasl.oauthbearer.jwks.endpoint.url"
 
 
 class JaasFile:
-    """The logins in the JAAS file that KAFKA_OPTS names; empty if it names none. Likewise the configuration of
-    Kerberos."""
+    """The logins in the JAAS file that KAFKA_OPTS names, and the configuration file of Kerberos. There are no logins
+    if KAFKA_OPTS names no JAAS file."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         options = environment.get("KAFKA_OPTS", "")
         kerberos, found = _KERBEROS_FILE.search(options), _LOGIN_FILE.search(options)
-        #: The configuration of Kerberos; None if KAFKA_OPTS names none.
+        #: The configuration file of Kerberos; None if KAFKA_OPTS does not name this file.
         self.kerberos_configuration = None if kerberos is None else kerberos[1]
         self._entries: dict[str, list[Login]] = {}
         if found is not None:
@@ -72,7 +73,7 @@ class JaasFile:
                 raise InvalidConfigError(f"The JAAS file {found[1]} cannot be read: {error.strerror}.") from error
 
     def login(self, listener: str, mechanism: str) -> Login | None:
-        """Returns the login of a listener for a mechanism; None if the file has none."""
+        """Returns the login of a listener for a mechanism, or None if the file has no login for the listener."""
         for name in (f"{listener.lower()}.{_SERVER_ENTRY}", _SERVER_ENTRY):
             for login in self._entries.get(name, ()):
                 if login.mechanism and mechanism.startswith(login.mechanism):
@@ -98,12 +99,12 @@ class ListenerSettings:
         return self._config.value(own) if self._config.is_set(own) else self.value(name)
 
     def is_own(self, name: str) -> bool:
-        """Returns True if the listener has a value of its own."""
+        """Returns True if the listener has its own value of this setting."""
         return self._config.is_set(self._prefix + name)
 
     def login(self, mechanism: str, jaas: JaasFile) -> Login | None:
-        """Returns the JAAS login of a mechanism, from the settings or the file; None if there is none. Raises
-        InvalidConfigError if it is malformed."""
+        """Returns the JAAS login of a mechanism, from the settings or the JAAS file. Returns None if there is no
+        login. Raises InvalidConfigError if the login is malformed."""
         text = self.of_mechanism(mechanism, "sasl.jaas.config")
         if text is None:
             return jaas.login(self.endpoint.name, mechanism)
@@ -114,7 +115,8 @@ class ListenerSettings:
         return login if login.mechanism and mechanism.startswith(login.mechanism) else None
 
     def tls(self) -> TlsSettings:
-        """Returns the TLS settings. For a SASL listener only its own ssl.client.auth counts, as in Kafka."""
+        """Returns the TLS settings of the listener. As in Kafka, the general ssl.client.auth is ignored for a SASL
+        listener; only the listener's own value counts."""
         settings = tls_settings(self.value)
         if self.endpoint.protocol == "SASL_SSL" and not self.is_own("ssl.client.auth"):
             return settings._replace(client_auth="none")
@@ -122,8 +124,8 @@ class ListenerSettings:
 
 
 class Sources(NamedTuple):
-    """The parts from which mechanisms are made, the same for all listeners. `secret` is the source of made-up SCRAM
-    credentials for unknown users."""
+    """The parts from which mechanisms are created, shared by all listeners. `secret` is used to invent SCRAM
+    credentials for unknown users, so that a client cannot detect which users exist."""
 
     jaas: JaasFile
     credential_of: CredentialOf
@@ -134,8 +136,8 @@ class Sources(NamedTuple):
 
 
 class ListenerMechanisms:
-    """The mechanisms that a listener serves (`servers`), and what is called about once a second for them (`looks`).
-    Raises InvalidConfigError with one sentence if a setting cannot be used."""
+    """The mechanisms that a listener serves (`servers`), and the functions that must be called about once a second
+    (`looks`). Raises InvalidConfigError with one sentence if a setting cannot be used."""
 
     def __init__(self, settings: ListenerSettings, sources: Sources) -> None:
         self._settings = settings
@@ -160,8 +162,8 @@ class ListenerMechanisms:
                 )
 
     def _plugin(self, mechanism: str, *own: str) -> Any:
-        """Returns the part of an installed package that a setting names; None without the setting, or if it names one
-        of Kafka's classes in `own`."""
+        """Returns the object of an installed package that the setting sasl.server.callback.handler.class names.
+        Returns None if the setting is missing, or names one of Kafka's classes in `own`."""
         name = self._settings.of_mechanism(mechanism, "sasl.server.callback.handler.class")
         if name is None or name in own:
             return None
@@ -198,8 +200,8 @@ class ListenerMechanisms:
         )
 
     def _gssapi(self) -> ServerOf:
-        """Returns the function that makes exchanges of GSSAPI. They run on the event loop: to check a ticket takes
-        less than a millisecond and asks no other server."""
+        """Returns the function that makes exchanges of GSSAPI. The exchanges run on the event loop, because checking a
+        ticket takes less than a millisecond and needs no other server."""
         from jesenska.security.kerberos.gssapi_library import Library, default_realm, use_configuration
         from jesenska.security.kerberos.logins import server_of
         from jesenska.security.kerberos.principal_rules import PrincipalRules
@@ -224,7 +226,7 @@ class ListenerMechanisms:
             raise InvalidConfigError(f"GSSAPI of listener {name}: {error}") from error
 
     def _oauthbearer(self) -> ServerOf:
-        # Imported here and not at the top, because few brokers serve it.
+        # Imported here and not at the top, because few brokers serve OAUTHBEARER.
         from jesenska.security.oauthbearer.messages import OAuthBearerServer, Validate
 
         now_ms = self._sources.clock.now_ms

@@ -20,8 +20,8 @@ class Port(NamedTuple):
 
 
 def bind(config: BrokerConfig, listeners: Listeners, network: Network) -> tuple[Port, ...]:
-    """Opens the socket of each listener. If that fails, raises JesenskaError with a message of one sentence, and
-    closes all sockets."""
+    """Opens the socket of each listener. If a socket cannot be opened, closes all sockets, and raises JesenskaError
+    with a message of one sentence."""
     name = "socket.listen.backlog.size"
     # The event loop accepts connections between other work, while Kafka has a thread for this. So the backlog is
     # longer than Kafka's.
@@ -29,7 +29,8 @@ def bind(config: BrokerConfig, listeners: Listeners, network: Network) -> tuple[
     ports: list[Port] = []
     try:
         for item in listeners.opened:
-            # If another listener has the same port, this IPv6 socket must not accept IPv4: the other listener does.
+            # If another listener has the same port, this IPv6 socket must not accept IPv4 connections, because the
+            # other listener accepts them.
             shares = any(other.port == item.port != 0 and other is not item for other in listeners.opened)
             ports.append(Port(item.name, network.listening_socket(item.host, item.port, backlog, only_v6=shares)))
     except BaseException:

@@ -36,8 +36,8 @@ _PROGRESS_SECONDS = 2.0
 @dataclass(frozen=True, slots=True)
 class Replication:
     """The parts of this stage. `starts` is None if no other process can write to the metadata tree. `is_crashed` is
-    True if the broker was not stopped cleanly or has lost data. It is then removed from every ISR that has another
-    member, before it can lead."""
+    True if the broker was not stopped cleanly or has lost data. The broker is then removed from every ISR that has
+    another member, before it can lead."""
 
     settings: SettingsRuntime
     peers: Peers

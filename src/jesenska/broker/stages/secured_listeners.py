@@ -1,5 +1,5 @@
 """Creates the security of each listener (TLS and SASL) from the settings. This is done before a listener is bound, so
-that a missing certificate is reported first."""
+that a missing certificate is reported before anything else is done."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def secured_listeners(
 def reconfigure(
     config: BrokerConfig, endpoints: tuple[Endpoint, ...], security: Mapping[str, ListenerSecurity]
 ) -> None:
-    """Applies TLS settings that were changed while the broker runs. If they cannot be used, an error is logged, and
-    the listener keeps its old settings."""
+    """Applies TLS settings that were changed while the broker runs. If the new settings cannot be used, an error is
+    logged, and the listener keeps its old settings."""
     for endpoint in endpoints:
         contexts = security[endpoint.name].contexts
         if contexts is not None:

@@ -1,5 +1,5 @@
-"""Creates the security of a broker's listeners. The modules for TLS and SASL are imported only if a listener needs
-them."""
+"""Creates the security settings (TLS and SASL) of a broker's listeners. The modules for TLS and SASL are imported only
+if a listener needs them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ class Security(NamedTuple):
 
 
 class Credentials(NamedTuple):
-    """The credentials that SCRAM looks up by mechanism and name: those of users, and those of delegation tokens."""
+    """The functions with which SCRAM looks up credentials by mechanism and name: a function for users, and a function
+    for delegation tokens."""
 
     of_user: CredentialOf
     of_token: TokenCredentialOf
@@ -53,8 +54,8 @@ def security_of(
     credentials: Credentials,
     machine: Machine,
 ) -> Security:
-    """Returns the security that the settings describe. Raises InvalidConfigError, with a message of one sentence, if a
-    setting cannot be used."""
+    """Returns the security of the listeners and of the connections to other brokers, as the settings describe it.
+    Raises InvalidConfigError, with a message of one sentence, if a setting cannot be used."""
     if all(item.protocol == "PLAINTEXT" for item in listeners.opened):
         return Security(
             {item.name: PLAINTEXT for item in listeners.opened}, PeerListener(listeners.inter_broker, None), None

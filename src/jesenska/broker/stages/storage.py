@@ -25,15 +25,17 @@ from jesenska.log.disk.background import DirectoryWriter, ThreadBackground
 from jesenska.log.disk.meta_properties import MetaProperties
 from jesenska.log.log_directories import LogDirectories
 
-#: Most simultaneous compactions, even if log.cleaner.threads is higher. A thread is created when it is first needed.
+#: The maximum number of simultaneous compactions, even if log.cleaner.threads is higher. A thread is created when it
+#: is first needed.
 _CLEANER_THREADS_MAX = 32
-#: Most simultaneous moves of replicas between log directories, even if num.replica.alter.log.dirs.threads is higher.
+#: The maximum number of simultaneous moves of replicas between log directories, even if
+#: num.replica.alter.log.dirs.threads is higher.
 _MOVER_THREADS_MAX = 32
 
 
 def log_dirs_of(config: BrokerConfig) -> list[Path]:
-    """Returns the log directories that the settings name. Raises JesenskaError, with a message of one sentence, if
-    they name no directory, or the same directory twice."""
+    """Returns the log directories that the settings name. Raises JesenskaError, with a message of one sentence, if the
+    settings name no directory, or the same directory twice."""
     several = config.string("log.dirs")
     text = several if several is not None else config.string("log.dir") or ""
     found = [item.strip() for item in text.split(",") if item.strip()]

@@ -1,5 +1,5 @@
-"""Creates the delegation tokens of a broker, if its settings have their secret, and reads them before clients can
-connect."""
+"""Creates the runtime for the delegation tokens of a broker, if delegation.token.secret.key is set. Reads the tokens
+before clients can connect."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ if TYPE_CHECKING:
 
 
 async def delegation_tokens(core: SharedParts, place: TreePlace, config: BrokerConfig) -> TokensRuntime | None:
-    """Returns the delegation tokens; None if the broker serves none. Raises TreeError if they cannot be read."""
+    """Returns the runtime for the delegation tokens, or None if the broker does not serve delegation tokens. Raises
+    TreeError if the tokens cannot be read."""
     secret = token_secret_of(config)
     if secret is None:
         return None
-    # Most brokers have no tokens: these start faster without the modules.
+    # Imported here and not at the top: most brokers have no delegation tokens, and start faster without these modules.
     from jesenska.broker.settings.tokens_runtime import TokensRuntime
     from jesenska.security.delegation_tokens import DelegationTokens, Lifetimes
 

@@ -45,7 +45,8 @@ class TreePlace:
         return self.home.store
 
     async def until_reached(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Returns the result of `work`. Repeats the work if the connection to the metadata tree is lost meanwhile."""
+        """Returns the result of `work`. Repeats the work if the connection to the metadata tree is lost during the
+        work."""
         return await until_reached(self.home.store, self.home.patience_seconds, work)
 
     async def newest_facts(self) -> ControllerContext:

@@ -39,27 +39,28 @@ class TreeHome(Protocol):
     session_timeout_ms: int
     #: The largest change, in bytes, that the tree accepts in one transaction; None if there is no limit.
     change_max_bytes: int | None
-    #: How long, in seconds, a start waits for a lost connection to the tree.
+    #: How long, in seconds, the start of the broker waits until a lost connection to the tree is restored.
     patience_seconds: float
 
     @property
     def served_at(self) -> tuple[str, int] | None:
-        """Returns the host and port at which this process serves ZooKeeper's clients, or None if it does not."""
+        """Returns the host and port at which this process serves ZooKeeper's clients, or None if this process does not
+        serve them."""
         ...
 
     #: The tree's name in messages.
     name: str
 
     async def prepare(self) -> None:
-        """Creates the nodes that must exist before anything else can be written to the tree."""
+        """Creates the nodes that must exist before anything else can be written to the metadata tree."""
         ...
 
     async def facts(self) -> ControllerContext:
-        """Reads the current state of the cluster from the tree."""
+        """Reads the current state of the cluster from the metadata tree."""
         ...
 
     async def serve(self) -> None:
-        """Allows other clients to connect to the tree. Called when the broker is registered."""
+        """Allows other clients to connect to the metadata tree. Called when the broker is registered."""
         ...
 
     def on_renewed(self, work: Callable[[], Awaitable[None]]) -> None:
@@ -71,7 +72,7 @@ class TreeHome(Protocol):
         ...
 
 
-#: Most connections of ZooKeeper clients that wait to be accepted.
+#: The maximum number of connections of ZooKeeper clients that wait to be accepted.
 _BACKLOG = 100
 
 
@@ -128,7 +129,7 @@ class EmbeddedHome:
         return (self._listener[0], self.server.port) if self.server is not None and self._listener is not None else None
 
     async def prepare(self) -> None:
-        """Does nothing, because the tree's file is opened, and created if it is missing, by `open`."""
+        """Does nothing, because the metadata tree's file is opened, and created if it is missing, by `open`."""
 
     async def facts(self) -> ControllerContext:
         return view_of(self._tree.tree)

@@ -104,8 +104,8 @@ class ZooKeeperHome:
 
 
 class Root:
-    """The chroot of a tree. Its node is created only when the broker knows that the path is the right one (`make`),
-    and in later sessions again if it is missing."""
+    """The chroot of a tree. Its node is created only when the broker has checked that the path is right (`make`). In
+    later sessions the node is created again if it is missing."""
 
     def __init__(self, path: str) -> None:
         self._path = path

@@ -30,11 +30,11 @@ class Brokers:
         self._deletions = deletions
         #: True while the changes for brokers that registered or left are not complete.
         self.is_unsettled = False
-        #: Brokers that have left, and whose answers may still be awaited.
+        #: The brokers that have left, while other parts of the controller may still wait for their answers.
         self._going: dict[int, None] = {}
 
     def start(self, event: Started) -> Steps:
-        """Gives ids to topics that have none (topics of releases before 2.8)."""
+        """Gives ids to topics without an id (topics of Kafka releases before 2.8)."""
         for name, topic in list(self._context.topics.items()):
             if topic.topic_id is None:
                 node = TopicNode(topic.node.replicas, self._shared.new_uuid(), topic.node.adding, topic.node.removing)
@@ -45,8 +45,8 @@ class Brokers:
 
     def came(self, event: BrokerCame) -> Steps:
         """Handles a newly registered broker: elects leaders where that is possible now. A crashed broker is removed
-        from every ISR that has another member; partitions that it leads and is the only in-sync replica of begin a new
-        leader epoch. The new broker is sent all topics, the other brokers are sent the changes."""
+        from every ISR that has another member. Partitions that the crashed broker leads as the only in-sync replica
+        begin a new leader epoch. The new broker is sent all topics, all other brokers are sent the changes."""
         yield from self.changed((), (event,))
 
     def gone(self, event: BrokerGone) -> Steps:
@@ -56,8 +56,8 @@ class Brokers:
 
     def changed(self, gone: Sequence[int], came: Sequence[BrokerCame]) -> Steps:
         """Handles brokers that have left, and then brokers that have registered, in one change. A broker in both lists
-        has registered again. After an error this must be called again: the new brokers are then handled as if they had
-        just registered."""
+        has registered again. After an error this method must be called again; it then handles the brokers in `came` as
+        if they had just registered."""
         self.is_unsettled = True
         try:
             yield from self._change(gone, came)
@@ -95,8 +95,8 @@ class Brokers:
             self._topics.begin_on(event.broker_id, self._shared.all_topics(), event.token, sent)
 
     def elect(self, crashed: Set[int] = frozenset(), but: Collection[int] = ()) -> Steps:
-        """Holds every election that is needed, many topics in one change of the tree. The brokers in `but` are sent
-        the results later."""
+        """Holds every election that is needed, and writes the results of many topics in one change of the metadata
+        tree. All brokers are sent the results now, except the brokers in `but`, which get them later."""
 
         def plan(topic: TopicView) -> Asking:
             held = [

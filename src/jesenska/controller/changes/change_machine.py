@@ -4,8 +4,8 @@ the events that request them.
   handle(event, now_ms) -> effects
 
 A change waits only for the tree's answers to its reads and writes (`Done`). So each change is planned on the result of
-the change before it. A look (a read of a part of the tree that may have changed) is not queued twice: the waiting one
-finds everything that was written before it. A look that fails is repeated after a pause."""
+the change before it. A look (a read of a part of the tree that may have changed) is not queued if an equal look is
+waiting: the waiting look will find the new change. A look that fails is repeated after a pause."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ Work = Change | LeaderAndIsrDone | StopReplicaDone
 
 
 class ChangeMachine:
-    """A state machine that changes the metadata tree. `steps` has the handler of each kind of event."""
+    """A state machine that changes the metadata tree (ZooKeeper's nodes). `steps` has the handler of each kind of
+    event."""
 
     def __init__(self, shared: ChangeState, steps: Mapping[type, Callable[..., Steps]]) -> None:
         self._shared_state = shared
@@ -68,7 +69,8 @@ class ChangeMachine:
         self._go_on(Done(0))
 
     def _go_on(self, done: Done) -> None:
-        """Continues the current change up to its next wait, or to its end."""
+        """Continues the current change with the outcome of its last step, until it waits for the next outcome or
+        ends."""
         try:
             step = self._steps.throw(done.error) if done.error is not None else self._steps.send(done.outcome)
         except StopIteration:

@@ -9,7 +9,7 @@ from jesenska.controller.changes.change_state import ChangeState, Steps, write
 from jesenska.controller.plans.config_changes import ChangeNodes
 from jesenska.metadata.tree_operations import MultiError, TreeError
 
-#: Most old change nodes that are deleted in one transaction of the tree.
+#: The maximum number of old change nodes that are deleted in one transaction of the metadata tree.
 _OLD_AT_ONCE: Final = 1000
 #: The tree adds a number of this many digits to the name of a sequential node.
 _DIGITS: Final = 10
@@ -22,7 +22,7 @@ def node_number(name: str) -> int:
 
 
 def delete_old(shared: ChangeState, nodes: ChangeNodes, directory: str) -> Steps:
-    """Deletes the change nodes that are old enough. If that fails, a warning names `directory`."""
+    """Deletes the change nodes that are old enough. If the deletion fails, logs a warning that names `directory`."""
     old = nodes.due(shared.now_ms)
     for start in range(0, len(old), _OLD_AT_ONCE):
         try:

@@ -1,8 +1,9 @@
-"""The state that all changes of a state machine share: the context (the content of the metadata tree), the effects
-that are not returned yet, and the numbers that match outcomes to effects.
+"""The state that all changes of a state machine share: the context (a copy of the metadata tree, ZooKeeper's nodes),
+the effects that are not returned yet, and the numbers that match outcomes to effects.
 
-A change is a generator of steps. It yields a read or a write of the tree, and gets the outcome, or the error is raised
-in it. No other change runs between two steps. Effects for which a change does not wait are added here."""
+A change is a generator of steps. The generator yields a read or a write of the tree. The outcome is sent into the
+generator; an error is raised in the generator. No other change runs between two steps. Effects for which a change does
+not wait are added here."""
 
 from __future__ import annotations
 
@@ -27,12 +28,12 @@ from jesenska.metadata.tree_operations import (
 Steps = Generator[Read | Write, Any, None]
 #: The steps of a change that returns a result.
 Asking = Generator[Read | Write, Any, Any]
-#: Errors which show that another broker has changed a node since it was read.
+#: The errors of a write that show that another broker has changed a node since this broker read the node.
 _OTHER_WAS_FASTER: Final = (BadVersionError, NodeExistsError, NoNodeError)
 
 
 class Plan(Protocol):
-    """The interface of a plan: operations that are written together."""
+    """The interface of a plan: operations that are written to the metadata tree together."""
 
     @property
     def operations(self) -> Sequence[Operation]: ...
@@ -68,7 +69,7 @@ class ChangeState:
         return taken
 
     def number(self) -> int:
-        """Returns a new number, different from that of any other effect."""
+        """Returns a new number for an effect. No other effect has this number."""
         self._last_number += 1
         return self._last_number
 
@@ -122,9 +123,9 @@ class ControllerState(ChangeState):
 
     def tell_first(self, comers: Iterable[int]) -> tuple[TopicPartitions, ...]:
         """Sends all topics (UpdateMetadata) to newly registered brokers before they lead anything, and returns these
-        topics. A new broker may know topics that were deleted while it was away: the request says that all other
-        topics are deleted. It also names the topics that are being deleted, since Apache Kafka's brokers need their
-        names."""
+        topics. A new broker may know topics that were deleted while it was away, so the request means that all other
+        topics are deleted. The request also names the topics that are being deleted, since Apache Kafka's brokers need
+        their names."""
         topics = self.all_topics()
         gone = tuple(whole(topic) for topic in self.context.topics.values() if topic.deleting)
         for broker_id in comers:
@@ -136,7 +137,7 @@ class ControllerState(ChangeState):
         return tuple(whole(topic) for topic in self.context.topics.values() if not topic.deleting)
 
     def tell_of_brokers(self) -> None:
-        """Sends the list of registered brokers to each of them (UpdateMetadata)."""
+        """Sends the list of registered brokers to every registered broker (UpdateMetadata)."""
         for broker_id in self.context.brokers:
             self.put(UpdateMetadata(broker_id))
 
@@ -152,7 +153,7 @@ def whole(topic: TopicView) -> TopicPartitions:
 
 
 def write(operations: Sequence[Operation]) -> Generator[Read | Write, Any, tuple[Result, ...]]:
-    """Writes operations to the tree, and returns their results. Does nothing if there are none."""
+    """Writes operations to the metadata tree, and returns their results. Does nothing if there are no operations."""
     if not operations:
         return ()
     results: tuple[Result, ...] = yield Write(tuple(operations))
@@ -162,9 +163,9 @@ def write(operations: Sequence[Operation]) -> Generator[Read | Write, Any, tuple
 def write_plan(
     plan: P, make_again: Callable[[P], Generator[Read | Write, Any, P]], attempts_max: int
 ) -> Generator[Read | Write, Any, tuple[P, tuple[Result, ...]]]:
-    """Writes a plan's operations to the tree. If another broker was faster, `make_again` reads the nodes and makes
-    the plan again. Returns the plan that was written, and its results. After `attempts_max` attempts the error is
-    raised."""
+    """Writes a plan's operations to the metadata tree. If another broker has changed a node first, `make_again` reads
+    the nodes and makes the plan again. Returns the plan that was written, and its results. After `attempts_max`
+    attempts the error is raised."""
     for _ in range(attempts_max - 1):
         try:
             return plan, (yield from write(plan.operations))
@@ -176,5 +177,6 @@ def write_plan(
 
 
 def refusal(error: MultiError | TreeError) -> TreeError:
-    """Returns the error of the refused operation: of the one in a multi, or the error itself."""
+    """Returns the error of the operation that the metadata tree has refused. For a multi this is the error of the
+    failed operation in it, otherwise `error` itself."""
     return error.error if isinstance(error, MultiError) else error

@@ -72,7 +72,7 @@ class ConfigLooks:
         self._last_change = max([self._last_change, *(number for number, _ in new)])
 
     def entities(self, entities: Sequence[str]) -> Steps:
-        """Reads the settings of these entities, and reports those that have changed."""
+        """Reads the settings of these entities, and calls `found` for each entity whose settings have changed."""
         nodes = yield Read(tuple(Get(f"{paths.CONFIG}/{entity}") for entity in entities))
         for entity, node in zip(entities, nodes, strict=True):
             if node is None:

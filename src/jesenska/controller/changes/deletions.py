@@ -1,10 +1,11 @@
-"""The deletion of topics. A deletion writes a mark to the metadata tree (ZooKeeper's nodes), then every replica
-deletes its data, then everything about the topic is deleted from the tree.
+"""The deletion of topics. First, a node under /admin/delete_topics (the mark of the deletion) is written to the
+metadata tree (ZooKeeper's nodes). Then every broker deletes its replicas' data. Then everything about the topic is
+deleted from the tree.
 
 The mark survives a crash of the controller: the next controller continues the deletion of marked topics (`begin`).
-Replicas of brokers that have left are deleted when the brokers register again. They count as deleted if the brokers
-are declared lost (`forget_brokers`). If a broker cannot delete its data, the mark remains, and the broker is asked
-again later."""
+Replicas of brokers that have left are deleted when the brokers register again. The replicas count as deleted if an
+operator declares the brokers lost (`forget_brokers`). If a broker cannot delete its data, the mark remains, and the
+broker is asked again later."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ from jesenska.controller.plans.topics import forget_topic, plan_deletion, plan_d
 from jesenska.metadata import paths
 from jesenska.metadata.tree_operations import MultiError, NodeExistsError, TreeError
 
-#: The pause before a broker that could not delete its data is asked again.
+#: The pause, in milliseconds, before a broker that could not delete its data is asked again.
 _AGAIN_AFTER_MS: Final = 30_000
 
 
@@ -44,7 +45,8 @@ class Deletions:
         self._shared = shared
         self._context = shared.context
         self._at_work: dict[str, _Deletion] = {}
-        #: Topics that are deleted without a mark, because no client has seen them.
+        #: Topics that are deleted without a node under /admin/delete_topics (the mark), because no client has seen
+        #: them.
         self._unmarked: set[str] = set()
 
     def delete(self, event: DeleteTopic) -> Steps:
@@ -59,14 +61,14 @@ class Deletions:
         try:
             yield from write(plan_deletion(self._context, event.name, self._shared.config))
         except (MultiError, TreeError) as error:
-            # Another process may have written the mark meanwhile.
+            # The error is ignored if another process has already written the node under /admin/delete_topics.
             if not isinstance(refusal(error), NodeExistsError):
                 raise
         yield from self.begin(event.name, event.token)
 
     def begin(self, name: str, token: int | None = None, reason: KafkaError | None = None) -> Steps:
-        """Deletes a topic that is marked in the tree. With `reason` (an error to answer), deletes a topic that no
-        client has seen yet. Does nothing if the deletion is in progress or complete."""
+        """Deletes a topic that has a node under /admin/delete_topics. With `reason` (the error for the requester),
+        deletes a topic that no client has seen yet. Does nothing if the deletion is in progress or complete."""
         if name in self._at_work or name not in self._context.topics:
             self._shared.answer(token, error=reason)
             return
@@ -81,7 +83,7 @@ class Deletions:
 
     def broker_came(self, broker_id: int) -> Steps:
         """Tells a newly registered broker to delete its replicas of topics that are being deleted. A StopReplica that
-        it has not answered is sent again."""
+        the broker has not answered is sent again."""
         for name, topic in list(self._context.topics.items()):
             if not topic.deleting:
                 continue
@@ -92,8 +94,8 @@ class Deletions:
                 self._stop_replicas(name, broker_id, deletion)
 
     def forget_brokers(self, broker_ids: Collection[int]) -> Steps:
-        """Makes deletions no longer wait for these brokers, because they will never come back. A broker that is
-        registered in spite of that is still waited for: its replicas are not OFFLINE."""
+        """Makes deletions no longer wait for these brokers, because they will never come back. If such a broker is
+        registered, the deletions still wait for it, because its replicas are not OFFLINE."""
         states = self._shared.replicas
         for name, topic in list(self._context.topics.items()):
             if not topic.deleting:
@@ -115,7 +117,7 @@ class Deletions:
             yield from self._settle(name, deletion)
 
     def again(self) -> Steps:
-        """Continues deletions that a broker has refused."""
+        """Continues deletions in which a broker could not delete its data: sends StopReplica to this broker again."""
         for name, topic in list(self._context.topics.items()):
             if topic.deleting:
                 yield from self.begin(name)
@@ -131,7 +133,7 @@ class Deletions:
                 yield from self._settle(name, deletion)
 
     def stop_replica_done(self, event: StopReplicaDone) -> Steps:
-        """Handles a broker's answer to StopReplica: it has deleted its data, or could not."""
+        """Handles a broker's answer to StopReplica: the broker has deleted its data, or could not delete them."""
         found = next(
             ((name, deletion) for name, deletion in self._at_work.items() if event.number in deletion.awaited), None
         )
@@ -146,7 +148,8 @@ class Deletions:
         yield from self._settle(name, deletion)
 
     def _settle(self, name: str, deletion: _Deletion) -> Steps:
-        """If every registered broker has answered: completes the deletion, or postpones it if a broker refused."""
+        """Does nothing until every registered broker has answered StopReplica. Then completes the deletion, or
+        postpones it if a broker could not delete its data."""
         states = self._shared.replicas
         if deletion.awaited:
             return
@@ -186,7 +189,8 @@ class Deletions:
 
     def _end(self, name: str, deletion: _Deletion) -> Steps:
         """Completes a deletion, because no broker has data of the topic any more."""
-        # Done before the mark is deleted: after a crash in between, the deletion ends again, including this.
+        # The offsets are deleted before the node under /admin/delete_topics is deleted. If the controller crashes in
+        # between, the next controller completes the deletion again, with this step.
         self._shared.put(OffsetsForgotten(name))
         yield from write(plan_deletion_end(self._context, name, marked=name not in self._unmarked))
         forget_topic(self._context, name)
@@ -197,7 +201,8 @@ class Deletions:
             self._shared.answer(token, error=reason)
 
     def _refuse(self, name: str, deletion: _Deletion) -> None:
-        """Postpones a deletion that a broker has refused. The topic remains hidden, and is deleted later."""
+        """Postpones a deletion because a broker could not delete its data. The topic remains hidden from clients, and
+        is deleted later."""
         del self._at_work[name]
         error = (
             deletion.error

@@ -1,5 +1,5 @@
-"""Leaders and ISRs: elections of leaders, and ISR changes that leaders request. Both are written to the metadata tree
-first, then sent to the brokers."""
+"""Elects leaders, and carries out ISR changes that leaders request. The results are written to the metadata tree
+(ZooKeeper's nodes) first, then sent to the brokers."""
 
 from __future__ import annotations
 
@@ -79,7 +79,8 @@ class Leadership:
         self._shared.answer(event.token, self._context.topics[name].partitions[number].state.leader != NO_LEADER)
 
     def elect(self, name: str, numbers: Sequence[int] | None = None, *, unclean: bool) -> Steps:
-        """Elects leaders for partitions of a topic that have none; `numbers` limits this to some partitions."""
+        """Elects leaders for the partitions of a topic that have no leader; `numbers` limits the election to some
+        partitions."""
 
         def plan(topic: TopicView) -> Asking:
             yield from ()
@@ -92,8 +93,8 @@ class Leadership:
         yield from ManyElections(self._context, plan, self.written).hold([name])
 
     def written(self, name: str, partitions: Mapping[int, PartitionView], but: Collection[int] = ()) -> None:
-        """Stores partition states that were written to the tree in the context, and sends them to the brokers, except
-        the brokers in `but`."""
+        """Stores partition states that were written to the metadata tree in the context, and sends them to the
+        brokers, except the brokers in `but`."""
         known = self._context.topics[name]
         topic = TopicView(name, known.node, known.version, {**known.partitions, **partitions}, known.deleting)
         self._context.topics[name] = topic
@@ -105,8 +106,8 @@ class Leadership:
                 if any(
                     broker_id in self._context.offline.get(TopicPartition(name, number), ()) for number in held.numbers
                 ):
-                    # The answer is evaluated: this broker may have a log now, because it may not create one before
-                    # another broker leads.
+                    # The answer to this request shows if the broker has a log now. A broker without a log may be
+                    # unable to create a log before another broker leads.
                     self._asked[order] = (held,)
                 self._shared.put(LeaderAndIsr(order, broker_id, (held,)))
         self._shared.tell_everybody([changed], but=but)
@@ -145,8 +146,9 @@ class Leadership:
             self._shared.put(LeaderAndIsr(number, broker_id, held))
 
     def leader_and_isr_done(self, event: LeaderAndIsrDone) -> Asking:
-        """Handles a broker's answer to LeaderAndIsr. If it was a request of `ask_for_replicas`, updates the offline
-        replicas. Returns the replicas that such a request named, and nothing if the broker has left."""
+        """Handles a broker's answer to LeaderAndIsr. If the request was sent by `ask_for_replicas`, updates the
+        offline replicas and returns the replicas that the request named. Otherwise, or if the broker has left, returns
+        no replicas."""
         held = self._asked.pop(event.number, ())
         if event.broker_id not in self._context.brokers:
             return ()
@@ -215,8 +217,8 @@ class Leadership:
         self._shared.answer(event.token, errors | dict.fromkeys(changed))
 
     def balance(self, event: BalanceLeaders) -> Steps:
-        """Elects preferred (first) replicas, for brokers that lead too few of the partitions for which they are
-        preferred."""
+        """Elects preferred (first) replicas as leaders, if their brokers lead too few of the partitions for which they
+        are the preferred leader."""
         topics = [topic for topic in self._context.topics.values() if not topic.deleting]
         found = imbalanced(self._context, topics, self._shared.config.integer("leader.imbalance.per.broker.percentage"))
         changed = yield from self._let_first_replicas_lead(found)
@@ -224,8 +226,9 @@ class Leadership:
             self._shared.say("info", f"{len(changed)} partitions are led by their first replica again")
 
     def _let_first_replicas_lead(self, wanted: Mapping[str, Sequence[int]]) -> Asking:
-        """Elects preferred (first) replicas, and returns the partitions that they did not lead before. The states are
-        read first, because leaders may have written ISRs that the controller does not know yet."""
+        """Elects preferred (first) replicas, and returns the partitions whose leader was not the preferred replica
+        before. The states are read first, because leaders may have written ISRs that the controller does not know
+        yet."""
         led: list[TopicPartition] = []
         for name, numbers in wanted.items():
             yield from self.read_again(name, numbers)
@@ -338,7 +341,8 @@ class Leadership:
                 f"The leader epoch of {event.topic_partition} is {state.leader_epoch}, not {event.leader_epoch}."
             )
         if (event.leader_epoch, event.broker_id, set(event.isr)) == (state.leader_epoch, state.leader, set(state.isr)):
-            # The request is for the present ISR. It may be a repeated request whose answer was lost.
+            # The request is for the current ISR. It may be a repeated request, because the answer to the first request
+            # was lost.
             self._shared.answer(event.token, known)
             return
         if event.partition_epoch < known.version:
@@ -387,7 +391,7 @@ def _is_led_by_first(topic: TopicView, number: int) -> bool:
 
 
 def changed_from(topic: TopicView, partitions: Mapping[int, PartitionView]) -> dict[int, PartitionView]:
-    """Returns the partitions whose states differ from those in the topic."""
+    """Returns the partitions whose states differ from the states in `topic`."""
     return {number: partition for number, partition in partitions.items() if topic.partitions.get(number) != partition}
 
 

@@ -1,5 +1,6 @@
-"""Holds the elections of many topics in few changes of the metadata tree. A leader writes its ISR to the tree itself.
-If one has done so since the controller read the states, the states are read and the elections planned again."""
+"""Holds the elections of many topics in few changes of the metadata tree (ZooKeeper's nodes). A leader writes its ISR
+to the tree itself. If a leader has done so since the controller read the states of the partitions, the states are read
+again and the elections are planned again."""
 
 from __future__ import annotations
 
@@ -14,15 +15,15 @@ from jesenska.metadata import paths
 from jesenska.metadata.nodes import PartitionStateNode
 from jesenska.metadata.tree_operations import BadVersionError, MultiError, Operation, TreeError
 
-#: After this number of operations, they are written in one change of the tree.
+#: When this number of operations has been collected, they are written in one change of the metadata tree.
 _OPERATIONS_AT_ONCE: Final = 1000
-#: How often elections are planned before the change fails.
+#: The maximum number of times that elections are planned before the change fails.
 _ATTEMPTS_MAX: Final = 10
 
 
 class ManyElections:
     """The elections of one change of the controller. `plan` returns the changed partitions of a topic, and the
-    operations that write them. `written` is called with the states that are in the tree afterwards."""
+    operations that write them. `written` is called with the states that are in the metadata tree afterwards."""
 
     def __init__(
         self,

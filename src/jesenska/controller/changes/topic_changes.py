@@ -1,13 +1,14 @@
 """Creates, expands and adopts topics, from the plan until the brokers have answered that they have the logs.
 
   create    plan -> write to the tree -> brokers create logs -> all brokers get the metadata -> answer
-  branch    the same for a topic that begins as a copy of another one: logs are created from the source's logs. Before
-            the answer, the tree is updated: the branch is complete
-  expand    the same for the new partitions of a topic
-  adopt     a topic that a tool has written to the tree: missing id, states and leaders are written -> the same
+  branch    as create, for a topic that begins as a copy of a source topic: brokers create the logs from the source's
+            logs. Before the answer, the tree records that the branch is complete
+  expand    as create, for the new partitions of a topic
+  adopt     for a topic that a tool has written to the tree: missing id, states and leaders are written to the tree,
+            then as create
 
-If no broker could create the log of a partition, the topic is deleted again before a client sees it. The same happens
-to a branch if a leader has no log."""
+If no broker could create the log of a partition, the topic is deleted again before a client sees it. A branch is also
+deleted again if a leader has no log."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ from jesenska.metadata import paths
 from jesenska.metadata.nodes import NodeFormatError, TopicNode, encode_config, encode_config_change
 from jesenska.metadata.tree_operations import BadVersionError, Create, MultiError, SetData, TreeError
 
-#: Most attempts to write that a branch is complete, if other brokers write its settings at the same time.
+#: The maximum number of attempts to write that a branch is complete. An attempt fails if another broker writes the
+#: topic's settings at the same time.
 _ATTEMPTS_MAX = 5
 
 
@@ -45,7 +47,7 @@ class _Beginning:
     token: int | None
     value: Any
     is_creation: bool
-    #: The newly registered broker for which this is; None if the requests are for all brokers.
+    #: The newly registered broker to which LeaderAndIsr was sent; None if it was sent to all brokers.
     comer: int | None = None
     awaited: int = 0
     without_log: dict[TopicPartition, set[int]] = field(default_factory=dict)
@@ -93,8 +95,8 @@ class TopicChanges:
         yield from self.begin([whole(plan.topic)], event.token, answer, is_creation=True)
 
     def _settings_of_source(self, source: str | None) -> Asking:
-        """Returns the settings (in the tree) of the source of a branch. None if there is no source, or it has no
-        settings."""
+        """Returns the settings of a branch's source topic, as they are in the metadata tree. Returns None if there is
+        no source, or if the source has no settings."""
         if source is None or source not in self._context.topics:
             return None
         (node,) = yield Read((Get(paths.topic_config(source)),))
@@ -121,8 +123,8 @@ class TopicChanges:
             self._shared.answer(event.token)
 
     def adopt(self, written: TopicView) -> Steps:
-        """Adopts a topic that another process has written to the tree: a new topic, or one with more partitions or
-        other replicas. The topic gets a missing id, states and leaders."""
+        """Adopts a topic that another process has written to the metadata tree: a new topic, or a topic with more
+        partitions or other replicas. Writes the topic's id, partition states and leaders if they are missing."""
         name, node, version = written.name, written.node, written.version
         known = self._context.topics.get(name)
         if known is not None and known.deleting:
@@ -171,8 +173,8 @@ class TopicChanges:
                 leads = any(
                     part.topic.partitions[number].state.leader == broker_id for part in held for number in part.numbers
                 )
-                # A broker creates its replica of a branch from its replica of the source. If that fails, it must fetch
-                # everything later, so this answer is awaited, too.
+                # A broker creates its replica of a branch from its replica of the source. A broker that cannot do so
+                # must fetch all records later. So the answers of followers are awaited, too.
                 self._tell(
                     broker_id,
                     held,
@@ -186,7 +188,7 @@ class TopicChanges:
         self, broker_id: int, topics: Sequence[TopicPartitions], token: int | None, sent: Collection[TopicPartitions]
     ) -> None:
         """Sends LeaderAndIsr about these topics to a newly registered broker; the other brokers know the topics
-        already. Afterwards the broker is sent the topics that have changed since `sent`."""
+        already. Afterwards the broker is sent the topics that have changed since `sent` was sent to it."""
         beginning = _Beginning(
             topics, token, None, is_creation=False, comer=broker_id, sent={part.topic.name: part.topic for part in sent}
         )
@@ -204,7 +206,8 @@ class TopicChanges:
         self._shared.put(LeaderAndIsr(number, broker_id, held))
 
     def leader_and_isr_done(self, event: LeaderAndIsrDone) -> Steps:
-        """Handles a broker's answer to LeaderAndIsr: it has the replicas, except those without a log."""
+        """Handles a broker's answer to LeaderAndIsr: the broker now has the replicas, except the replicas without a
+        log that the answer names."""
         held: Sequence[TopicPartitions] = yield from self._leadership.leader_and_isr_done(event)
         if event.number in self._beginnings:
             _, beginning, _ = self._beginnings[event.number]
@@ -292,7 +295,8 @@ class TopicChanges:
             del self._branched[topic_partition]
 
     def _branch_is_made(self, name: str) -> Steps:
-        """Writes to the tree that a branch is complete: a replica that is lost later is fetched from the leader."""
+        """Writes to the metadata tree that a branch is complete. From now on a broker that has lost its replica
+        fetches it from the leader, and not from the source."""
         self._forget_branched(name)
         entity, path = f"topics/{name}", paths.topic_config(name)
         for _ in range(_ATTEMPTS_MAX):

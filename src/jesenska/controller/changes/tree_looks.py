@@ -3,21 +3,22 @@
 
   /brokers/topics                     a new topic gets states and logs, and is shown to clients. A removed topic is
                                       hidden from clients; its data are not deleted
-  /brokers/topics/T                   the topic has more partitions, or other replicas
+  /brokers/topics/T                   topic T has more partitions, or other replicas
   /config/changes                     settings of a topic or a broker have changed
   /admin/delete_topics                topics to delete
-  /admin/reassign_partitions          requested moves of replicas. Moves that change nothing are done; the others are
-                                      refused, because jesenska does not move replicas between brokers
+  /admin/reassign_partitions          requested moves of replicas. A move to the current replicas counts as done; any
+                                      other move is refused, because jesenska does not move replicas between brokers
   /admin/preferred_replica_election   requested elections of preferred leaders
   /admin/jesenska_lost_brokers        brokers that never come back: deletions no longer wait for them
   /isr_change_notification            leaders have written ISRs, which are sent to every broker
-  /log_dir_event_notification         log directories of brokers have failed: they are asked for offline replicas
-  /brokers/ids                        brokers have registered or left. If this broker must be the only one, another
+  /log_dir_event_notification         log directories of brokers have failed: the brokers are asked for their offline
+                                      replicas
+  /brokers/ids                        brokers have registered or left. If this broker must be the only broker, another
                                       broker is reported in the log
 
-A watch that fires causes a look (`events.Look`) at a part of the tree. A look sets its watch again, reads, and acts on
-the difference to the context. So it does not matter who made a change, how many changes were made, or if this
-controller made them. After a lost connection to the store, everything is read."""
+A watch that fires causes a look (`events.Look`) at a part of the tree. A look sets its watch again, reads the part,
+and handles each difference from the context (the controller's copy of the tree). So it does not matter which process
+made a change, or how many changes were made. After a lost connection to the store, everything is read."""
 
 from __future__ import annotations
 
@@ -50,7 +51,8 @@ from jesenska.metadata.tree_operations import Delete, MultiError, NoNodeError, T
 
 
 class TreeLooks:
-    """The reactions of one controller to changes of the metadata tree. A look reads a part of the tree again."""
+    """The reactions of one controller to changes of the metadata tree (ZooKeeper's nodes). A look reads a part of the
+    tree again."""
 
     def __init__(
         self,
@@ -84,7 +86,7 @@ class TreeLooks:
         self._watched: set[str] = set()
 
     def look(self, event: Look) -> Steps:
-        """Reads a part of the tree, or all of it, and reacts to the changes."""
+        """Reads a part of the metadata tree, or all of it, and reacts to the changes."""
         if event.at.startswith(TOPIC):
             yield from self._topics_written([event.at.removeprefix(TOPIC)])
         else:
@@ -122,8 +124,8 @@ class TreeLooks:
             self._shared.tell_everybody(gone=(whole(topic),))
 
     def _topics_written(self, names: Sequence[str]) -> Steps:
-        """Adopts the topics that differ from the context (the controller's copy of the tree). Sets watches on all of
-        the topics."""
+        """Adopts the topics that differ from the context (the controller's copy of the metadata tree). Sets watches on
+        all of the topics."""
         legal = []
         for name in names:
             problem = topic_name_problem(name)
@@ -199,7 +201,8 @@ class TreeLooks:
         yield from self._leadership.elect_where_allowed()
 
     def _remember_config_change(self, path: str) -> None:
-        """Does nothing: each broker deletes the change nodes that it has created itself (`settings`)."""
+        """Called with the path of each node under /config/changes. Does nothing: each broker deletes the nodes that it
+        has created itself (`controller.settings`)."""
 
     # Requests to the controller in the tree
 

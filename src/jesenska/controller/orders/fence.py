@@ -1,5 +1,5 @@
-"""Decides which of the controller's requests (orders) a broker obeys: those of the newest controller that it knows,
-for its current registration. This module only decides.
+"""Decides which of the controller's requests (orders) a broker obeys: only requests of the newest controller that the
+broker knows, for the broker's current registration. This module does no input or output.
 
 Sources: KIP-380 (broker epochs); the chapter "Replication" of Kafka's documentation (controller epochs)."""
 
@@ -10,7 +10,7 @@ from typing import Final
 from jesenska.base.errors import ErrorCode
 from jesenska.controller.orders.requests import Orderer
 
-#: The broker epoch in requests of controllers from before KIP-380, which do not know broker epochs.
+#: The broker epoch in a request of a controller older than KIP-380, which does not know broker epochs.
 _ANY: Final = -1
 
 
@@ -23,8 +23,8 @@ class OrderFence:
 
     def admit(self, orderer: Orderer, broker_epoch: int) -> ErrorCode:
         """Returns NONE if the request must be obeyed, else the error. Afterwards, requests of older controllers are
-        refused. `broker_epoch` is that of this broker's registration. A request for a newer registration is obeyed,
-        because a controller may learn of a registration before the broker does."""
+        refused. `broker_epoch` is the epoch of this broker's registration. A request for a newer registration is
+        obeyed, because a controller may learn of a registration before the broker does."""
         if orderer.broker_epoch != _ANY and orderer.broker_epoch < broker_epoch:
             return ErrorCode.STALE_BROKER_EPOCH
         if orderer.controller_epoch < self.controller_epoch:

@@ -1,8 +1,9 @@
-"""The queue of the controller's requests (orders) to one broker. It merges them, so that a slow broker gets only the
-newest state of each partition. This module only decides: it sends nothing.
+"""The queue of the controller's requests (orders) to one broker. Waiting requests are merged, so that a slow broker
+gets only the newest state of each partition. This module sends nothing.
 
     put      adds an order of the controller
-    take     returns the next request. One request is in flight at a time, and is returned again until it is done
+    take     returns the next request. One request is in flight at a time; until `done` is called, `take` returns it
+             again
     done     called when the broker has answered the request
 
 LeaderAndIsr is sent before its UpdateMetadata, so that a broker leads a partition before clients use it as leader;
@@ -40,7 +41,7 @@ class Tell:
 
 @dataclass(slots=True)
 class GiveUp:
-    """A StopReplica request: the orders in it, which must each be answered."""
+    """A StopReplica request. `orders` are the merged orders, which must each be answered."""
 
     orders: tuple[StopReplica, ...]
 
@@ -50,7 +51,8 @@ Request = LeadAndFollow | Tell | GiveUp
 
 @dataclass(slots=True)
 class _Batch:
-    """Orders that can be merged: none of them creates a replica again that another one deletes."""
+    """Orders that can be merged. A batch never contains both the deletion of a replica and an order that creates the
+    replica again."""
 
     tells_of_brokers: bool = False
     #: True if the batch sends all topics to a newly registered broker.
@@ -101,8 +103,8 @@ class OrderQueue:
         return self._under_way is None and not self._batches
 
     def put(self, order: LeaderAndIsr | UpdateMetadata | StopReplica) -> None:
-        """Adds an order after the earlier ones. An UpdateMetadata without topics only updates the list of brokers. One
-        with `is_first` contains all partitions of its topics."""
+        """Adds an order after the earlier orders. An UpdateMetadata without topics only updates the list of brokers.
+        An UpdateMetadata with `is_first` contains all partitions of its topics."""
         batch = self._batches[-1] if self._batches else self._new()
         if isinstance(order, StopReplica):
             batch.given_up.append(order)
@@ -150,8 +152,8 @@ class OrderQueue:
 
 
 def _newest(before: TopicPartitions | None, part: TopicPartitions) -> TopicPartitions:
-    """Merges two orders about a topic: returns the partitions of both, with the newer states. If the topic was created
-    again in between, only the newer order is used."""
+    """Merges two orders about a topic: returns the partitions of both orders, with the newer states. If the topic was
+    deleted and created again in between, only the newer order is used."""
     if before is None or before.topic.topic_id != part.topic.topic_id:
         return part
     return TopicPartitions(part.topic, tuple(dict.fromkeys((*before.numbers, *part.numbers))))

@@ -7,10 +7,10 @@ in every version, and converts these requests back to orders.
                       errors by partition                `stop_replica_response`, `stop_replica_errors`
     UpdateMetadata    `update_metadata`  -> request ->  `read_update_metadata`
 
-Older versions have fewer fields. LeaderAndIsr has no topic ids before version 5, UpdateMetadata none before 7. The
-broker epoch begins in version 2 of LeaderAndIsr, 1 of StopReplica and 5 of UpdateMetadata. StopReplica has a single
-`delete` for all partitions before version 3. UpdateMetadata has no listener names before version 3. A topic that is
-read from a request has only the partitions that the request names.
+Older versions have fewer fields. Topic ids exist from version 5 of LeaderAndIsr and version 7 of UpdateMetadata on.
+The broker epoch exists from version 2 of LeaderAndIsr, 1 of StopReplica and 5 of UpdateMetadata on. Before version 3,
+StopReplica has a single `delete` flag for all partitions. UpdateMetadata has no listener names before version 3. A
+topic that is read from a request has only the partitions that the request names.
 
 Every request contains the controller's id and epoch, and the broker epoch of the broker for which it is meant
 (KIP-380). Sources: KIP-4, KIP-380, KIP-455, KIP-516, KIP-570; the messages of Apache Kafka 3.9."""
@@ -205,8 +205,8 @@ def stops_of(order: StopReplica) -> list[Stop]:
 
 
 def stop_replica(version: int, orderer: Orderer, stops: Sequence[Stop]) -> list[k05.StopReplicaRequest]:
-    """Returns the requests that stop these replicas. There are two if only some replicas are deleted and the version
-    has a single flag for all, else one."""
+    """Returns the requests that stop these replicas. There are two requests if only some replicas are deleted and the
+    version has a single `delete` flag for all replicas, else one request."""
     if version >= _STOP_REPLICA_STATES:
         request = _stop_request(orderer)
         for name, of_topic in _stops_by_topic(stops).items():
@@ -413,7 +413,7 @@ def read_update_metadata(request: k06.UpdateMetadataRequest, version: int) -> Me
 def _take(
     name: str, topic_id: uuid.UUID, states: Sequence[_State], topics: list[TopicPartitions], gone: list[str]
 ) -> None:
-    """Adds a topic of the request to `topics`, or to `gone` if the request says that it is deleted."""
+    """Adds a topic of the request to `topics`, or to `gone` if the request says that the topic is deleted."""
     require_topic_name(name)
     stays = [state for state in states if state.leader != DELETED_LEADER]
     if states and not stays:
@@ -442,8 +442,8 @@ def _registration(version: int, live: k06.UpdateMetadataRequestLiveBroker) -> Br
 
 
 def _filled(kind: type[_State], topic: TopicView, number: int, **further: object) -> _State:
-    """Returns a partition's state for LeaderAndIsr or UpdateMetadata: the fields that both have, and the `further`
-    fields."""
+    """Returns a partition's state for LeaderAndIsr or UpdateMetadata (`kind`): the fields that both requests have, and
+    the `further` fields."""
     state = topic.partitions[number].state
     return kind(
         topic_name=topic.name,

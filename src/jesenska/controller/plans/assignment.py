@@ -1,13 +1,14 @@
 """Assigns the replicas of new partitions to brokers, as Kafka does.
 
 Without racks: the first replicas of successive partitions are assigned to successive brokers, beginning with a
-starting broker. The other replicas of a partition follow the first one at a distance, which grows by one with every
-full round. So the followers of one broker's partitions are spread over all other brokers.
+starting broker. The other replicas of a partition are on the brokers that follow the first replica's broker at a
+distance. The distance grows by one when all brokers have had a first replica. So the followers of one broker's
+partitions are spread over all other brokers.
 
     brokers 0..4, start 0, shift 0      partition 0: 0 1 2    1: 1 2 3    ...    5: 0 2 3    6: 1 3 4
 
 With racks: brokers are put in an order that alternates between the racks. A broker is skipped while its rack has a
-replica of the partition and another rack has none. If only some brokers have a rack, racks are ignored.
+replica of the partition and another rack has no replica. If only some brokers have a rack, racks are ignored.
 
 The caller chooses the starting broker at random."""
 

@@ -3,22 +3,22 @@
   jesenska.branch.of=orders                            in CreateTopics: the name of the source
   jesenska.branch.of=orders:6:9tbXHgBvRzO0K-63RUy5HQ   in the metadata tree while the branch is being created: the
                                                        first leader epoch of its partitions, and the source's id
-  jesenska.branch.of=orders                            in the tree when every leader has its log: it records the
-                                                       source, and has no further effect
+  jesenska.branch.of=orders                            in the tree when every leader has its log: the setting
+                                                       records the source, and has no further effect
 
 With the second form, a broker creates the topic's logs from its logs of the source. With the third form, a broker
-without a log begins an empty log and follows the leader, as for any topic. So a replaced disk is not filled with a
-newer copy of the source.
+without a log begins an empty log and follows the leader, as for any topic. So after a disk is replaced, the branch is
+not copied again from the source, which may have newer records.
 
-A branch has the partitions, replicas and leaders of its source. Its first leader epoch is above all of the source's
-epochs, so no copied record has an epoch of a leader of the branch. At first the ISR contains only the leader.
-Followers may have copied the source up to an older high watermark, and join the ISR when they have fetched the missing
-records.
+A branch has the partitions, replicas and leaders of its source. Its first leader epoch is higher than all leader
+epochs of the source, so no copied record has the epoch of a leader of the branch. At first the ISR contains only the
+leader. Followers may have copied the source up to an older high watermark, and join the ISR when they have fetched the
+missing records.
 
-A leader's log contains everything that was committed when the branch was requested; otherwise the leader has no log.
-After an election or a crash it may have to wait until it knows what was committed. If a leader has no log, the
-creation of the topic fails. If the controller or a leader changes while a branch is being created, the branch has no
-leader until the creation is complete.
+A leader's log contains all source records that were committed when the branch was requested; otherwise the leader has
+no log. After an election or a crash, a leader may have to wait until it knows which records were committed. If a
+leader has no log, the creation of the topic fails. If the controller or a leader changes while a branch is being
+created, the branch has no leader until the creation is complete.
 
 While a branch is being created, its source cannot be deleted by request."""
 
@@ -64,7 +64,8 @@ class BranchPoint(NamedTuple):
 
 
 class SourceTopic(NamedTuple):
-    """The data of the source that a branch copies: replicas, and the first states of the branch's partitions."""
+    """The data of the source topic that a branch (a topic that begins as a copy) needs: the replicas, and the first
+    states of the branch's partitions."""
 
     replicas: dict[int, tuple[int, ...]]
     states: dict[int, PartitionStateNode]
@@ -103,8 +104,8 @@ def branches_under_way(view: ControllerContext, source: str) -> list[str]:
 
 
 def require_not_branched(view: ControllerContext, name: str) -> None:
-    """Raises InvalidRequestError if a branch of the topic is being created, because the topic cannot be deleted
-    then."""
+    """Raises InvalidRequestError if a branch (a copy) of the topic is being created. The topic cannot be deleted
+    during this time."""
     for branch in branches_under_way(view, name)[:1]:
         raise InvalidRequestError(
             f"Topic '{name}' is being branched to '{branch}': delete it when that is done, or delete '{branch}' first."

@@ -1,9 +1,9 @@
 """Plans for changes of settings: AlterConfigs (replaces all settings) and IncrementalAlterConfigs (SET, DELETE,
-APPEND, SUBTRACT). They apply to a topic, to one broker, or to every broker (named by the empty string).
+APPEND, SUBTRACT). The changes apply to a topic, to one broker, or to every broker (the resource with an empty name).
 
 A plan writes the entity's node under /config, and a node under /config/changes that announces the change to every
-broker, in one multi. Error codes and messages are those of Kafka 3.9.1 and 4.3.1: a topic's mistakes are
-INVALID_CONFIG, a broker's INVALID_REQUEST.
+broker, in one multi. Error codes and messages are the same as in Kafka 3.9.1 and 4.3.1: a mistake in a topic's
+settings is answered INVALID_CONFIG, a mistake in a broker's settings INVALID_REQUEST.
 
 The table of broker settings says which can be changed while the broker runs (`dynamic`). These changes are also
 refused: TLS keys and certificates without a listener's prefix, classes that are not Kafka's own, passwords (nothing
@@ -35,7 +35,8 @@ from jesenska.metadata import paths
 from jesenska.metadata.nodes import encode_config, encode_config_change
 from jesenska.metadata.tree_operations import Create, Delete, Operation, SetData
 
-#: How long a change node is kept for brokers that read it late, in milliseconds. Kafka has the same number.
+#: How long, in milliseconds, a change node is kept, so that a slow broker can still read it. Kafka has the same
+#: number.
 CHANGE_EXPIRATION_MS = 15 * 60 * 1000
 
 _BRANCH_REFUSAL = (
@@ -96,7 +97,7 @@ class ConfigOp:
 
 @dataclass(frozen=True, slots=True)
 class ConfigPlan:
-    """The operations to write together, and the entity's settings after them."""
+    """The operations to write together to the metadata tree, and the entity's settings after these operations."""
 
     operations: tuple[Operation, ...]
     entity: str
@@ -116,8 +117,8 @@ def plan_topic_config(
     *,
     exists: bool | None = None,
 ) -> ConfigPlan:
-    """Plans an IncrementalAlterConfigs of a topic. `exists` is True if the topic exists; None means that the view is
-    asked."""
+    """Plans an IncrementalAlterConfigs of a topic. `exists` is True if the topic exists; None means that the topic is
+    looked up in `view`."""
     if any(op.name == BRANCH_OF for op in ops):
         raise InvalidConfigError(_BRANCH_REFUSAL)
     settings = _changed(view.topic_settings(topic), ops, TOPIC_SETTINGS)
@@ -132,8 +133,8 @@ def plan_topic_config_replaced(
     *,
     exists: bool | None = None,
 ) -> ConfigPlan:
-    """Plans an AlterConfigs of a topic. Settings that are not named get their defaults again, except a branch's
-    source."""
+    """Plans an AlterConfigs of a topic. Settings that are not named get their defaults again, except
+    jesenska.branch.of (the source of a branch)."""
     settings, known = _without_nulls(configs), view.topic_settings(topic).get(BRANCH_OF)
     if settings.setdefault(BRANCH_OF, known or "") != (known or ""):
         raise InvalidConfigError(_BRANCH_REFUSAL)
@@ -146,7 +147,7 @@ def plan_broker_config(
     view: ControllerContext, resource: str, ops: Sequence[ConfigOp], broker_id: int, config: BrokerConfig
 ) -> ConfigPlan:
     """Plans an IncrementalAlterConfigs of a broker. `resource` is the name in the request. `broker_id` and `config`
-    are those of this broker."""
+    are the id and the settings of this broker."""
     target = require_broker(resource, broker_id)
     current = view.broker_settings(target)
     return _broker_plan(view, target, current, _changed(current, ops, None), config)
@@ -161,8 +162,8 @@ def plan_broker_config_replaced(
 
 
 def require_broker(resource: str, broker_id: int) -> int | None:
-    """Returns the broker id that a resource's name means, or None for every broker. Raises InvalidRequestError if it
-    is another broker's id."""
+    """Returns the broker id in a resource's name, or None if the name is empty (every broker). Raises
+    InvalidRequestError if the name is the id of another broker."""
     if resource == "":
         return None
     try:

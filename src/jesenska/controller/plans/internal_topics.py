@@ -2,13 +2,13 @@
 
     __consumer_offsets      groups and their committed offsets             compact
     __transaction_state     transactions                                   compact, uncompressed, no unclean leader
-    __share_group_state     share groups                                   kept for ever
+    __share_group_state     share groups                                   records are never deleted
     __cluster_metadata      the log of a KRaft controller                  never created (`controller.plans.topics`)
 
-If a client creates one of the first three by CreateTopics, it is created as the request says, as in Kafka. An
-automatically created topic has the numbers of the broker's settings. If there are fewer brokers than the replication
-factor, the topic begins with one replica on each broker, and min.insync.replicas is at most that number. It gets the
-missing replicas when more brokers register (`plan_raised`)."""
+If a client creates one of the first three topics by CreateTopics, the topic is created as the request says, as in
+Kafka. An automatically created topic has the numbers of partitions and replicas in the broker's settings. If there are
+fewer brokers than the replication factor, the topic begins with one replica on each broker, and min.insync.replicas is
+at most that number. It gets the missing replicas when more brokers register (`plan_raised`)."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ def automatic_topic(name: str, config: BrokerConfig, brokers: int) -> TopicCreat
 
 
 class RaisePlan(NamedTuple):
-    """The operations to write together, the topic after them, and the numbers of its partitions that get more
-    replicas."""
+    """The operations to write together to the metadata tree, the topic after these operations, and the numbers of the
+    partitions that get more replicas."""
 
     operations: tuple[Operation, ...]
     topic: TopicView
@@ -71,9 +71,9 @@ class RaisePlan(NamedTuple):
 
 
 def plan_raised(view: ControllerContext, topic: TopicView, config: BrokerConfig) -> RaisePlan | None:
-    """Plans more replicas for an internal topic, up to the replication factor in the settings. They are placed on the
-    brokers with the fewest of its partitions. Its partitions begin a new leader epoch, so that every broker applies
-    the new replicas. Returns None if the topic has enough replicas, or if there are no more brokers."""
+    """Plans more replicas for an internal topic, up to the replication factor in the settings. The new replicas are
+    placed on the brokers with the fewest replicas of the topic. The partitions begin a new leader epoch, so that every
+    broker applies the new replicas. Returns None if the topic has enough replicas, or if there are no more brokers."""
     up = [place.broker_id for place in view.places() if place.broker_id not in view.stopping]
     factor = min(config.integer(_FACTORS[topic.name]), len(up))
     held = Counter(broker_id for replicas in topic.node.replicas.values() for broker_id in replicas)

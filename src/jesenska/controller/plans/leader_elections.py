@@ -1,5 +1,5 @@
-"""Plans for elections: the writes to the metadata tree after which every partition that can have a leader has one.
-`partition_states` has the table of elections, and decides which replica is elected."""
+"""Plans for elections: the writes to the metadata tree (ZooKeeper's nodes) that give a leader to every partition that
+can have a leader. `partition_states` has the table of elections, and decides which replica is elected."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def plan_elections(
     view: ControllerContext, topic: TopicView, *, crashed: Collection[int] = (), unclean: bool = False
 ) -> tuple[dict[int, PartitionView], list[Operation]]:
     """Plans the elections that a topic needs. Returns its partitions after the elections, and the operations to write.
-    Brokers in `crashed` have registered again and may lack records. A stopping broker is elected only if no other can
-    be. `unclean` is unclean.leader.election.enable."""
+    Brokers in `crashed` have registered again and may lack records. A stopping broker is elected only if no other
+    broker can be elected. `unclean` is unclean.leader.election.enable."""
     partitions: dict[int, PartitionView] = dict(topic.partitions)
     operations: list[Operation] = []
     for number, replicas in topic.node.replicas.items():

@@ -4,8 +4,8 @@ registered and can read their replica.
 
     state     meaning
     NEW       replicas are assigned, but no leader is written to the tree
-    ONLINE    a live broker leads it
-    OFFLINE   no live broker leads it
+    ONLINE    a live broker leads the partition
+    OFFLINE   no live broker leads the partition
 
     state     change          becomes
     NEW       FIRST           ONLINE, OFFLINE
@@ -22,9 +22,9 @@ registered and can read their replica.
               PREFERRED       ONLINE
               MORE_REPLICAS   OFFLINE
 
-`BECOMES` has these rows. Code that changes a node passes the new state to `changed`, which refuses any other change.
-`ELECTS` has the change that each event causes in each state. A partition becomes OFFLINE when its leader leaves, and
-ONLINE again when that broker registers again; its node does not change for that.
+`BECOMES` contains the rows of this table. Code that changes a node passes the new state to `changed`, which refuses
+any change that is not in the table. `ELECTS` has the change that each event causes in each state. A partition becomes
+OFFLINE when its leader leaves, and ONLINE when that broker registers again, even if the node is not written.
 
     election    the new leader                                          the new ISR
     first       the first live replica                                  every live replica, since there are no records
@@ -43,8 +43,7 @@ ONLINE again when that broker registers again; its node does not change for that
 
 Each election begins a new leader epoch. If no broker can lead, the leader is -1, and the last ISR is kept, because one
 of its members has every committed record. Sources: the chapter "Replication" of Kafka's documentation, KIP-106,
-KIP-460, KIP-966. The elections are in Apache Kafka's order.
-"""
+KIP-460, KIP-966. The elections are in Apache Kafka's order."""
 
 from __future__ import annotations
 
@@ -68,9 +67,9 @@ class PartitionState(IntEnum):
 
 
 class Change(IntEnum):
-    """The kinds of changes of a partition's node."""
+    """The kinds of changes of a partition's node in the metadata tree."""
 
-    #: Elections.
+    #: Elections; the table of elections at the top of this file describes each of them.
     FIRST = auto()
     AFTER_LOSS = auto()
     AFTER_CRASH = auto()
@@ -78,7 +77,8 @@ class Change(IntEnum):
     PREFERRED = auto()
     #: The leader is unchanged; other members of the ISR have left.
     WITHOUT_GONE = auto()
-    #: The partition is of a branch: its leader is the leader of the source's partition.
+    #: The partition belongs to a branch (a topic that begins as a copy): its leader is the leader of the source's
+    #: partition.
     BRANCH = auto()
     #: The leader has requested another ISR.
     ISR = auto()
@@ -91,8 +91,8 @@ class PartitionEvent(IntEnum):
 
     #: Brokers have registered or left, or their offline replicas have changed.
     BROKERS_CHANGED = auto()
-    #: Brokers that crashed have registered again. If a partition needs no election because of that, BROKERS_CHANGED is
-    #: tried.
+    #: Brokers that crashed have registered again. If the crash requires no election for a partition, the event
+    #: BROKERS_CHANGED is tried next.
     BROKERS_CRASHED = auto()
     BROKER_STOPS = auto()
     #: The first replica must become leader.
@@ -105,7 +105,7 @@ OFFLINE: Final = PartitionState.OFFLINE
 _NONE: Final[frozenset[PartitionState]] = frozenset()
 _EITHER: Final = frozenset({ONLINE, OFFLINE})
 
-#: The possible states after each change in each state; none if the change is not allowed.
+#: The possible states after each change, by the state before it. A state that is missing does not allow the change.
 BECOMES: Final[dict[Change, dict[PartitionState, frozenset[PartitionState]]]] = {
     Change.FIRST: {NEW: _EITHER, ONLINE: _NONE, OFFLINE: _NONE},
     Change.AFTER_LOSS: {NEW: _NONE, ONLINE: _NONE, OFFLINE: _EITHER},
@@ -128,7 +128,7 @@ ELECTS: Final[dict[PartitionEvent, dict[PartitionState, Change | None]]] = {
 
 
 def partition_state(written: PartitionStateNode | None, live: Collection[int]) -> PartitionState:
-    """Returns the state of a partition, from its node in the tree (None: there is no node) and the registered
+    """Returns the state of a partition, from its node in the metadata tree (None: there is no node) and the registered
     brokers."""
     if written is None:
         return NEW
@@ -187,8 +187,8 @@ def elect_after_crash(
     unclean: bool,
 ) -> PartitionStateNode | None:
     """Returns the new state of a partition when brokers in `crashed` have registered again, or None if nothing
-    changes. These brokers are removed from an ISR that has another member: that member has every committed record,
-    while they may lack some."""
+    changes. These brokers are removed from an ISR that has another member. The other member has every committed
+    record, while the crashed brokers may lack some records."""
     rest = tuple(broker for broker in written.isr if broker not in crashed)
     if rest == written.isr:
         return None
@@ -209,7 +209,8 @@ def elect_after_crash(
 def without_gone(
     written: PartitionStateNode, live: Collection[int], controller_epoch: int
 ) -> PartitionStateNode | None:
-    """Returns the new state of an ONLINE partition when members of its ISR have left, or None if none has."""
+    """Returns the new state of an ONLINE partition when members of its ISR have left, or None if no member has
+    left."""
     isr = tuple(broker for broker in written.isr if broker in live)
     if isr == written.isr or written.leader not in isr:
         return None
@@ -224,7 +225,7 @@ def elect_before_stop(
     controller_epoch: int,
 ) -> PartitionStateNode | None:
     """Returns the new state of a partition when its brokers in `stopping` are about to stop. Returns None if nothing
-    changes: these brokers are not in sync, or no other replica is."""
+    changes: these brokers are not in sync, or no other replica is in sync."""
     isr = tuple(broker for broker in written.isr if broker in live and broker not in stopping)
     if not isr or not set(written.isr) & set(stopping):
         return None
@@ -235,8 +236,8 @@ def elect_before_stop(
 def elect_preferred(
     replicas: Sequence[int], written: PartitionStateNode, live: Collection[int], controller_epoch: int
 ) -> PartitionStateNode | None:
-    """Returns the state in which the first replica is elected as leader, or None if it is not registered or not in
-    sync."""
+    """Returns the partition's state in which the first replica is leader, or None if the first replica's broker is not
+    registered or not in sync."""
     if not replicas or replicas[0] not in live or replicas[0] not in written.isr:
         return None
     isr = tuple(broker for broker in written.isr if broker in live)

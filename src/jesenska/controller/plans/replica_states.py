@@ -1,15 +1,16 @@
 """The states of a topic's replicas on one broker, as the controller sees them.
 
-  NEW                assigned; the broker has not answered yet that it has them
+  NEW                the replicas are assigned; the broker has not answered yet that it has them
                      -> ONLINE, OFFLINE, DELETION_STARTED
-  ONLINE             the broker has them, whether it is registered or not
-                     -> NEW when it gets more, OFFLINE, DELETION_STARTED
+  ONLINE             the broker has the replicas; it may be registered or not
+                     -> NEW when the broker gets more replicas, OFFLINE, DELETION_STARTED
   OFFLINE            a request must be sent to a broker that has left
-                     -> NEW when it registers again, DELETION_STARTED when the topic is being deleted by then
-  DELETION_STARTED   the broker was told to delete them
+                     -> NEW when the broker registers again; DELETION_STARTED if the topic is being deleted at that
+                     time
+  DELETION_STARTED   the broker was told to delete the replicas
                      -> DELETION_DONE, DELETION_REFUSED, OFFLINE
-  DELETION_REFUSED   the broker could not delete them; the data still exist
-                     -> DELETION_STARTED when it is told again, OFFLINE
+  DELETION_REFUSED   the broker could not delete the replicas; the data still exist
+                     -> DELETION_STARTED when the broker is told again, OFFLINE
   DELETION_DONE      the data are deleted
                      -> no state, when the topic is removed from the tree
 

@@ -1,17 +1,19 @@
 """Plans for topics: the writes to the metadata tree that create, expand or delete a topic, or the error that the
 request gets.
 
-The operations of a plan are one `multi`: all are done or none. They are refused if the controller epoch is not the one
-in which the plan was made. So there is no topic without its partitions' states, and a controller that was replaced
-without knowing it changes nothing.
+The operations of a plan are one `multi` of ZooKeeper: all operations are done, or no operation is done. They are
+refused if the controller epoch has changed since the plan was made. So there is no topic without its partitions'
+states, and a controller that was replaced without knowing it changes nothing.
 
     creation   /config/topics/T, /brokers/topics/T with replicas and id, .../partitions/N/state with the first live
                replica as leader
     expansion  /brokers/topics/T with more replicas, the new .../partitions/N/state
-    deletion   first /admin/delete_topics/T, which survives a crash; then, when the data are gone, everything about T
+    deletion   first /admin/delete_topics/T, which survives a crash; then, when the brokers have deleted the data, the
+               deletion of all nodes of T
 
-Error codes and messages are those of Kafka 4.3.1, or 3.9.1 where the two differ in substance. A plan of many thousands
-of partitions is larger than ZooKeeper accepts in one request; the code that writes it divides it."""
+Error codes and messages are the same as in Kafka 4.3.1. If the two releases 3.9.1 and 4.3.1 answer errors with
+different meanings, the error of 3.9.1 is used. A plan of many thousands of partitions is larger than ZooKeeper accepts
+in one request; the code that writes it divides it."""
 
 from __future__ import annotations
 
@@ -64,14 +66,14 @@ class TopicCreation:
     configs: Mapping[str, str | None] = field(default_factory=dict)
     #: True if the request assigns replicas to a partition more than once.
     assigned_twice: bool = False
-    #: If the request has several mistakes: True if the error must be the one that Kafka in ZooKeeper mode finds first,
-    #: False for the one that a KRaft controller finds first.
+    #: Selects the error to answer if the request has several mistakes. True: the mistake that Kafka in ZooKeeper mode
+    #: finds first. False: the mistake that a KRaft controller finds first.
     checked_as_in_zookeeper_mode: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class TopicPlan:
-    """The operations to write together, and the topic after them."""
+    """The operations to write together to the metadata tree, and the topic after these operations."""
 
     operations: tuple[Operation, ...]
     topic: TopicView
@@ -109,8 +111,8 @@ def plan_creation(
     shift: int,
     source_settings: Mapping[str, str] | None = None,
 ) -> TopicPlan:
-    """Plans a new topic. Raises KafkaError, with the code and message to answer, if the request is refused. For a
-    branch, `source_settings` are the settings of its source, if the view may not know them.
+    """Plans a new topic. Raises KafkaError, with the error code and message for the client, if the request is refused.
+    For a branch, `source_settings` are the settings of its source, if the view may not know them.
 
     `start_index` and `shift` determine the first broker that gets replicas. They are random numbers from 0 to below
     the number of brokers."""
@@ -148,7 +150,7 @@ def _of_source(
     source_settings: Mapping[str, str] | None,
 ) -> tuple[dict[int, tuple[int, ...]], dict[int, PartitionStateNode], dict[str, str]]:
     """Returns the replicas, states and settings of a branch (a topic that begins as a copy of a source topic).
-    Settings of the request override those of the source."""
+    Settings of the request override the settings of the source."""
     source = overrides[BRANCH_OF]
     if request.assigned_twice:
         raise InvalidRequestError("The manual partition assignment names a partition twice.")
@@ -174,11 +176,11 @@ def plan_expansion(
     assignments: Sequence[Sequence[int]] | None,
     broker_config: BrokerConfig,
 ) -> TopicPlan:
-    """Returns the plan after which the topic has `count` partitions. `assignments` names the replicas of the new
-    partitions; it is None if the request does not.
+    """Plans the expansion of a topic to `count` partitions. `assignments` names the replicas of the new partitions.
+    None means that the request names no replicas.
 
-    New partitions are placed as if they had been created with the first ones, beginning at the leader of the first
-    partition."""
+    New partitions are placed as if they had been created together with the existing partitions, beginning at the
+    leader of partition 0."""
     topic = require_topic(view, name)
     existing = topic.node.replicas
     if topic.node.adding or topic.node.removing:
@@ -223,8 +225,8 @@ def plan_expansion(
 
 
 def plan_deletion(view: ControllerContext, name: str, broker_config: BrokerConfig) -> tuple[Operation, ...]:
-    """Plans the first step of a deletion: writes a mark, which survives a crash. There are no operations if the topic
-    is marked already."""
+    """Plans the first step of a deletion: writes the node /admin/delete_topics/NAME (the mark), which survives a
+    crash. There are no operations if the node exists already."""
     if not broker_config.boolean("delete.topic.enable"):
         raise TopicDeletionDisabledError("Topic deletion is disabled.")
     topic = require_topic(view, name)
@@ -234,8 +236,9 @@ def plan_deletion(view: ControllerContext, name: str, broker_config: BrokerConfi
 
 
 def plan_deletion_end(view: ControllerContext, name: str, *, marked: bool = True) -> tuple[Operation, ...]:
-    """Plans the last step of a deletion, when no replica has data any more: deletes everything about the topic from
-    the tree. With `marked` it deletes the mark, too (a topic that no client has seen has no mark)."""
+    """Plans the last step of a deletion, when the brokers have deleted the data: deletes all nodes of the topic from
+    the metadata tree. With `marked`, also deletes the node /admin/delete_topics/NAME, which does not exist for a topic
+    that no client has seen."""
     operations: list[Operation] = list(epoch_check(view))
     topic = view.topics.get(name)
     if topic is not None:
@@ -264,8 +267,8 @@ def require_topic(view: ControllerContext, name: str) -> TopicView:
 
 
 def epoch_check(view: ControllerContext) -> tuple[Operation, ...]:
-    """Returns the operation by which the tree refuses a controller that was replaced. Returns nothing if no controller
-    was ever elected."""
+    """Returns the operation that checks the controller epoch, so that the metadata tree refuses the writes of a
+    replaced controller. Returns no operation if no controller was ever elected."""
     if view.controller_epoch_version is None:
         return ()
     return (Check(paths.CONTROLLER_EPOCH, view.controller_epoch_version),)
@@ -283,8 +286,8 @@ def _require_new(view: ControllerContext, name: str) -> None:
 
 
 def _require_as_in_zookeeper_mode(view: ControllerContext, request: TopicCreation, broker_config: BrokerConfig) -> None:
-    """Raises the error that Kafka in ZooKeeper mode finds first: it checks the numbers before the name, and the values
-    of settings last."""
+    """Raises the error that Kafka in ZooKeeper mode finds first. It checks the numbers of partitions and replicas
+    before the name, and the values of settings last."""
     if request.name in view.topics:
         _require_new(view, request.name)
     _require_no_nulls(request.configs)
@@ -379,8 +382,8 @@ def _require_assignment(view: ControllerContext, assignment: Assignment, replica
 
 
 def _config_write(view: ControllerContext, name: str, overrides: Mapping[str, str]) -> Operation:
-    """Returns the operation that writes a topic's settings. Settings left from an earlier topic with the same name are
-    replaced."""
+    """Returns the operation that writes a topic's settings. Settings of an earlier topic with the same name are
+    replaced, if they are still in the metadata tree."""
     known = view.configs.get(f"topics/{name}")
     path, data = paths.topic_config(name), encode_config(overrides)
     return Create(path, data) if known is None else SetData(path, data, known.version)

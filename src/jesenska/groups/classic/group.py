@@ -1,5 +1,5 @@
 """One group of the classic protocol: its members, its generation, its offsets, and its state (`states`). This module
-has the data of one group and their rules; `coordinator` decides when they change."""
+has the data of one group, and the methods that change the data; `coordinator` calls these methods."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ class Member:
         self.assignment = assignment
         self.awaiting_join: Token | None = None
         self.awaiting_sync: Token | None = None
-        #: The time at which the member's session ends if it sends nothing. It does not apply while the member waits
-        #: for an answer of the coordinator.
+        #: The time at which the member's session ends if the member sends no request. The deadline does not apply
+        #: while the member waits for an answer of the coordinator.
         self.deadline_ms = 0
         #: True if the member has not been in a rebalance yet. It may wait longer for the first rebalance.
         self.is_new = False
@@ -75,7 +75,7 @@ class Member:
 class Group:
     """A group. `generation` is raised at the end of each rebalance. The number of members that wait in JoinGroup, and
     the number of members with each protocol, are counted here. So a member's request costs the same in a group of two
-    as in a group of thousands. Both change only through the methods of this class."""
+    members as in a group of thousands. Both numbers change only through the methods of this class."""
 
     __slots__ = (
         "_protocol_counts",
@@ -120,11 +120,11 @@ class Group:
         #: Member ids that were answered with MEMBER_ID_REQUIRED and have not been used yet, with their deadlines.
         self.pending_members: dict[str, int] = {}
         self.offsets: dict[TopicPartition, CommittedOffset] = {}
-        #: The partitions of commits that are being written, by the number of the write. The group cannot expire while
-        #: there are any.
+        #: The partitions of the offset commits that are being written, by the number of the write. The group cannot
+        #: expire while a commit is being written.
         self.pending_commits: dict[int, tuple[TopicPartition, ...]] = {}
-        #: The offsets committed in open transactions, by producer id. An offset is None if the partition's offset was
-        #: later committed outside of the transaction; it then has no effect.
+        #: The offsets committed in open transactions, by producer id. The value is None if the partition's offset was
+        #: later committed outside of the transaction: the offset of the transaction then has no effect.
         self.open_offsets: dict[int, dict[TopicPartition, CommittedOffset | None]] = {}
         #: The numbers of the `pending_commits` that belong to a transaction.
         self.pending_within: set[int] = set()
@@ -132,13 +132,13 @@ class Group:
         self.is_storing = False
         #: The time at which a rebalance continues without members that have not sent JoinGroup.
         self.rebalance_deadline_ms: int | None = None
-        #: Set during the initial delay: the time at which it ends at the latest, and True if a member has joined since
-        #: it was last extended.
+        #: Set during the delay of a new group's first rebalance (group.initial.rebalance.delay.ms): the time at which
+        #: the delay ends at the latest, and True if a member has joined since the delay was last extended.
         self.initial_deadline_ms: int | None = None
         self.initial_delay_new_member = False
         #: The time at which members that have joined, but not sent SyncGroup, are removed.
         self.sync_deadline_ms: int | None = None
-        #: The time of the next check of this group's deadlines; None if none is scheduled.
+        #: The time of the next check of this group's deadlines; None if no check is scheduled.
         self.wake_ms: int | None = None
 
     # --- states ------------------------------------------------------------------------------------------------------
@@ -174,9 +174,9 @@ class Group:
         return min(due, default=None)
 
     def stored(self, value: GroupMetadataValue, now: Now) -> None:
-        """Applies the group's record when it is in the log. If it is of this generation, the members get their
-        assignments, and the group becomes STABLE. The record is ignored if it is of an older generation, or if a
-        rebalance has begun since."""
+        """Applies the group's record when the record is in the log. If the record belongs to the current generation,
+        the members get their assignments, and the group becomes STABLE. The record is ignored if it belongs to an
+        older generation, or if a rebalance has begun since the write."""
         if value.generation != self.generation or self.take(GroupEvent.ASSIGNMENT_LOGGED, now) is Step.NOTHING:
             return
         for item in value.members:
@@ -259,8 +259,9 @@ class Group:
     # --- protocols ---------------------------------------------------------------------------------------------------
 
     def supports(self, protocol_type: str, names: set[str]) -> bool:
-        """Returns True if a member with these protocols may join the group. As in Kafka, the member's own earlier
-        protocols count, too: the only member of a group cannot change all its protocols without leaving first."""
+        """Returns True if a member with these protocols may join the group. As in Kafka, the earlier protocols of the
+        same member are also counted: the only member of a group cannot change all its protocols without leaving
+        first."""
         if not self.members:
             return bool(protocol_type) and bool(names)
         return protocol_type == self.protocol_type and any(
@@ -336,8 +337,8 @@ class Group:
 
 
 def fenced(group: Group, member_id: str, instance_id: str | None, generation_id: int | None = None) -> ErrorCode:
-    """Checks a member's request. Returns NONE if the group has this member (and is in this generation, if one is
-    given), else the error."""
+    """Checks a member's request. Returns NONE if the group has this member, and is in this generation if
+    `generation_id` is given. Otherwise returns the error."""
     if instance_id is not None:
         known = group.static_members.get(instance_id)
         if known is None:

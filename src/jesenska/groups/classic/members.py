@@ -7,7 +7,7 @@ sessions.
   heartbeat   keeps the session alive; the answer says if a rebalance is in progress
   gone        if a member leaves or its session expires, the other members must join again
 
-Each method finds the row of its event in the table of `states`, and carries out the step.
+Each method looks up the step for its event in the table of `states`, and carries out the step.
 
 A member that waits for an answer does not expire. Members are written to the log only with the leader's assignment:
 after a restart, the group is in the last generation that had an assignment."""
@@ -35,8 +35,8 @@ from jesenska.groups.events import (
 from jesenska.groups.records import GroupRecord
 from jesenska.groups.writes import AssignmentWrite, EmptyGroupWrite, MemberWrite, ReplacementWrite
 
-#: Most characters of a client's name at the beginning of its member id, so that the id fits into the 32,767 bytes of a
-#: string in the protocol.
+#: The maximum number of characters of the client id at the beginning of a member id. So the member id fits into 32,767
+#: bytes, the limit of a string in the protocol.
 _NAME_IN_ID_MAX = 8_000
 
 
@@ -96,8 +96,8 @@ class GroupMembers:
         return None
 
     def _admits(self, group: Group, step: Step, member_id: str) -> bool:
-        """Returns True if the group has room for the member. Member ids that were given out and never used are not
-        counted."""
+        """Returns True if the group has room for the member. Member ids that were sent with MEMBER_ID_REQUIRED and
+        never used are not counted."""
         if step is Step.ADMIT:
             return True
         member = group.members.get(member_id)
@@ -177,8 +177,8 @@ class GroupMembers:
             return
         answer = self._joined(group, member, skip_assignment=was_leader)
         if was_leader and not event.can_skip_assignment:
-            # The answer contains the old id as that of the leader. So the client does not regard itself as leader: it
-            # gets its present assignment, and makes no new one.
+            # The answer contains the old member id as the id of the leader. So the client does not regard itself as
+            # leader: it gets its current assignment, and does not compute a new assignment.
             answer = answer._replace(leader=old_id, skip_assignment=False, members=())
         assignments = {item.member_id: item.assignment for item in group.members.values()}
         record = GroupRecord(group.group_id, group.to_value(assignments, now))
@@ -224,7 +224,7 @@ class GroupMembers:
         self._rebalance(group, GroupEvent.REBALANCE_NEEDED, now)
 
     def _rebalance(self, group: Group, event: GroupEvent, now: Now) -> None:
-        """Begins a rebalance, if the event causes one in the group's state."""
+        """Begins a rebalance, if the event causes a rebalance in the group's state."""
         step = group.take(event, now)
         if step is Step.NOTHING:
             return
@@ -258,7 +258,8 @@ class GroupMembers:
             self._become_empty(group, now)
             return
         if not group.choose_leader_among_joined():
-            # Only static members are left, and none has joined: they remain members for one more rebalance timeout.
+            # Only static members are left, and no member has joined: they remain members for one more rebalance
+            # timeout.
             group.rebalance_deadline_ms = now.monotonic_ms + group.rebalance_timeout_ms
             self._due(group, group.rebalance_deadline_ms)
             return
@@ -390,7 +391,7 @@ class GroupMembers:
             group.remove(member_id)
 
     def _expel(self, group: Group, member_id: str, reason: str) -> None:
-        """Removes a member without its request, and logs the reason."""
+        """Removes a member that has not sent LeaveGroup, and logs the reason."""
         if member_id in group.members:
             self._say_removed(group, member_id, reason)
         self._remove_member(group, member_id)
@@ -472,7 +473,7 @@ class GroupMembers:
 
     def _take_back(self, operation: ReplacementWrite) -> None:
         """Gives a static member its old id and protocols again, because the write of its replacement failed. Does
-        nothing if it was replaced again meanwhile."""
+        nothing if the member was replaced again during the write."""
         group = self._groups.get(operation.group_id)
         member = group.members.get(operation.answer.member_id) if group is not None else None
         if group is not None and member is not None:

@@ -62,8 +62,8 @@ class Roster:
         self.due(group, member.deadline_ms)
 
     def due(self, group: Group, due_ms: int | None) -> None:
-        """Schedules a check of the group at this time. Code that sets an earlier deadline must call this. A deadline
-        that was moved to a later time is found at the scheduled check."""
+        """Schedules a check of the group at this time. Code that sets an earlier deadline must call this method. If a
+        deadline was moved to a later time, no call is needed: the scheduled check finds it."""
         if due_ms is not None and (group.wake_ms is None or due_ms < group.wake_ms):
             group.wake_ms = due_ms
             heapq.heappush(self._wakes, (due_ms, group.group_id))

@@ -1,10 +1,10 @@
-"""The states of a group of the classic protocol, and the step for each event in each state, in one table.
+"""The states of a group of the classic protocol, and the step for each event in each state.
 
     state                   meaning
     EMPTY                   no members; the group may have offsets. A group begins in this state
     PREPARING_REBALANCE     waits for every member to send JoinGroup
     COMPLETING_REBALANCE    has a new generation, and waits for the leader's assignment
-    STABLE                  every member can get its assignment. A group with members that is read from the log begins
+    STABLE                  every member can get its assignment. A group that is read from the log with members begins
                             in this state
     DEAD                    the group is being removed
 
@@ -20,15 +20,14 @@
                             MEMBER_GONE           CALL                    PREPARING_REBALANCE
     DEAD                    REMOVAL_FAILED        BRING_BACK              EMPTY
 
-No other event changes the state. `HAPPENS` has these rows, and those of events that do not change the state.
-`LEADS_TO` has the state after a step. An error in the table is the answer to a request. A group in DEAD is dropped
-when its removal is in the log.
+No other event changes the state. `HAPPENS` contains these rows, and the rows of events that do not change the state.
+`LEADS_TO` has the state after a step. An error code in `HAPPENS` is the answer to a request. A group in DEAD is
+dropped when its removal is in the log.
 
 A request that names an unknown member or another generation is refused before its row is used. So only members are
-answered REBALANCE_IN_PROGRESS. In EMPTY and DEAD there are no members, and the row has the answer.
+answered REBALANCE_IN_PROGRESS. In EMPTY and DEAD there are no members, and the row of the table has the answer.
 
-`Group.take` changes the state. `members` and `offsets` carry out the steps.
-"""
+`Group.take` changes the state. `members` and `offsets` carry out the steps."""
 
 from __future__ import annotations
 
@@ -56,7 +55,7 @@ class GroupEvent(IntEnum):
     each heartbeat."""
 
     # --- members ---
-    #: A client sends JoinGroup: may it join?
+    #: A client that is not a member sends JoinGroup.
     JOIN = auto()
     #: A client that is a member sends JoinGroup again.
     MEMBER_AGAIN = auto()
@@ -74,7 +73,7 @@ class GroupEvent(IntEnum):
     JOINS_COUNTED = auto()
     #: The rebalance timeout of the members has passed.
     REBALANCE_DUE = auto()
-    #: The wait for members has ended, and some have joined.
+    #: The wait for members has ended, and at least one member has joined.
     GENERATION_BEGINS = auto()
     #: The wait for members has ended, and no member is left.
     NOBODY_JOINED = auto()
@@ -82,17 +81,18 @@ class GroupEvent(IntEnum):
     ASSIGNMENT_LOGGED = auto()
     #: The write of the leader's assignment has succeeded.
     ASSIGNMENT_WRITTEN = auto()
-    #: The time in which members that have joined must send SyncGroup has passed.
+    #: The time has passed in which members that have joined must send SyncGroup.
     SYNC_DUE = auto()
 
     # --- offsets ---
     #: A commit outside of a transaction that names a member or a generation.
     COMMIT = auto()
-    #: A commit in a transaction. It is fenced by its producer.
+    #: A commit in a transaction. The epoch of the producer fences it, not the member's generation.
     COMMIT_WITHIN = auto()
     #: A commit outside of a transaction that names no member.
     COMMIT_FROM_OUTSIDE = auto()
-    #: The same, for partitions of a branch (a topic that began as a copy of another one).
+    #: A commit outside of a transaction that names no member, for partitions of a branch (a topic that began as a copy
+    #: of another topic).
     COMMIT_OF_BRANCH = auto()
     DELETE_OFFSETS = auto()
     #: Offsets are checked for expiry.
@@ -106,7 +106,7 @@ class GroupEvent(IntEnum):
     DELETE_GROUP = auto()
     #: The group must be removed.
     REMOVAL = auto()
-    #: The removal could not be written.
+    #: The tombstones that remove the group could not be written to the log.
     REMOVAL_FAILED = auto()
 
 
@@ -119,17 +119,18 @@ class Step(Enum):
 
     # --- members ---
     ADMIT = auto()
-    #: Admits the first members to join, up to the group's maximum. So a group that is too large loses its last
-    #: members.
+    #: Admits the members that join first, up to group.max.size. So a group that is too large loses the members that
+    #: join last.
     ADMIT_FIRST_JOINED = auto()
-    #: Admits current members, and new ones up to the group's maximum.
+    #: Admits current members, and new members up to group.max.size.
     ADMIT_MEMBERS_FIRST = auto()
     #: The member waits for the other members.
     WAIT = auto()
     #: A member whose protocols are unchanged gets the answer of its generation again, because the answer may have been
     #: lost. Any other member causes a rebalance.
     REPEAT_OR_REBALANCE = auto()
-    #: The same for followers. A JoinGroup of the leader always causes a rebalance.
+    #: A member that is not the group's leader is treated as in REPEAT_OR_REBALANCE. A JoinGroup of the group's leader
+    #: always causes a rebalance.
     REPEAT_TO_FOLLOWER_OR_REBALANCE = auto()
     #: If the group's protocol is unchanged, the generation continues. Otherwise the member causes a rebalance.
     REPLACE_OR_REBALANCE = auto()
@@ -165,7 +166,7 @@ class Step(Enum):
     WRITE = auto()
     #: Writes offsets, provided that the client names no generation, because the group has no members.
     WRITE_WITHOUT_GENERATION = auto()
-    #: Writes offsets, provided that the partitions have none and no member subscribes to their topics.
+    #: Writes offsets, provided that the partitions have no committed offsets and no member subscribes to their topics.
     WRITE_UNREAD = auto()
     #: Deletes offsets of topics to which no member subscribes.
     FORGET = auto()
@@ -173,14 +174,14 @@ class Step(Enum):
     FORGET_AND_REMOVE = auto()
     #: There are no subscriptions, because there are no members.
     NO_TOPICS = auto()
-    #: The topics are in the members' subscriptions.
+    #: The topics are taken from the members' subscriptions.
     TOPICS_OF_MEMBERS = auto()
 
     # --- the group ---
     SHOW = auto()
     #: Shows the group, with the members' assignments.
     SHOW_ASSIGNMENTS = auto()
-    #: Removes the group, unless a client has got a member id with which it will join.
+    #: Removes the group, if no client has got a member id with which it can join.
     REMOVE_IF_UNUSED = auto()
     #: Removes the group with its offsets.
     REMOVE = auto()
@@ -196,7 +197,7 @@ HAPPENS: Final[dict[GroupEvent, dict[GroupState, Step | ErrorCode]]] = {
         PREPARING_REBALANCE: Step.ADMIT_FIRST_JOINED,
         COMPLETING_REBALANCE: Step.ADMIT_MEMBERS_FIRST,
         STABLE: Step.ADMIT_MEMBERS_FIRST,
-        # The client retries. By then the group either exists again or is removed.
+        # The client retries. When it does, the group either exists again or is removed.
         DEAD: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     },
     GroupEvent.MEMBER_AGAIN: {
@@ -314,7 +315,7 @@ HAPPENS: Final[dict[GroupEvent, dict[GroupState, Step | ErrorCode]]] = {
     },
     GroupEvent.COMMIT_OF_BRANCH: {
         EMPTY: Step.WRITE,
-        # The client must retry when the members' subscriptions are known.
+        # The client must retry later, because the members' subscriptions are known only after the rebalance.
         PREPARING_REBALANCE: ErrorCode.REBALANCE_IN_PROGRESS,
         COMPLETING_REBALANCE: ErrorCode.REBALANCE_IN_PROGRESS,
         STABLE: Step.WRITE_UNREAD,

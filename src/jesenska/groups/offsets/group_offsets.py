@@ -1,14 +1,14 @@
 """The part of the group coordinator that handles committed offsets: it commits, deletes and expires offsets, and
-removes groups that have nothing else.
+removes groups that have no members and no other offsets.
 
   commit   the offsets are appended to the log. They become valid, and the request is answered, when they are committed
            in the log. A group that has members accepts offsets only from its members. The exception are offsets of a
-           branch, a topic that began as a copy of another one (controller.plans.branches): any client may commit them,
-           if the group has no offset for them and no member subscribes to the branch
-  delete   by request, with their topic, or with their group: tombstones are appended first
+           branch, a topic that began as a copy of another topic (controller.plans.branches). Any client may commit
+           offsets of a branch, if the group has no offset for these partitions and no member subscribes to the branch
+  delete   offsets are deleted by request, with their topic, or with their group: tombstones are appended first
   within   an offset of a transaction waits for the transaction's end marker. Until then the earlier offset is valid,
-           and a request for stable offsets must be repeated. Such a commit is fenced by its producer: it is accepted
-           without a member id, and during a rebalance
+           and a request for stable offsets must be repeated. The producer epoch fences such a commit, so it is
+           accepted without a member id, and during a rebalance
   expire   offsets of an empty group expire some time after the group became empty. Offsets of topics to which no
            member of a stable group subscribes expire some time after their commit. A commit may request its own time
            of expiry. A group is removed with its last offset
@@ -169,7 +169,7 @@ class GroupOffsets:
         self._write(group.group_id, records, RemovalWrite(token, group.group_id))
 
     def expire(self, now: Now) -> None:
-        """Deletes expired offsets, and removes groups that have nothing else."""
+        """Deletes expired offsets, and removes groups that have no members and no other offsets."""
         for group in list(self._groups.values()):
             if group.pending_commits:
                 continue
@@ -187,7 +187,7 @@ class GroupOffsets:
 
     def _expired(self, group: Group, now: Now) -> list[TopicPartition]:
         """Returns the partitions with expired offsets. Offsets of topics to which a member subscribes do not expire,
-        even if their commit requested an expiry."""
+        even if the commit requested a time of expiry."""
         step = HAPPENS[GroupEvent.EXPIRY_DUE][group.state]
         subscribed = None if step is Step.NOTHING else subscribed_topics(group)
         if subscribed is None:
@@ -259,7 +259,7 @@ class GroupOffsets:
 
 def _refuse_what_is_read(group: Group, event: CommitOffsets) -> ErrorCode:
     """Checks a commit of a branch's offsets by a client that is not a member. Returns NONE if the group has no offsets
-    for these partitions and no member subscribes to the branch, so that the members are not affected. Otherwise
+    for these partitions and no member subscribes to the branch: the commit then cannot affect the members. Otherwise
     returns the error."""
     subscribed = subscribed_topics(group)
     pending = {key for keys in group.pending_commits.values() for key in keys}

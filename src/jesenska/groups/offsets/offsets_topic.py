@@ -1,5 +1,5 @@
-"""The name of the topic that stores groups and their offsets, and the function that maps a group to its partition. The
-partition's leader is the group's coordinator."""
+"""The name of the topic that stores groups and their offsets, and the function that maps a group to its partition of
+this topic. The leader of this partition is the group's coordinator."""
 
 from __future__ import annotations
 

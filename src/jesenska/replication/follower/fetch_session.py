@@ -1,11 +1,11 @@
 """A follower's side of a fetch session (KIP-227): the partitions that the follower requests from one leader, and the
-changes that the leader does not know yet. This module only decides: it sends nothing.
+changes that the leader does not know yet. This module sends nothing itself.
 
   want, drop    change the partitions and offsets that the follower requests
-  request       returns the content of the next request: all partitions in a new session, only changed ones in a
-                running session. A request names at most NEW_AT_ONCE partitions that are new to the leader, because
-                the leader handles them without a break. If the leader keeps no session, every request names all
-  answered      handles an answer: the session continues, a new one begins, or the session has ended
+  request       returns the content of the next request: all partitions in a new session, only changed partitions in a
+                running session. A request names at most NEW_AT_ONCE partitions that are new to the leader, because the
+                leader handles them without a break. If the leader keeps no session, every request names all partitions
+  answered      handles an answer: the session continues, a new session begins, or the session has ended
 
 Only one request is pending at a time. A partition is never requested and forgotten in the same request, because the
 leader would only forget it. The exception is a partition that now belongs to a new topic of the same name: the request
@@ -26,7 +26,7 @@ from jesenska.base.identifiers import TopicPartition
 NO_SESSION: Final = 0
 FIRST_EPOCH: Final = 0
 _LAST_EPOCH: Final = 2**31 - 1
-#: Most partitions in one request that are new to the leader.
+#: The maximum number of partitions in one request that are new to the leader.
 NEW_AT_ONCE: Final = 500
 
 
@@ -45,7 +45,7 @@ class Wanted(NamedTuple):
 class SessionRequest(NamedTuple):
     """The content of a Fetch request. `forgotten` has the partitions that the leader is to remove from the session,
     with the topic ids under which they were requested. If `has_more` is set, the next request will name further
-    partitions, so the leader should answer this one at once."""
+    partitions, so the leader should answer this request at once."""
 
     session_id: int
     session_epoch: int
@@ -64,15 +64,15 @@ class FollowerSession:
         #: The partitions and offsets that were sent to the leader in this session.
         self._sent: dict[TopicPartition, Wanted] = {}
         self._changed: dict[TopicPartition, None] = {}
-        #: Partitions that were dropped since the last request. If they are wanted again, they are sent even if their
+        #: Partitions that were dropped since the last request. If a partition is wanted again, it is sent even if its
         #: offset is unchanged.
         self._dropped: set[TopicPartition] = set()
-        #: True if the leader has answered without a session. Then the next request is also sent without one.
+        #: True if the leader has answered without a session. Then the next request is also sent without a session.
         self._is_refused = False
 
     @property
     def is_empty(self) -> bool:
-        """True if no partition is requested."""
+        """Returns True if no partition is requested."""
         return not self._wanted
 
     def sent(self, topic_partition: TopicPartition) -> Wanted | None:

@@ -1,30 +1,29 @@
 """Decides how a follower handles the partitions that one other broker leads: its Fetch requests, and the work on its
-logs after the answers. This module only decides: it has no log, no socket and no clock. Times are milliseconds of a
-monotonic clock.
+logs after the answers. This module does no input or output. Times are milliseconds of a monotonic clock.
 
   state      meaning                                     next state
   FETCHING   records are requested                       WORKING, when an answer has work for the partition
                                                          PAUSED, when the leader answers with an error
-  WORKING    the log is being appended to or cut; the    FETCHING, when the work has succeeded (`done`)
-             partition is not requested meanwhile        PAUSED, when the work has failed (`failed`)
+  WORKING    records are appended or the log is cut; the   FETCHING, when the work has succeeded (`done`)
+             partition is not requested during this time  PAUSED, when the work has failed (`failed`)
   PAUSED     the partition is not requested for a while  FETCHING, when the pause has ended
 
 A pause lasts replica.fetch.backoff.ms. A leader may not know yet that it leads, because the controller informs each
-broker separately. Then the first pause lasts FIRST_PAUSE_MS, and each later one twice as long, up to
-replica.fetch.backoff.ms. Pauses are short here because a leader cannot acknowledge writes with acks=all while its
-followers do not fetch.
+broker separately. Then the first pause lasts FIRST_PAUSE_MS, and each later pause is twice as long as the pause
+before, up to replica.fetch.backoff.ms. Pauses are short here because a leader cannot acknowledge writes with acks=all
+while its followers do not fetch.
 
 An answer may contain for a partition
 
   records, or new offsets    `Received`: the records are appended; then `done` is called with the log's new position
-  a diverging epoch          `Cut`: the log has records that the leader's log does not have. It is cut to `cut_offset`;
-                             then `done` is called
+  a diverging epoch          `Cut`: the log has records that the leader's log does not have. The follower's log is
+                             cut to `cut_offset`; then `done` is called
   OFFSET_OUT_OF_RANGE        `AskWhere`: the leader is asked for its log start and end offsets. Then the log is cut to
                              the leader's end, or restarted at the leader's start (`go_on_at`), and `done` is called
   another error              no work: the partition is requested again later. If there is a new leader, the controller
-                             sends it
+                             sends LeaderAndIsr to this broker
 
-Only answers for the present leader epoch of a partition count. Older answers are ignored, and so are answers for
+Only answers for the current leader epoch of a partition are used. Older answers are ignored, and so are answers for
 partitions that are not followed any more. Sources: KIP-101, KIP-279, KIP-392, KIP-595 (diverging epochs in Fetch)."""
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ from jesenska.log.disk.leader_epochs import UNDEFINED_EPOCH, LeaderEpochs
 from jesenska.replication.follower.fetch_session import FollowerSession, SessionRequest, Wanted
 from jesenska.wire.language import Records
 
-#: First pause in milliseconds, if the leader does not know yet that it leads.
+#: The first pause in milliseconds, if the leader does not know yet that it leads.
 FIRST_PAUSE_MS = 20
 _NOT_LED_YET = frozenset(
     (
@@ -123,7 +122,8 @@ class _Followed:
         self.leader_epoch = leader_epoch
         self.position = position
         self.state = FollowerState.FETCHING
-        #: Number of consecutive answers in which the broker has answered that it does not lead the partition.
+        #: The number of consecutive answers in which the leader's broker has answered that it does not lead the
+        #: partition.
         self.refusals = 0
 
 
@@ -154,8 +154,8 @@ class Fetcher:
     def follow(
         self, topic_partition: TopicPartition, topic_id: uuid.UUID, leader_epoch: int, position: Position
     ) -> None:
-        """Follows a partition in this leader epoch, from the position of its log on. Replaces an older epoch of the
-        partition."""
+        """Begins to follow a partition in this leader epoch, from the position of the follower's log on. Ends
+        following it in an older epoch."""
         followed = self._followed[topic_partition] = _Followed(topic_id, leader_epoch, position)
         self._working.pop(topic_partition, None)
         self._want(topic_partition, followed)
@@ -189,18 +189,18 @@ class Fetcher:
 
     @property
     def resumes_at_ms(self) -> int | None:
-        """The time in milliseconds at which the first paused partition is to be requested again; None if no partition
-        is paused."""
+        """Returns the time in milliseconds at which the first paused partition must be requested again; None if no
+        partition is paused."""
         return self._pauses[0][0] if self._pauses else None
 
     @property
     def is_at_work(self) -> bool:
-        """True while work on at least one log has not ended."""
+        """Returns True while work on at least one log has not ended."""
         return bool(self._working)
 
     def next_request(self, now_ms: int) -> SessionRequest | None:
-        """Returns the content of the next Fetch request; None if no partition is to be requested. Partitions whose
-        work has not ended are left out, and the leader is asked to forget them."""
+        """Returns the content of the next Fetch request; None if no partition must be requested. Partitions whose work
+        has not ended are left out, and the leader is asked to forget them."""
         while self._pauses and self._pauses[0][0] <= now_ms:
             _, topic_partition, leader_epoch = heapq.heappop(self._pauses)
             followed = self._followed.get(topic_partition)
@@ -239,7 +239,7 @@ class Fetcher:
         return work
 
     def _was_asked(self, topic_partition: TopicPartition, followed: _Followed) -> bool:
-        """Returns True if the last request named this partition with its present topic id, leader epoch and log end
+        """Returns True if the last request named this partition with its current topic id, leader epoch and log end
         offset."""
         sent = self._session.sent(topic_partition)
         return sent is not None and (sent.topic_id, sent.leader_epoch, sent.offset) == (
@@ -265,8 +265,9 @@ class Fetcher:
         self._session.lost()
 
     def log_starts_at(self, topic_partition: TopicPartition, offset: int) -> None:
-        """Records a new log start offset, which retention or the leader has moved. The next request sends it to the
-        leader, which directs a consumer to this follower only for records that the follower has."""
+        """Records the follower's new log start offset, which retention or the leader has moved. The next request sends
+        the offset to the leader, because the leader directs a consumer to this follower only for records that the
+        follower has."""
         followed = self._followed.get(topic_partition)
         if followed is not None and followed.position.log_start_offset != offset:
             followed.position = followed.position._replace(log_start_offset=offset)
@@ -276,8 +277,8 @@ class Fetcher:
     # --- outcomes of the work ----------------------------------------------------------------------------------------
 
     def done(self, topic_partition: TopicPartition, leader_epoch: int, position: Position) -> None:
-        """Records that work on a log has succeeded, with the log's new position. Does nothing if the partition is
-        followed in another epoch meanwhile."""
+        """Records that work on a log has succeeded, with the log's new position. Does nothing if the partition is now
+        followed in another leader epoch."""
         followed = self._at_work(topic_partition, leader_epoch)
         if followed is not None:
             followed.position = position
@@ -302,9 +303,9 @@ def cut_offset(epochs: LeaderEpochs, log_end_offset: int, epoch: int, end_offset
     """Returns the offset to which a follower cuts its log. `epoch` is the leader's newest epoch that is not newer than
     the last epoch of the follower's log, and `end_offset` is the end of this epoch on the leader.
 
-    The two logs can agree only up to `end_offset`, and only up to the end of the follower's newest epoch that is
-    not newer than `epoch`. If the leader does not have that epoch of the follower, the next answer requires another
-    cut."""
+    The two logs can agree only up to `end_offset`, and only up to the end of the follower's newest epoch that is not
+    newer than `epoch`. If the leader does not have this epoch of the follower, the leader's next answer requires
+    another cut."""
     found_epoch, own_end_offset = epochs.end_offset_for(epoch, log_end_offset)
     if found_epoch == UNDEFINED_EPOCH:
         own_end_offset = log_end_offset
@@ -313,15 +314,15 @@ def cut_offset(epochs: LeaderEpochs, log_end_offset: int, epoch: int, end_offset
 
 class GoOn(NamedTuple):
     """The offset at which a follower's log continues. If `restarts` is set, all records are removed, and the log
-    begins again at the offset. Otherwise the log is cut to the offset."""
+    begins again at this offset. Otherwise the log is cut to this offset."""
 
     offset: int
     restarts: bool
 
 
 def go_on_at(log_end_offset: int, leader_start_offset: int, leader_end_offset: int) -> GoOn | None:
-    """Returns how a follower's log continues if the leader has no record at its log end offset. Returns None if the
-    leader's log contains that offset by now.
+    """Returns the offset at which a follower's log continues, if the leader has no record at the follower's log end
+    offset. Returns None if the leader's log contains this offset now.
 
     If the leader's log ends earlier, the leader was elected without being in sync. If the leader's log starts later,
     the leader has already deleted the records that the follower needs next."""

@@ -2,15 +2,16 @@
 request at a time. `replication.follower.fetcher` decides the requests and the work after the answers.
 `replication.follower.replica_log` changes the logs. This module does input and output.
 
-  follow, leave     change the followed logs. A log is requested once its queued changes have ended
-  connected         requests are sent, one after the other. The next request waits until the records of the last
-                    answer are in the logs, but at most _SLOW_LOG_SECONDS. It leaves out logs that need longer
+  follow, leave     change the followed logs. A log is requested when its queued changes have ended
+  connected         requests are sent, one after the other. The next request waits until the records of the last answer
+                    are in the logs, but at most _SLOW_LOG_SECONDS. Logs that need longer are left out of the request
   not connected     the link connects again after replica.fetch.backoff.ms
   look              is called periodically. Closes the connection to a leader that does not answer for
                     replica.socket.timeout.ms, and reads the log start offsets
 
-A request does not need a task of its own. Topic ids are sent if the leader supports them (Fetch version 13). Leaders
-that support only versions below 12 cannot be followed, because these versions do not report where logs diverge."""
+No asyncio task waits for a request; the answer calls back. Topic ids are sent if the leader supports them (Fetch
+version 13). Leaders that support only versions below 12 cannot be followed, because these versions do not report where
+logs diverge."""
 
 from __future__ import annotations
 
@@ -82,7 +83,7 @@ class LeaderChannel(Protocol):
 
 class LinkSettings(NamedTuple):
     """Settings of fetching, from Kafka's replica.fetch.* and replica.socket.timeout.ms. `broker_epoch` is the epoch of
-    this broker's registration, which requests contain; -1 if there is none."""
+    this broker's registration, which requests contain; -1 if the broker is not registered."""
 
     replica_id: int
     broker_epoch: int = -1
@@ -144,14 +145,15 @@ class FollowerLink:
         return len(self._followed)
 
     def state(self, topic_partition: TopicPartition) -> FollowerState | None:
-        """Returns the state of a partition. Returns None if it is not followed, or if its log still has queued changes
-        from before."""
+        """Returns the state of a partition. Returns None if the partition is not followed, or if its log still has
+        queued changes from the time before."""
         return self._following.state(topic_partition)
 
     def follow(
         self, topic_partition: TopicPartition, log: PartitionLog, topic_id: uuid.UUID, leader_epoch: int
     ) -> None:
-        """Follows the leader of a partition in this leader epoch. Replaces an older epoch."""
+        """Begins to follow the leader of a partition in this leader epoch. Ends following the partition in an older
+        epoch."""
         self._following.leave(topic_partition)
         followed = self._followed[topic_partition] = _FollowedLog(log, topic_id, leader_epoch)
         self._names[topic_id] = topic_partition.topic
@@ -187,7 +189,7 @@ class FollowerLink:
             self._channel.close("the follower stops")
 
     def look(self) -> None:
-        """Closes the connection if the leader has not answered within the time limit. Also passes the present log
+        """Closes the connection if the leader has not answered within the time limit. Also passes the current log
         start offsets to the fetcher."""
         for topic_partition, followed in self._followed.items():
             self._following.log_starts_at(topic_partition, followed.log.log_start_offset)
@@ -201,7 +203,8 @@ class FollowerLink:
     # --- requests ----------------------------------------------------------------------------------------------------
 
     def _wake(self, seconds: float) -> None:
-        """Schedules the next request after this time in seconds, unless it is already due earlier."""
+        """Schedules the next request after this time in seconds. Does nothing if the next request is already scheduled
+        for an earlier time."""
         if self._closed:
             return
         when = self._loop.time() + seconds

@@ -1,5 +1,5 @@
-"""Divides the partitions that this broker follows among its links. There are num.replica.fetchers links to each
-leader, and a partition is always on the same one."""
+"""Divides the partitions that this broker follows among its links. A link is one connection to a leader. There are
+num.replica.fetchers links to each leader, and a partition is always on the same link."""
 
 from __future__ import annotations
 
@@ -44,21 +44,22 @@ class FollowerLinks:
         return len(self._links)
 
     def leader_of(self, topic_partition: TopicPartition) -> int | None:
-        """Returns the id of the broker from which a partition is followed; None if it is not followed."""
+        """Returns the id of the broker from which this broker fetches a partition; None if the partition is not
+        followed."""
         found = self._followed_on.get(topic_partition)
         return None if found is None else found[0]
 
     def state(self, topic_partition: TopicPartition) -> FollowerState | None:
-        """Returns the state of a partition. Returns None if it is not followed, or if its log still has queued changes
-        from before."""
+        """Returns the state of a partition. Returns None if the partition is not followed, or if its log still has
+        queued changes from the time before."""
         found = self._followed_on.get(topic_partition)
         return None if found is None else self._links[found].state(topic_partition)
 
     def follow(
         self, topic_partition: TopicPartition, log: PartitionLog, topic_id: uuid.UUID, leader_id: int, leader_epoch: int
     ) -> None:
-        """Follows the leader of a partition in this leader epoch. Replaces an earlier leader or epoch. A call with the
-        same leader and epoch changes nothing."""
+        """Begins to follow the leader of a partition in this leader epoch. Ends following an earlier leader or epoch.
+        A call with the same leader and epoch changes nothing."""
         if self._closed or self._epochs.get(topic_partition) == (leader_id, leader_epoch):
             return
         key = leader_id, crc32(f"{topic_partition.topic}-{topic_partition.partition}".encode()) % self._per_leader
@@ -87,7 +88,7 @@ class FollowerLinks:
 
     def divide(self, per_leader: int) -> bool:
         """Changes the number of links to each leader (num.replica.fetchers). Returns True if the number is different.
-        Then all partitions have been left, and the caller must call `follow` for each again."""
+        In this case no partition is followed any more, and the caller must call `follow` for each partition again."""
         if per_leader == self._per_leader:
             return False
         self._per_leader = per_leader

@@ -2,8 +2,9 @@
 the leader has already deleted the next records, it restarts the log. `replication.follower.fetcher` decides the
 changes; this module does input and output.
 
-All changes are made in the order of the calls, after the changes that are queued in the log. So when a broker begins
-to follow, it first waits for the queued changes of the log (`settle`). Only then the log's position is known.
+All changes are made in the order of the calls, after the changes that are queued in the log. So a broker that begins
+to follow first waits for the queued changes of the log (`settle`). The position of the log is known only after these
+changes.
 
   high watermark      the leader's high watermark, but at most this log's end. It never decreases
   log start offset    the leader's log start offset, but at most this log's high watermark
@@ -25,7 +26,7 @@ from jesenska.replication.follower.fetcher import Cut, GoOn, Position, Received,
 
 logger = logging.getLogger(__name__)
 
-#: An offset after the end of every log: truncating to it removes no record.
+#: An offset after the end of every log: truncating a log to this offset removes no record.
 _NOWHERE: Final = 2**63 - 1
 
 #: A function that is called with the outcome: None for success, or the error.
@@ -91,7 +92,7 @@ def _take_over(log: PartitionLog, received: Received) -> None:
 
 
 def cut(log: PartitionLog, diverging: Cut, now_ms: int, settled: Settled) -> None:
-    """Cuts records that the leader does not have, as far as the leader's answer shows."""
+    """Cuts the records that the leader does not have, as far as the diverging epoch in the leader's answer shows."""
     offset = cut_offset(log.leader_epochs, log.log_end_offset, diverging.epoch, diverging.end_offset)
     if offset < log.high_watermark:
         logger.warning(

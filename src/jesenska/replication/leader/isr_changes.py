@@ -1,5 +1,5 @@
 """Writes the ISRs that the leaders on this broker propose into the metadata tree (ZooKeeper's nodes). Each write is a
-compare-and-set on the partition's state, so that it never overwrites a state that a controller has written meanwhile.
+compare-and-set on the partition's state, so that it never overwrites a newer state that a controller has written.
 `replication.replicas` makes the proposals; this module does input and output.
 
   outcome of the write               effect
@@ -7,17 +7,17 @@ compare-and-set on the partition's state, so that it never overwrites a state th
   refused; the state is as before    written again at once
   refused; the state has another     that ISR is used: the controller has written it, or an earlier attempt of this
   ISR                                broker
-  refused; another leader epoch      none: the controller sends the new leader
-  refused; the partition is gone     none: its topic is being deleted
+  refused; another leader epoch      the proposal is dropped: the controller sends the new leader to this broker
+  refused; the partition is gone     the proposal is dropped: the topic is being deleted
   no answer                          the state is read, and the write is tried again after a pause
-  no connection to the tree          nothing is written, and the write is tried again after a pause. Meanwhile the
-                                     leader may change or drop its proposal
+  no connection to the tree          nothing is written, and the write is tried again after a pause. During the
+                                     pause the leader may change or drop its proposal
 
-If a proposed ISR has fewer members than min.insync.replicas, this broker first syncs its log (`isr_syncs`). Otherwise
-acknowledged records might have no copy on a disk.
+If a proposed ISR has fewer members than min.insync.replicas, this broker first syncs its log (`isr_syncs`). Without
+the sync, acknowledged records might have no copy on a disk.
 
 Controllers read the changes from /isr_change_notification and inform all brokers, which answer their clients' Metadata
-requests. One node names many partitions. If a node could not be written, its partitions are named in the next one."""
+requests. One node names many partitions. If a node could not be written, its partitions are named in the next node."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 _AT_ONCE: Final = 50
 _PAUSE_SECONDS: Final = 0.25
 _TELLING_PAUSE_SECONDS: Final = 1.0
-#: Most partitions that are named in one node. The size of a ZooKeeper node is limited.
+#: The maximum number of partitions that are named in one node, because the size of a ZooKeeper node is limited.
 _REPORTED_AT_ONCE: Final = 3000
 
 
@@ -51,7 +51,7 @@ class Proposing(Syncing, Protocol):
 
     @property
     def partition_epoch(self) -> int:
-        """The version of the partition's state on which the proposal is based."""
+        """Returns the version of the partition's state on which the proposal is based."""
         ...
 
     @property
@@ -59,11 +59,12 @@ class Proposing(Syncing, Protocol):
 
     @property
     def waits_for_sync(self) -> bool:
-        """True while the proposal must not be written, because the log must be synced first."""
+        """Returns True while the proposal must not be written, because the log must be synced first."""
         ...
 
     def proposal_sent(self) -> None:
-        """Records that the proposal is being sent. From now on it may be written, even if no answer arrives."""
+        """Records that the proposal is being written to the metadata tree. From now on the tree may contain the
+        proposal, even if no answer arrives."""
         ...
 
     def isr_written(self, isr: tuple[int, ...], leader_epoch: int, partition_epoch: int) -> None: ...
@@ -87,7 +88,7 @@ class IsrChanges:
 
     @property
     def is_idle(self) -> bool:
-        """True if every proposal was handled and every change was reported."""
+        """Returns True if every proposal was handled and every change was reported."""
         return (
             not self._waiting
             and not self._working
@@ -97,7 +98,8 @@ class IsrChanges:
         )
 
     def propose(self, partition: Proposing) -> None:
-        """Writes the partition's proposal when its turn comes. Does nothing if the proposal was dropped meanwhile."""
+        """Writes the partition's proposal when its turn comes. Does nothing if the proposal has been dropped by
+        then."""
         if self._closed:
             return
         if partition.waits_for_sync:
@@ -117,8 +119,8 @@ class IsrChanges:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _begin(self) -> None:
-        # Thousands of partitions may wait, and each of them calls this method. So only as many are taken as can be
-        # written now.
+        # Thousands of partitions may wait, and each of them calls this method. So only as many partitions are taken
+        # from the queue as can be written now.
         while len(self._working) < _AT_ONCE:
             topic_partition = next((one for one in self._waiting if one not in self._working), None)
             if topic_partition is None:
@@ -150,8 +152,8 @@ class IsrChanges:
             if isr is None:
                 return True
             if partition.waits_for_sync:
-                # The proposal was made before: since then min.insync.replicas was raised, or the in-sync replicas have
-                # changed.
+                # The proposal was made earlier. Since then min.insync.replicas was raised, or the in-sync replicas
+                # have changed.
                 self.propose(partition)
                 return True
             if self._store.state is not SessionState.CONNECTED:

@@ -5,11 +5,12 @@ this module does input and output.
   event                                        the log is synced
   a leader proposes an ISR with fewer than     before the ISR is written
   min.insync.replicas members
-  a broker gets such an ISR                    at once
+  a broker is told an ISR with fewer members   at once
   the sync has failed                          again every second; the ISR is not written before the sync succeeds
 
-If other brokers have stopped, a broker may lead thousands of such partitions. Only _AT_ONCE syncs at a time are passed
-to the flushing threads; the other partitions wait here. A log that is already synced is not flushed again."""
+If other brokers have stopped, a broker may lead thousands of partitions with too few in-sync replicas. Only _AT_ONCE
+syncs at a time are passed to the flushing threads; the other partitions wait here. A log that is already synced is not
+flushed again."""
 
 from __future__ import annotations
 
@@ -53,8 +54,8 @@ class IsrSyncs:
         return not self._waiting and not self._working
 
     def ask(self, partition: Syncing, synced: Callable[[], None] | None = None) -> None:
-        """Syncs the partition's log when its turn comes, if this is still necessary. `synced` is called when the log
-        need not be synced any more."""
+        """Syncs the partition's log when its turn comes, if the sync is still necessary. `synced` is called when the
+        log need not be synced any more."""
         if self._closed:
             return
         if not partition.is_to_be_synced:
@@ -77,8 +78,8 @@ class IsrSyncs:
         self._failed.clear()
 
     def _begin(self) -> None:
-        # The sync of a log that is already synced ends within the call, which calls this method again. The flag
-        # prevents recursion.
+        # If a log is already synced, `sync` calls its callback at once, and the callback calls this method again. The
+        # flag prevents this recursion.
         if self._begins:
             return
         self._begins = True
@@ -94,7 +95,7 @@ class IsrSyncs:
     def _ended(self, partition: Syncing, synced: Callable[[], None], failure: KafkaError | None) -> None:
         self._working -= 1
         if failure is None:
-            # The log is synced again if there is another ISR or proposal meanwhile.
+            # The log is synced again if the ISR or the proposal has changed during the sync.
             self.ask(partition, synced)
         elif not self._closed:
             _put(self._failed, partition, synced)
@@ -110,7 +111,8 @@ class IsrSyncs:
 def _put(
     place: dict[TopicPartition, tuple[Syncing, Callable[[], None]]], partition: Syncing, synced: Callable[[], None]
 ) -> None:
-    """Adds a partition with its callback. The empty default callback does not replace a callback that is known."""
+    """Adds a partition with its callback. The empty default callback does not replace a callback that was added
+    earlier."""
     known = place.get(partition.topic_partition)
     if known is None or known[0] is not partition or synced is not _nothing:
         place[partition.topic_partition] = (partition, synced)

@@ -1,12 +1,12 @@
 """Chooses the replica that a consumer reads from (KIP-392), if `replica.selector.class` names the selector by racks.
-This module only decides: it does no input or output.
+This module does no input or output.
 
   the consumer names no rack        the leader
-  the leader is in its rack         the leader
-  followers are in its rack         the follower with the largest log end offset, of those that consumers may read
-                                    at the offset. If several have it, the one that had the whole log most recently,
-                                    and then the one with the highest id
-  no such follower is in its rack   the leader
+  the leader is in the rack         the leader
+  followers are in the rack         the follower with the largest log end offset, among followers that consumers may
+                                    read at the offset. If several followers have this offset, the follower that had
+                                    the whole log most recently, and then the follower with the highest id
+  no such follower in the rack      the leader
 """
 
 from __future__ import annotations

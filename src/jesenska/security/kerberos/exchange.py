@@ -1,14 +1,16 @@
 """Both sides of an exchange of GSSAPI with Kerberos (RFC 4752).
 
-    client    a token with a ticket
-    server    its own token, if the client asks for a proof; the client answers with an empty message
-    server    wrapped: 1 (the layers that it has: none), 0 0 0 (the size of messages in a layer)
-    client    wrapped: 1 (the layer that it wants: none), 0 0 0, an authorization id
-    server    nothing
+    client    sends a token with a ticket
+    server    sends its own token, if the client asks the server to prove its identity; the client answers with an
+              empty message
+    server    sends a wrapped message: the byte 1 (no security layer is supported), then 0 0 0 (the maximum size of
+              messages)
+    client    sends a wrapped message: the byte 1 (no security layer is wanted), then 0 0 0, then an authorization id
+    server    sends an empty message
 
-If the client does not ask for a proof, as Java's does not, the server's first answer is the wrapped one. The
-authorization id is ignored, as by Kafka: clients send different things in it, and the user is always the principal of
-the ticket. A session does not end with its ticket."""
+If the client does not ask the server to prove its identity (Java's client does not), the server's first answer is the
+wrapped message. As in Kafka, the authorization id is ignored: clients send different values, and the user is always
+the principal of the ticket. A session continues when its ticket expires."""
 
 from __future__ import annotations
 
@@ -19,15 +21,16 @@ from jesenska.security.kerberos.gssapi_library import GssapiError
 from jesenska.security.principal import USER, NoMappingError, Principal
 from jesenska.security.sasl import SaslError
 
-#: No security layer: as the layers that a server has, as the one that a client wants, and in the sizes after it.
+#: The byte for "no security layer", in the server's list of layers and in the client's choice.
 _NO_LAYER: Final = 1
 _OFFER: Final = bytes((_NO_LAYER, 0, 0, 0))
-#: Kerberos needs one token of the client, or two in the old style of DCE.
+#: The maximum number of tokens that a client may send. Kerberos needs one token, or two tokens in the old style of
+#: DCE.
 _TOKENS_MAX: Final = 4
 
 
 class Context(Protocol):
-    """A security context. Every method raises GssapiError if the peer's bytes are refused."""
+    """The interface of a GSSAPI security context. Every method raises GssapiError if the peer's bytes are refused."""
 
     is_established: bool
 
@@ -37,7 +40,8 @@ class Context(Protocol):
 
 
 class AcceptingContext(Context, Protocol):
-    """The server's side; `peer` is the client's principal once the context is established."""
+    """The server's side of a security context. `peer` is the client's principal when the context is established, None
+    before."""
 
     peer: str | None
 
@@ -45,13 +49,13 @@ class AcceptingContext(Context, Protocol):
 
 
 class InitiatingContext(Context, Protocol):
-    """The client's side."""
+    """The client's side of a security context."""
 
     def step(self, token: bytes | None) -> bytes: ...
 
 
 class GssapiServer:
-    """A server's side of one exchange. `user_of` returns the user for a client's principal, or raises
+    """The server's side of one GSSAPI exchange. `user_of` returns the user for a client's principal, or raises
     NoMappingError."""
 
     def __init__(self, context: AcceptingContext, user_of: Callable[[str], str]) -> None:
@@ -104,7 +108,7 @@ class GssapiServer:
 
 
 class GssapiClient:
-    """A client's side of one exchange."""
+    """The client's side of one GSSAPI exchange."""
 
     def __init__(self, context: InitiatingContext) -> None:
         self._context = context

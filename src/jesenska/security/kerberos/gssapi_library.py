@@ -2,13 +2,13 @@
 
     Library.load()              the library, loaded at first use
     import_service, import_principal -> Name
-    accepting(key tab)          -> Credential   of a server; every accept reads the key tab again
+    accepting(key tab)          -> Credential   of a server; the key tab is read again for each client
     initiating(key tab | cache) -> Credential   of a client; may ask the KDC, which blocks
     Acceptor, Initiator         a security context: step(token), then wrap and unwrap
 
-An object of the library is released with the Python object that holds it; `Library.live` has those that are not
-released yet. Only the mechanism of Kerberos is used: SPNEGO and others are refused. The library finds its
-configuration by KRB5_CONFIG, or in /etc/krb5.conf."""
+An object of the library is released when its Python object is released; `Library.live` has the objects that are not
+released yet. Only the mechanism Kerberos is used: SPNEGO and other mechanisms are refused. The library reads the
+configuration file that the environment variable KRB5_CONFIG names, or /etc/krb5.conf."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ _FOUND_BY: Final = "gssapi_krb5"
 _CONFIGURATION: Final = "KRB5_CONFIG"
 
 _CONTINUE_NEEDED: Final = 1
-#: Bits of a major status that tell of an error: of the call, or of the routine.
+#: The bits of a call's major status that are set if the call has failed (calling errors and routine errors).
 _ERRORS: Final = 0xFFFF_0000
 _INDEFINITE: Final = 0xFFFF_FFFF
 _ACCEPT, _INITIATE = 2, 1
 _GSS_CODE, _MECHANISM_CODE = 1, 2
 _MUTUAL, _INTEGRITY = 2, 32
-#: The library's text if a mechanism has nothing to say.
+#: The library's text for a status if the mechanism has no error message.
 _NO_TEXT: Final = "Success"
-#: Texts of one status that are read at most.
+#: The maximum number of texts that are read for one status.
 _TEXTS_MAX: Final = 8
 
 
 class GssapiError(Exception):
-    """A call of the library has failed. The text is the library's own, for the log."""
+    """Raised when a call of the library has failed. The message is the library's text, for the log."""
 
 
 class _Buffer(ctypes.Structure):
     _fields_ = (("length", ctypes.c_size_t), ("value", ctypes.c_void_p))
     length: int
     value: int | None
-    #: The bytes that a buffer for the library points to; they have to live as long as it does.
+    #: The bytes to which a buffer for the library points. They must exist as long as the buffer.
     content: bytes
 
 
@@ -68,7 +68,7 @@ _HANDLE = ctypes.POINTER(ctypes.c_void_p)
 _BUFFER = ctypes.POINTER(_Buffer)
 _MECHANISMS = ctypes.POINTER(_Mechanisms)
 _INT = ctypes.POINTER(ctypes.c_int)
-#: The parameters after the first one, which is the minor status.
+#: The types of each function's parameters, without the first parameter, which is always the minor status.
 _FUNCTIONS: Final[Mapping[str, tuple[Any, ...]]] = {
     "gss_import_name": (_BUFFER, ctypes.c_void_p, _HANDLE),
     "gss_canonicalize_name": (ctypes.c_void_p, ctypes.c_void_p, _HANDLE),
@@ -95,7 +95,7 @@ _FUNCTIONS: Final[Mapping[str, tuple[Any, ...]]] = {
 
 
 def use_configuration(path: str) -> None:
-    """Sets the file that configures Kerberos, unless the environment names one."""
+    """Sets the configuration file of Kerberos. Does nothing if the environment variable KRB5_CONFIG is set."""
     os.environ.setdefault(_CONFIGURATION, path)
 
 
@@ -105,7 +105,7 @@ def _opened() -> ctypes.CDLL:
             return ctypes.CDLL(name)
         except OSError:
             continue
-    # This starts other programs, so it comes last.
+    # This search starts other programs, so it is tried last.
     found = ctypes.util.find_library(_FOUND_BY)
     if found is None:
         raise OSError("not found")
@@ -116,7 +116,7 @@ class Library:
     """The functions of the library that are used here."""
 
     def __init__(self) -> None:
-        """Loads the library; InvalidConfigError if it is not there, or is another one than MIT's."""
+        """Loads the library. Raises InvalidConfigError if the library is not installed, or is not MIT's library."""
         try:
             library = _opened()
             self._functions = {name: getattr(library, name) for name in (*_FUNCTIONS, "gss_display_status")}
@@ -139,11 +139,12 @@ class Library:
     @staticmethod
     @cache
     def load() -> Library:
-        """Returns the library of this process; InvalidConfigError if there is none."""
+        """Returns the library of this process. Raises InvalidConfigError if the library cannot be loaded."""
         return Library()
 
     def call(self, name: str, *parameters: Any) -> int:
-        """Calls a function and returns its major status; GssapiError if it tells of an error."""
+        """Calls a function of the library, and returns its major status. Raises GssapiError if the status is an
+        error."""
         minor = ctypes.c_uint32()
         major: int = self._functions[name](ctypes.byref(minor), *parameters)
         if major & _ERRORS:
@@ -151,7 +152,8 @@ class Library:
         return major
 
     def _text(self, major: int, minor: int) -> str:
-        """Returns the library's texts for a status: those of the mechanism, or without them the general ones."""
+        """Returns the library's texts for a status: the texts of the mechanism, or the general texts if the mechanism
+        has no text."""
         own = [text for text in self._texts(minor, _MECHANISM_CODE) if text != _NO_TEXT] if minor else []
         return "; ".join(own or self._texts(major, _GSS_CODE)) or f"status {major:#x}"
 
@@ -185,14 +187,14 @@ class Library:
 
 
 def _given(content: bytes) -> _Buffer:
-    """Returns a buffer for the library to read; it keeps the bytes alive."""
+    """Returns a buffer from which the library can read `content`. The buffer keeps the bytes alive."""
     buffer = _Buffer(len(content), ctypes.cast(ctypes.c_char_p(content), ctypes.c_void_p))
     buffer.content = content
     return buffer
 
 
 class _Held:
-    """An object of the library, which is released with this one."""
+    """An object of the library. It is released when this Python object is released."""
 
     _release = ""
 
@@ -201,12 +203,12 @@ class _Held:
         self.handle = ctypes.c_void_p()
 
     def _filled(self) -> None:
-        """Notes that the library has made the object."""
+        """Records that the library has created the object, so that it must be released."""
         if self.handle.value:
             self.library.live.add(id(self))
 
     def release(self) -> None:
-        """Releases the object; without effect if there is none."""
+        """Releases the object of the library. Does nothing if there is no object."""
         if self.handle.value:
             more = (None,) if self._release == "gss_delete_sec_context" else ()
             self.library.call(self._release, ctypes.byref(self.handle), *more)
@@ -223,7 +225,7 @@ class Name(_Held):
     _release = "gss_release_name"
 
     def __str__(self) -> str:
-        """Returns the principal with its realm; GssapiError if it is not UTF-8."""
+        """Returns the principal with its realm. Raises GssapiError if the principal is not UTF-8."""
         text = _Buffer()
         self.library.call("gss_display_name", self.handle, ctypes.byref(text), None)
         try:
@@ -241,17 +243,18 @@ def _imported(library: Library, text: str, kind: int | None) -> Name:
 
 
 def import_service(library: Library, service: str, host: str) -> Name:
-    """Returns the name of a service on a host; its principal is SERVICE/HOST."""
+    """Returns the name of a service on a host. The principal of this name is SERVICE/HOST."""
     return _imported(library, f"{service}@{host}", library.service_type)
 
 
 def import_principal(library: Library, principal: str) -> Name:
-    """Returns the name of a principal. Without a realm it is in the default one."""
+    """Returns the name of a principal. A principal without a realm is in the default realm."""
     return _imported(library, principal, library.principal_type)
 
 
 def default_realm(library: Library) -> str:
-    """Returns the realm of names that have none; empty if the configuration names none."""
+    """Returns the default realm, which applies to names without a realm. Returns an empty text if the configuration
+    names no default realm."""
     given, found = import_principal(library, "x"), Name(library)
     try:
         library.call("gss_canonicalize_name", given.handle, library.kerberos, ctypes.byref(found.handle))
@@ -287,15 +290,15 @@ class Credential(_Held):
 
 
 def accepting(library: Library, key_tab: Path, principal: str | None) -> Credential:
-    """Returns the credential of a server: the keys of a principal in a key tab, or all keys of it for None.
-    GssapiError if there is no such key."""
+    """Returns the credential of a server: the keys of a principal in a key tab. If `principal` is None, all keys of
+    the key tab are used. Raises GssapiError if there is no such key."""
     name = None if principal is None else import_principal(library, principal)
     return Credential(library, name, _ACCEPT, {"keytab": f"FILE:{key_tab}"})
 
 
 def initiating(library: Library, principal: str | None, store: Mapping[str, str]) -> Credential:
     """Returns the credential of a client from a store with `client_keytab` and `ccache`, or with `ccache` alone. An
-    empty store is the default cache of tickets. May block; GssapiError if there are no tickets."""
+    empty store means the default cache of tickets. May block. Raises GssapiError if there are no tickets."""
     name = None if principal is None else import_principal(library, principal)
     return Credential(library, name, _INITIATE, store)
 
@@ -319,7 +322,7 @@ class _Context(_Held):
         return self.library.taken(found)
 
     def unwrap(self, token: bytes) -> bytes:
-        """Returns the message in a token that the peer has wrapped; GssapiError if the token was changed."""
+        """Returns the message in a token that the peer has wrapped. Raises GssapiError if the token was changed."""
         found, encrypted, quality, given = _Buffer(), ctypes.c_int(), ctypes.c_uint32(), _given(token)
         self.library.call(
             "gss_unwrap",
@@ -333,11 +336,12 @@ class Acceptor(_Context):
 
     def __init__(self, library: Library, credential: Credential) -> None:
         super().__init__(library, credential)
-        #: The client's principal, once the context is established.
+        #: The client's principal when the context is established; None before.
         self.peer: str | None = None
 
     def step(self, token: bytes) -> bytes:
-        """Returns the answer to a client's token, which may be empty; GssapiError if the token is refused."""
+        """Returns the answer to a client's token; the answer may be empty. Raises GssapiError if the token is
+        refused."""
         name, answer, given = Name(self.library), _Buffer(), _given(token)
         try:
             major = self.library.call(
@@ -346,7 +350,7 @@ class Acceptor(_Context):
                 *(ctypes.byref(name.handle), None, ctypes.byref(answer), None, None, None),
             )
         finally:
-            # An answer to a refused token would tell the client the reason, so it goes no further than here.
+            # The library's answer to a refused token would tell the client the reason, so it is not sent.
             message = self.library.taken(answer)
             self._filled()
             name._filled()
@@ -357,15 +361,16 @@ class Acceptor(_Context):
 
 
 class Initiator(_Context):
-    """A client's side of a security context with a server, which has to prove who it is."""
+    """A client's side of a security context with a server. The server must prove its identity."""
 
     def __init__(self, library: Library, credential: Credential, target: Name) -> None:
         super().__init__(library, credential)
         self._target = target
 
     def step(self, token: bytes | None) -> bytes:
-        """Returns the client's next token, given the server's last one (None at first). May ask the KDC, which blocks.
-        GssapiError if there is no ticket, or the server is not the expected one."""
+        """Returns the client's next token. `token` is the server's last token; it is None at the first call. May ask
+        the KDC, which blocks. Raises GssapiError if there is no ticket, or if the server is not the expected
+        server."""
         answer, flags, given = _Buffer(), ctypes.c_uint32(), _given(token or b"")
         try:
             major = self.library.call(

@@ -1,17 +1,18 @@
-"""The Kerberos logins of JAAS: of a server that accepts clients, and of a client.
+"""Reads the Kerberos logins in JAAS format: the login of a server that accepts clients, and the login of a client.
 
     com.sun.security.auth.module.Krb5LoginModule required
         useKeyTab=true keyTab="/etc/kafka.keytab" principal="kafka/host@REALM";     a server, or a client
         useTicketCache=true ticketCache="/tmp/krb5cc_1000";                         a client; without ticketCache
                                                                                     the user's own cache
 
-The name of the service is the setting sasl.kerberos.service.name or the JAAS option serviceName. Of a login with both
-kinds, a client takes the cache first, and the key tab if the cache has no valid ticket. Other options of Java's
-module have no effect.
+The name of the service is the setting sasl.kerberos.service.name or the JAAS option serviceName. If a login has both a
+ticket cache and a key tab, a client uses the ticket cache first. It uses the key tab if the cache has no valid ticket.
+Other options of Java's module have no effect.
 
-A server needs no KDC. It reads the key tab for each login, so that a new key serves at once. A client gets tickets by
-a key tab in its own memory, one cache for all clients of a process with the same key tab and principal; the library
-gets others before they expire. Tickets of a cache file are those that kinit has put there, or puts there later."""
+A server needs no KDC. It reads the key tab for each login, so that a new key can be used at once. A client with a key
+tab stores its tickets in memory. All clients of a process with the same key tab and principal share one cache, and the
+library gets new tickets before the old tickets expire. With a ticket cache file, each login uses the tickets that
+kinit has written to the file by then."""
 
 from __future__ import annotations
 
@@ -37,12 +38,12 @@ from jesenska.security.kerberos.gssapi_library import (
 from jesenska.security.sasl import SaslError
 
 SERVICE_NAME: Final = "sasl.kerberos.service.name"
-#: In place of a principal in Java: every key of the key tab.
+#: The value of the option principal that means every key of the key tab, as in Java.
 _ANY: Final = "*"
 
 
 class _Source(NamedTuple):
-    """The places that a JAAS login names."""
+    """The key tab, the principal and the ticket cache that a JAAS login names."""
 
     key_tab: Path | None
     has_cache: bool
@@ -54,7 +55,7 @@ def _source(login: Login) -> _Source:
     options = login.options
     key_tab = None
     if options.get("useKeyTab", "").lower() == "true":
-        # Java takes a path with FILE: before it, too.
+        # As in Java, the path may begin with FILE:.
         key_tab = Path(login.required("keyTab").removeprefix("FILE:"))
     principal = options.get("principal")
     return _Source(
@@ -66,8 +67,8 @@ def _source(login: Login) -> _Source:
 
 
 def service_name(login: Login, setting: object) -> str | None:
-    """Returns the name of the service; None if neither the JAAS login nor the setting has it. InvalidConfigError if
-    the two differ."""
+    """Returns the name of the service; None if neither the JAAS login nor the setting names a service. Raises
+    InvalidConfigError if they name different services."""
     option = login.options.get("serviceName")
     if option and setting and option != setting:
         raise InvalidConfigError(
@@ -78,8 +79,9 @@ def service_name(login: Login, setting: object) -> str | None:
 
 
 def server_of(login: Login, setting: object, user_of: Callable[[str], str]) -> Callable[[], GssapiServer]:
-    """Returns the function that makes the server's side of an exchange. `setting` is sasl.kerberos.service.name.
-    InvalidConfigError with one sentence if the login cannot be used."""
+    """Returns the function that creates the server's side of a GSSAPI exchange. `setting` is
+    sasl.kerberos.service.name. Raises InvalidConfigError, with a message of one sentence, if the login cannot be
+    used."""
     source = _source(login)
     if source.key_tab is None:
         raise InvalidConfigError(
@@ -103,7 +105,7 @@ def server_of(login: Login, setting: object, user_of: Callable[[str], str]) -> C
 
 
 class TicketLogin:
-    """The login of a client with tickets. `exchange` may block."""
+    """The login of a client with Kerberos tickets. `exchange` may block."""
 
     def __init__(self, source: _Source, service: str) -> None:
         self._library = Library.load()
@@ -116,7 +118,7 @@ class TicketLogin:
                 raise InvalidConfigError(f"{source.principal} is not a principal: {error}.") from error
 
     def exchange(self, host: str) -> GssapiClient:
-        """Returns a new exchange with the service on a host; SaslError if there are no tickets."""
+        """Returns a new exchange with the service on a host. Raises SaslError if there are no tickets."""
         try:
             target = import_service(self._library, self._service, host)
             return GssapiClient(Initiator(self._library, self._credential(), target))
@@ -124,7 +126,8 @@ class TicketLogin:
             raise SaslError(str(error)) from error
 
     def _credential(self) -> Credential:
-        """Returns a credential for one exchange: a credential that is kept would not be renewed."""
+        """Returns a credential for one exchange. It is not stored for later exchanges, because a stored credential
+        would not be renewed."""
         key_tab, has_cache, cache, principal = self._source
         if has_cache:
             try:
@@ -143,8 +146,8 @@ class TicketLogin:
 
 
 def ticket_login(login: Login, setting: object) -> TicketLogin:
-    """Returns the login of a client. `setting` is sasl.kerberos.service.name. InvalidConfigError with one sentence if
-    the login cannot be used."""
+    """Returns the Kerberos login of a client. `setting` is sasl.kerberos.service.name. Raises InvalidConfigError, with
+    a message of one sentence, if the login cannot be used."""
     if login.mechanism != "GSSAPI":
         raise InvalidConfigError(
             "sasl.mechanism=GSSAPI cannot be used with "

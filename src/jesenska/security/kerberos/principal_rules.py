@@ -1,17 +1,17 @@
-"""The rules of sasl.kerberos.principal.to.local.rules, which make a user's name from a Kerberos principal.
+"""The rules of sasl.kerberos.principal.to.local.rules, which convert a Kerberos principal to a user name.
 
     anna@SHOP.EXAMPLE         $1 is anna, $0 is SHOP.EXAMPLE
     kafka/host@SHOP.EXAMPLE   $1 is kafka, $2 is host, $0 is SHOP.EXAMPLE
 
-    DEFAULT                                             $1, if the realm is the default one
-    RULE:[2:$1@$0](kafka@.*)s/@.*//L                    every part after [...] may be left out
+    DEFAULT                                             $1, if the realm is the default realm
+    RULE:[2:$1@$0](kafka@.*)s/@.*//L                    each part after [...] is optional
          [2:      principals with two components        $1@$0]   the name to begin with
-         (kafka@.*)  the whole name has to match        s/@.*//  replaces the first match; with g all of them
-         L or U   in lower or upper case; without s/.../.../ write a slash before it
+         (kafka@.*)  the whole name must match              s/@.*//  replaces the first match; with g all matches
+         L or U   converts to lower or upper case; without s/.../.../ write a slash before it
 
-The first rule that fits wins. A name that is empty, or still has a slash or an @ after a rule, is refused, and so is
-a principal that no rule fits, that has three components, or that is the anonymous one. In a replacement $1 is a group
-of the pattern, and a backslash quotes the character after it."""
+The first rule that matches is used. A principal is refused if no rule matches, if it has three components, or if it is
+the anonymous principal. It is also refused if the resulting name is empty, or contains a slash or an @. In a
+replacement $1 is a group of the pattern, and a backslash quotes the character after it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _RULE = re.compile(
     r"/?(?P<case>[LU]?)"
 )
 _DEFAULT: Final = "DEFAULT"
-#: The components of the principal of a client that does not say who it is (RFC 8062).
+#: The components of the anonymous principal, which a client uses that does not reveal its identity (RFC 8062).
 _ANONYMOUS: Final = ("WELLKNOWN", "ANONYMOUS")
 _PARAMETER = re.compile(r"\$([0-9]*)")
 #: A part of a replacement: a quoted character, a group's number or name, a lone mark, or other text.
@@ -42,7 +42,7 @@ _UNUSUAL: Final = "\\"
 
 
 class _Rule(NamedTuple):
-    """A rule. `components` is the number of components that its principals have."""
+    """One rule. It matches principals with this number of `components`."""
 
     components: int
     format: str
@@ -53,7 +53,8 @@ class _Rule(NamedTuple):
     case: str
 
     def apply(self, parameters: Sequence[str]) -> str | None:
-        """Returns the name that the rule makes; None if it does not fit. `parameters` begin with the realm."""
+        """Returns the user name that the rule makes; None if the rule does not match. `parameters` are the realm and
+        the components of the principal."""
         if len(parameters) - 1 != self.components:
             return None
         name = _PARAMETER.sub(lambda found: parameters[int(found[1])], self.format)
@@ -68,14 +69,15 @@ class _Rule(NamedTuple):
 
 
 class PrincipalRules:
-    """The rules of one listener. InvalidConfigError with one sentence if one of them cannot be used."""
+    """The rules of one listener. The constructor raises InvalidConfigError, with a message of one sentence, if a rule
+    is invalid."""
 
     def __init__(self, rules: Sequence[str], default_realm: str) -> None:
         self._default_realm = default_realm
         self._rules = tuple(None if rule == _DEFAULT else _parsed(rule) for rule in map(str.strip, rules))
 
     def user_of(self, principal: str) -> str:
-        """Returns the user of a principal; NoMappingError if there is none."""
+        """Returns the user name for a principal. Raises NoMappingError if the principal is refused."""
         found = _PRINCIPAL.fullmatch(principal)
         if found is None or _UNUSUAL in principal:
             raise NoMappingError(f"{principal!r} is not a principal of one or two components")
@@ -112,15 +114,15 @@ def _parsed(text: str) -> _Rule:
 
 def _compiled(pattern: str, rule: str) -> re.Pattern[str]:
     try:
-        # As in Java, \w and \d are of ASCII.
+        # As in Java, \w and \d match only ASCII characters.
         return re.compile(pattern, re.ASCII)
     except re.error as error:
         raise InvalidConfigError(f"{SETTING}: {pattern!r} in {rule!r} is not a regular expression: {error}.") from error
 
 
 def _pieces(replacement: str, pattern: re.Pattern[str], rule: str) -> tuple[str | int, ...]:
-    """Returns the parts of a replacement: texts, and numbers of groups. A number of more digits than there are groups
-    is a group with digits after it, as in Java."""
+    """Returns the parts of a replacement: texts, and numbers of groups. As in Java, if there is no group with a number
+    of several digits, the last digits are text after the group's number."""
     pieces: list[str | int] = []
     for found in _PIECE.finditer(replacement):
         if found["text"] is not None or found["quoted"] is not None:

@@ -2,9 +2,10 @@
 
     HEADER.CLAIMS.SIGNATURE     each in base64url; the signature is empty in an unsecured token (alg none)
 
-A broker requires exp, and iat of signed tokens. It compares exp and nbf with its clock, with a tolerance for the
-difference of clocks. If an issuer or audiences are expected, the token must name the issuer and one of the audiences;
-a token that names an audience is refused when none is expected, as by Kafka."""
+A broker requires the claim exp, and the claim iat in signed tokens. It compares exp and nbf with its clock, with a
+tolerance for the difference of clocks. If an issuer is expected, the token must name this issuer. If audiences are
+expected, the token must name at least one of them. As in Kafka, a token that names an audience is refused when no
+audience is expected."""
 
 from __future__ import annotations
 
@@ -14,12 +15,14 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-#: A token is a few KB; the limit of the message around it is sasl.server.max.receive.size.
+#: The maximum length of a token; usual tokens have a few kilobytes. It equals the default of
+#: sasl.server.max.receive.size, the limit of the message that contains the token.
 MAX_TOKEN_CHARACTERS: Final = 524_288
 
 
 class TokenError(Exception):
-    """A token is not valid. The text is for the log; `answer` is the content of the broker's answer."""
+    """Raised when a token is not valid. The message is for the log; `answer` is the content of the broker's answer to
+    the client."""
 
     def __init__(self, text: str, status: str = "invalid_token", scope: str | None = None) -> None:
         super().__init__(text)
@@ -27,12 +30,12 @@ class TokenError(Exception):
         self._scope = scope
 
     def answer(self) -> dict[str, str]:
-        """Returns the fields of the JSON that the client gets."""
+        """Returns the fields of the JSON text that the broker sends to a client with an invalid token."""
         return {"status": self._status} | ({} if self._scope is None else {"scope": self._scope})
 
 
 class Token(NamedTuple):
-    """A valid token. `expires_at_ms` is the claim exp, in ms since the Unix epoch."""
+    """A token that was found valid. `expires_at_ms` is the claim exp, in ms since the Unix epoch."""
 
     user: str
     scope: frozenset[str]
@@ -40,7 +43,7 @@ class Token(NamedTuple):
 
 
 class Expected(NamedTuple):
-    """The claims that a broker expects of a token."""
+    """The claims that a token must have, from the settings of a broker."""
 
     issuer: str | None = None
     audiences: tuple[str, ...] = ()
@@ -52,8 +55,8 @@ class Expected(NamedTuple):
 
 
 def parts_of(token: str) -> tuple[dict[str, Any], dict[str, Any], str]:
-    """Returns the header, the claims and the signature of a token, none of them verified; TokenError if the token is
-    malformed."""
+    """Returns the header, the claims and the signature of a token, without verifying them. Raises TokenError if the
+    token is malformed."""
     pieces = token.split(".")
     if len(pieces) != 3 or len(token) > MAX_TOKEN_CHARACTERS:
         raise TokenError("a token without three parts")
@@ -61,7 +64,8 @@ def parts_of(token: str) -> tuple[dict[str, Any], dict[str, Any], str]:
 
 
 def check(claims: Mapping[str, Any], expected: Expected, now_ms: int) -> Token:
-    """Returns the token of these claims; TokenError if a claim is missing, malformed, or not what is expected."""
+    """Returns the token with these claims. Raises TokenError if a claim is missing or malformed, or differs from the
+    expected value."""
     skew_ms = expected.clock_skew_seconds * 1000
     expires_at_ms = _time_ms(claims, "exp")
     if expires_at_ms is None:
@@ -84,8 +88,8 @@ def check(claims: Mapping[str, Any], expected: Expected, now_ms: int) -> Token:
 
 
 def expiry_ms(token: str) -> int:
-    """Returns the time at which a token expires, in ms since the Unix epoch, without a check of its signature.
-    TokenError if the token names no such time."""
+    """Returns the time at which a token expires, in ms since the Unix epoch. The signature is not checked. Raises
+    TokenError if the token has no claim exp."""
     found = _time_ms(parts_of(token)[1], "exp")
     if found is None:
         raise TokenError("a token without exp")
@@ -102,7 +106,8 @@ def _check_audience(claims: Mapping[str, Any], expected: tuple[str, ...]) -> Non
 
 
 def _scope(value: object) -> frozenset[str]:
-    """Returns the scope of a claim: names with spaces between them, or a list of names."""
+    """Returns the names in the value of a scope claim, which is a text of names separated by spaces, or a list of
+    names."""
     if isinstance(value, str):
         value = value.split() or [""]
     names = value if isinstance(value, list) else []
@@ -112,7 +117,7 @@ def _scope(value: object) -> frozenset[str]:
 
 
 def _time_ms(claims: Mapping[str, Any], name: str) -> int | None:
-    """Returns a time that a claim gives in seconds, in ms; None without the claim."""
+    """Returns the time in a claim, converted from seconds to ms; None if the token does not have the claim."""
     value = claims.get(name)
     if value is None:
         return None

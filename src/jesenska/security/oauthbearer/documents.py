@@ -1,8 +1,8 @@
-"""The documents that OAUTHBEARER reads: sets of keys and tokens, from a file (`file:`) or from a server (`https:`,
+"""Reads the documents that OAUTHBEARER needs (key sets and tokens) from a file (`file:`) or from a server (`https:`,
 `http:`).
 
-A server's document is read by a blocking call, which belongs on another thread. A document has a limit of size, and a
-read a limit of time."""
+Reading from a server blocks, so it must run on another thread than the event loop. The size of a document and the time
+of a read are limited."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MAX_BYTES: Final = 1_000_000
 
 
 class DocumentError(Exception):
-    """A document cannot be read; the text is the cause, without a secret."""
+    """Raised when a document cannot be read. The message is the cause; it contains no secret."""
 
 
 class Address(NamedTuple):
@@ -35,7 +35,7 @@ class Address(NamedTuple):
 
 
 def parse_address(name: str, url: str) -> Address:
-    """Returns the address in the setting `name`; InvalidConfigError if it is none."""
+    """Returns the address in the setting `name`. Raises InvalidConfigError if `url` is not an address."""
     parts = urlsplit(url)
     if parts.scheme == "file" and parts.path:
         return Address(Path(unquote(parts.path)), url)
@@ -52,15 +52,15 @@ def read(
     body: bytes | None = None,
     headers: dict[str, str] | None = None,
 ) -> bytes:
-    """Returns a document; DocumentError if it cannot be read. With `body` the request is a POST. `context` is that of
-    TLS; None trusts the system's authorities."""
+    """Returns a document. Raises DocumentError if the document cannot be read. With `body` the request is a POST.
+    `context` is the TLS context; None means that the system's certificate authorities are trusted."""
     if address.path is not None:
         try:
             with address.path.open("rb") as file:
                 return _limited(file.read(MAX_BYTES + 1))
         except OSError as error:
             raise DocumentError(f"{address.path} cannot be read: {error.strerror}") from error
-    # Only http and https remain (`parse_address`).
+    # The scheme is http or https, because `parse_address` accepts no other scheme of a URL.
     request = urllib.request.Request(  # noqa: S310
         address.url, data=body, headers={"Accept": "application/json", **(headers or {})}
     )
@@ -82,12 +82,12 @@ def _limited(document: bytes) -> bytes:
 
 
 class Credentials(NamedTuple):
-    """A client's id and secret at an identity provider, and the scope that it asks for."""
+    """A client's id and secret at an identity provider, and the scope that the client requests."""
 
     client_id: str
     client_secret: str
     scope: str | None = None
-    #: True if id and secret are URL-encoded before they go into the header (RFC 6749, 2.3.1).
+    #: True if id and secret are URL-encoded in the header Authorization (RFC 6749, 2.3.1).
     are_encoded: bool = False
 
     def __repr__(self) -> str:
@@ -97,8 +97,8 @@ class Credentials(NamedTuple):
 def ask_for_token(
     address: Address, credentials: Credentials, context: ssl.SSLContext | None, timeout_seconds: float
 ) -> str:
-    """Returns a token from an identity provider, by the grant client_credentials (RFC 6749, 4.4); DocumentError if
-    there is none."""
+    """Returns a token from an identity provider, by the grant client_credentials (RFC 6749, 4.4). Raises DocumentError
+    if the provider returns no token."""
     fields = {"grant_type": "client_credentials"} | ({"scope": credentials.scope} if credentials.scope else {})
     names = [credentials.client_id, credentials.client_secret]
     pair = ":".join(quote(name, safe="") if credentials.are_encoded else name for name in names)

@@ -1,13 +1,13 @@
-"""The tokens with which a client logs in by OAUTHBEARER.
+"""Gets the tokens with which a client logs in by OAUTHBEARER, from one of these sources:
 
     sasl.oauthbearer.token.endpoint.url     a token from an identity provider (grant client_credentials), with the JAAS
                                             options clientId, clientSecret and scope, or the settings
                                             sasl.oauthbearer.client.credentials.client.id, .client.secret and
-                                            sasl.oauthbearer.scope; or a file that holds a token
+                                            sasl.oauthbearer.scope; or a file that contains a token
     unsecuredLoginStringClaim_sub="anna"    an unsecured token, for tests, from the JAAS options unsecuredLogin...
 
-A client keeps its token until sasl.login.refresh.window.factor of the token's life is over. Then the next login asks
-for another one; if none can be had, the old token serves until it expires."""
+A client uses its token until the part sasl.login.refresh.window.factor of the token's lifetime has passed. The next
+login then requests a new token. If no new token is available, the old token is used until it expires."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ _UNSECURED_SECONDS: Final = 3600.0
 
 
 class _Held(NamedTuple):
-    """A token that a client has, and when it was fetched and expires, in ms since the Unix epoch."""
+    """A client's token, the time at which it was fetched, and the time at which it expires, in ms since the Unix
+    epoch."""
 
     token: str
     fetched_at_ms: int
@@ -41,7 +42,7 @@ class _Held(NamedTuple):
 
 
 class TokenLogin:
-    """The token of one client. `fetch` returns another token; it may block, and so may `exchange`."""
+    """The OAUTHBEARER login of one client. `fetch` returns a new token. `fetch` and `exchange` may block."""
 
     def __init__(
         self, fetch: Callable[[], str], extensions: Mapping[str, str], now_ms: Callable[[], int], refresh_factor: float
@@ -54,7 +55,7 @@ class TokenLogin:
         self._lock = threading.Lock()
 
     def exchange(self, host: str) -> OAuthBearerClient:
-        """Returns a new exchange with a token that is valid; SaslError if there is none."""
+        """Returns a new exchange with a valid token. Raises SaslError if there is no valid token."""
         with self._lock:
             return OAuthBearerClient(self._current(), self._extensions)
 
@@ -75,8 +76,8 @@ class TokenLogin:
 
 
 def token_login(login: Login, get: Callable[[str], object], now_ms: Callable[[], int]) -> TokenLogin:
-    """Returns the tokens that settings and a JAAS login ask for; InvalidConfigError with one sentence if they cannot
-    be used."""
+    """Returns the login that the settings and a JAAS login describe. Raises InvalidConfigError, with a message of one
+    sentence, if they cannot be used."""
     options = login.options
     extensions = {
         name.removeprefix(prefix): value
@@ -118,8 +119,8 @@ def _from_endpoint(url: str, options: Mapping[str, str], get: Callable[[str], ob
 
 
 def context_of(options: Mapping[str, str]) -> ssl.SSLContext | None:
-    """Returns the context of TLS for an identity provider, from the JAAS options ssl.…; None without such options,
-    which trusts the system's authorities."""
+    """Returns the TLS context for an identity provider, from the JAAS options ssl.…. Returns None if there are no such
+    options: the system's certificate authorities are then trusted."""
     if not any(name.startswith("ssl.") for name in options):
         return None
     return client_context(tls_settings(options.get))
@@ -136,7 +137,7 @@ def _unsecured(options: Mapping[str, str], now_ms: Callable[[], int]) -> Callabl
         elif kind == "Number":
             claims[claim] = _number(name, value)
         elif kind == "List":
-            # The first character separates the items: |one|two
+            # The first character of the value is the separator of the items, as in |one|two.
             claims[claim] = value[1:].split(value[0]) if value else []
     if not claims.get(options.get("unsecuredLoginPrincipalClaimName", "sub")):
         raise InvalidConfigError(

@@ -1,8 +1,8 @@
-"""The messages of OAUTHBEARER (RFC 7628, KIP-255), and both sides of its exchange.
+"""The messages of the SASL mechanism OAUTHBEARER (RFC 7628, KIP-255), and both sides of its exchange.
 
     client    n,[a=AUTHORIZATION_ID],^A auth=Bearer TOKEN ^A [NAME=VALUE ^A ...] ^A       ^A is the byte 1
-    server    nothing if the token is valid, else {"status":"invalid_token"}
-    client    ^A, after which the server refuses the login
+    server    an empty message if the token is valid, else {"status":"invalid_token"}
+    client    ^A, only after an invalid token; the server then refuses the login
 
 The pairs NAME=VALUE are extensions: a broker checks their form and ignores them, as Kafka does by default."""
 
@@ -22,12 +22,12 @@ _BEARER = re.compile(r"(?i:bearer) +([-_~+/.=a-zA-Z0-9]+)")
 _AUTH: Final = "auth"
 _REFUSED_BY_CLIENT: Final = b"\x01"
 
-#: Checks the text of a token. Raises TokenError if it is not valid.
+#: A function that checks the text of a token. It raises TokenError if the token is not valid.
 Validate = Callable[[str], Token]
 
 
 class FirstMessage(NamedTuple):
-    """The content of a client's first message."""
+    """The content of a client's first OAUTHBEARER message."""
 
     authorization_id: str
     token: str
@@ -44,7 +44,7 @@ def first_message(token: str, extensions: Mapping[str, str]) -> bytes:
 
 
 def parse_first_message(message: bytes) -> FirstMessage:
-    """Returns the content of a client's first message; SaslError if the message is malformed."""
+    """Returns the content of a client's first message. Raises SaslError if the message is malformed."""
     try:
         found = _CLIENT_FIRST.fullmatch(message.decode())
     except UnicodeDecodeError as error:
@@ -59,7 +59,7 @@ def parse_first_message(message: bytes) -> FirstMessage:
 
 
 class OAuthBearerServer:
-    """A server's side of one exchange. `now_ms` is the wall clock."""
+    """The server's side of one OAUTHBEARER exchange. `now_ms` returns the time of the wall clock."""
 
     def __init__(self, validate: Validate, now_ms: Callable[[], int]) -> None:
         self._validate = validate
@@ -93,7 +93,7 @@ class OAuthBearerServer:
 
 
 class OAuthBearerClient:
-    """A client's side of one exchange."""
+    """The client's side of one OAUTHBEARER exchange."""
 
     def __init__(self, token: str, extensions: Mapping[str, str]) -> None:
         self._first: bytes | None = first_message(token, extensions)

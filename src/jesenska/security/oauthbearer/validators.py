@@ -1,8 +1,9 @@
-"""The checks of tokens: signed ones (JWS, RFC 7515) against a set of keys (JWKS, RFC 7517), and unsecured ones.
+"""Checks OAUTHBEARER tokens: signed tokens (JWS, RFC 7515) with the keys of a key set (JWKS, RFC 7517), and unsecured
+tokens.
 
-Only signatures of asymmetric keys are taken (RSA, RSA-PSS, ECDSA, EdDSA). The key's own algorithm decides if it names
-one, so that a token cannot choose a weaker one. An unsecured token proves nothing: its validator is for tests, and
-serves only where a setting names it."""
+Only signatures of asymmetric keys are accepted (RSA, RSA-PSS, ECDSA, EdDSA). If a key names its algorithm, only this
+algorithm is accepted, so that a token cannot choose a weaker algorithm. An unsecured token proves nothing: its
+validator is for tests, and is used only if a setting names it."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ _OF_RSA: Final = frozenset(f"{family}{bits}" for family in ("RS", "PS") for bits
 _ALGORITHMS: Final = _OF_RSA | frozenset({"ES256", "ES384", "ES512", "EdDSA"})
 _KINDS: Final = frozenset({"RSA", "EC", "OKP"})
 MAX_KEYS: Final = 1000
-#: The number of keys that are tried for a token that names none.
+#: The maximum number of keys that are tried for a token that names no key.
 _TRIED_KEYS: Final = 10
 
 
@@ -26,7 +27,7 @@ class Key(NamedTuple):
 
     id: str | None
     algorithms: frozenset[str]
-    #: The key in the form of PyJWT.
+    #: The key as an object of the package PyJWT.
     public: Any
 
 
@@ -34,11 +35,12 @@ class Keys(Protocol):
     """The keys that verify signatures."""
 
     def of(self, key_id: str | None, algorithm: str) -> Sequence[Key]:
-        """Returns the keys with this id that verify signatures of this algorithm; with any id if `key_id` is None."""
+        """Returns the keys with this id that can verify signatures of this algorithm. If `key_id` is None, keys with
+        any id are returned."""
 
 
 class KeySet:
-    """The keys of one JWKS document, by their ids. Keys of other kinds, and those for encryption, are left out."""
+    """The keys of one JWKS document, by their ids. Symmetric keys, and keys for encryption, are left out."""
 
     def __init__(self, keys: Iterable[Key] = ()) -> None:
         self._keys = list(keys)
@@ -51,7 +53,7 @@ class KeySet:
 
 
 def parse_keys(document: bytes) -> KeySet:
-    """Returns the keys of a JWKS document; ValueError with the cause if it is not one."""
+    """Returns the keys of a JWKS document. Raises ValueError with the cause if `document` is not a JWKS document."""
     try:
         from jwt import PyJWK
         from jwt.exceptions import PyJWTError
@@ -84,7 +86,7 @@ def parse_keys(document: bytes) -> KeySet:
 
 
 class SignedTokens:
-    """The validator of signed tokens. `now_ms` is the wall clock."""
+    """The validator of signed tokens. `now_ms` returns the time of the wall clock."""
 
     def __init__(self, keys: Keys, expected: Expected, now_ms: Callable[[], int]) -> None:
         self._keys = keys
@@ -108,7 +110,7 @@ class SignedTokens:
 
 
 def _is_signed(token: str, key: Key, algorithm: str) -> bool:
-    """Returns True if the signature of a token is that of the key."""
+    """Returns True if the signature of a token was made with this key."""
     from jwt import PyJWS
     from jwt.exceptions import PyJWTError
 

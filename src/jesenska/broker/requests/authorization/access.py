@@ -8,8 +8,8 @@ handled. It returns one of these:
   an Amend    the refused parts were removed from the request. The Amend is a function that adds their errors to the
               answer, and removes from the answer what the user may not see
 
-A refusal is logged by the logger `kafka.authorizer.logger`, once per minute for each user, operation and resource. It
-is not logged if a resource is only left out of an answer."""
+A refusal is logged by the logger `kafka.authorizer.logger`, once per minute for each user, operation and resource. If
+a resource is only left out of an answer, nothing is logged."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ TRANSACTIONAL_ID: Final = ResourceType.TRANSACTIONAL_ID
 
 
 class Access:
-    """The rights of one user at one host. Each call uses the ACLs as they are at that time. `request` is the API key
-    of the request that is being handled."""
+    """The rights of one user at one host. Each call uses the ACLs that are current at the time of the call. `request`
+    is the API key of the request that is being handled."""
 
     __slots__ = (
         "_acls",
@@ -63,7 +63,8 @@ class Access:
     def __init__(self, authorizer: Authorizer, principal: Principal, host: str) -> None:
         self._authorizer = authorizer
         self._acls = authorizer.acls
-        #: Topics that the user may read, and write to, by the rules of `_remembered_version`.
+        #: The topics that the user may read, and the topics that the user may write to, by the ACLs of version
+        #: `_remembered_version`.
         self._readable: set[str] = set()
         self._writable: set[str] = set()
         self._remembered_version = -1
@@ -110,8 +111,8 @@ class Access:
         return self._remembered(self._writable, AclOperation.WRITE, topic)
 
     def _remembered(self, allowed: set[str], operation: AclOperation, topic: str) -> bool:
-        """Returns True if the user may do this operation on a topic. The allowed topics are remembered until the rules
-        change, because each request of a producer or consumer asks again."""
+        """Returns True if the user may do this operation on a topic. The allowed topics are remembered until the ACLs
+        change, because each request of a producer or consumer asks for the same topics again."""
         version = self._acls.version
         if version != self._remembered_version:
             self._readable.clear()
@@ -215,8 +216,8 @@ def merged_topics(topics: Iterable[Any], partitions: str) -> list[Any]:
 
 
 def merged_refusals(topics: Iterable[Any], partitions: str, index: str) -> list[Any]:
-    """As `merged_topics`, with each partition once. A topic without partitions is left out. `index` names the field of
-    a partition's number."""
+    """Returns the answers for refused topics as `merged_topics`, but with each partition once, and without topics that
+    have no partitions. `index` names the field of a partition's number."""
     found = merged_topics(topics, partitions)
     for topic in found:
         setattr(topic, partitions, list({getattr(part, index): part for part in getattr(topic, partitions)}.values()))
@@ -250,8 +251,8 @@ class Authorizer:
         return Access(self, principal, host)
 
     def check(self, access: Access, key: int, version: int, request: Message) -> Verdict:
-        """Checks a request. Returns None, a refusal or an Amend, as at the top of this file. Raises KafkaError if the
-        connection must be closed."""
+        """Checks a request. Returns None (allowed), a Message (refused) or an Amend (partly refused); see the top of
+        this file. Raises KafkaError if the connection must be closed."""
         access.request = key
         verdict = self._rules[key](access, request, version)
         return _with_messages(verdict) if key in _KEYS_WITH_MESSAGES and verdict is not None else verdict

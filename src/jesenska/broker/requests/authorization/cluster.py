@@ -1,5 +1,5 @@
-"""Checks requests about the cluster as a whole, and requests between brokers. Each needs one operation on the cluster.
-Without it the whole request is refused."""
+"""Checks requests about the cluster as a whole, and requests between brokers. Each request needs the right to one
+operation on the cluster. Without this right the whole request is refused."""
 
 from __future__ import annotations
 
@@ -120,8 +120,8 @@ def markers(access: Access, request: WriteTxnMarkersRequest, version: int) -> Ve
 
 
 def described_cluster(access: Access, request: DescribeClusterRequest, version: int) -> Verdict:
-    """Checks DescribeCluster. Every user may see the brokers. The answer contains the operations that the user may do,
-    or none without DESCRIBE on the cluster."""
+    """Checks DescribeCluster. Every user may see the brokers. The answer contains the operations that the user may do;
+    without DESCRIBE on the cluster this field is 0."""
     if not request.include_cluster_authorized_operations:
         return None
 
@@ -155,7 +155,8 @@ def listed_reassignments(request: ListPartitionReassignmentsRequest, version: in
 
 
 def described_credentials(request: DescribeUserScramCredentialsRequest, version: int) -> Message:
-    """The answer does not repeat the names of users, as Kafka's does not."""
+    """Returns the answer to a refused DescribeUserScramCredentials. As in Kafka, the answer does not repeat the names
+    of users."""
     return DescribeUserScramCredentialsResponse(
         error_code=REFUSED,
         error_message=None,
@@ -167,8 +168,8 @@ def described_credentials(request: DescribeUserScramCredentialsRequest, version:
 
 
 def only_known(rule: Rule) -> Rule:
-    """Returns the check of a request of access rules that closes the connection first if a type is UNKNOWN, as Kafka
-    does before it looks at rights."""
+    """Returns a check for a request about ACLs: if a type in the request is UNKNOWN, the check closes the connection,
+    else `rule` is applied. As in Kafka, the types are checked before the user's rights."""
 
     def checked(access: Access, request: Any, version: int) -> Verdict:
         require_known_types(request)

@@ -88,7 +88,8 @@ def member_of(response: type[Message]) -> Rule:
 
 
 def sync(access: Access, request: SyncGroupRequest, version: int) -> Verdict:
-    """READ on the group. A request without its protocol is the handler's to refuse."""
+    """Checks SyncGroup: it needs READ on the group. A request without a protocol type or name is not checked here; the
+    handler refuses it."""
     if version >= _FIRST_SYNC_WITH_PROTOCOL and (request.protocol_type is None or request.protocol_name is None):
         return None
     return None if access.allows(_READ, GROUP, request.group_id) else SyncGroupResponse(error_code=_REFUSED)

@@ -1,6 +1,7 @@
-"""The check of every served API key (source: the table of operations by API of Apache Kafka 3.9.1 and 4.3.1).
+"""The rights that each served API key needs, and its check (source: the table of operations by API of Apache Kafka
+3.9.1 and 4.3.1).
 
-    C cluster   T each topic   G group   X transactional id        `,` all of them   `|` one of them
+    C cluster   T each topic   G group   X transactional id        `,` all of these rights   `|` one of these rights
 
     0  Produce              WRITE T, WRITE X for records of a transaction
     1  Fetch                READ T (checked where it reads); followers: CLUSTER_ACTION C
@@ -12,11 +13,11 @@
     10 FindCoordinator      DESCRIBE G or DESCRIBE X
     11 to 14                READ G
     15 DescribeGroups       DESCRIBE G
-    16 ListGroups           DESCRIBE C | DESCRIBE G, else left out
+    16 ListGroups           DESCRIBE C | DESCRIBE G; other groups are left out
     17, 18, 36              nothing
     19 CreateTopics         CREATE C | CREATE T; settings in the answer: DESCRIBE_CONFIGS T
     20 DeleteTopics, 21 DeleteRecords                                DELETE T
-    22 InitProducerId       WRITE X; without one IDEMPOTENT_WRITE C | WRITE on any topic
+    22 InitProducerId       WRITE X; without a transactional id IDEMPOTENT_WRITE C | WRITE on any topic
     23 OffsetForLeaderEpoch CLUSTER_ACTION C | DESCRIBE T
     24 AddPartitionsToTxn   WRITE X, WRITE T; from version 4 on CLUSTER_ACTION C
     25 AddOffsetsToTxn      WRITE X, READ G
@@ -30,7 +31,7 @@
     35, 46, 50              DESCRIBE C
     37 CreatePartitions     ALTER T
     38 CreateDelegationToken         for another owner: CREATE_TOKENS on that user (checked by the handler)
-    39, 40                  none: the owner of a token and its renewers may change it (checked by the handlers)
+    39, 40                  nothing here: the handlers check that the user is the owner or a renewer of the token
     41 DescribeDelegationToken       for tokens of others: DESCRIBE of the token | DESCRIBE_TOKENS on its owner
                                      (checked by the handler)
     42 DeleteGroups         DELETE G
@@ -38,10 +39,10 @@
     48, 74                  DESCRIBE_CONFIGS C
     60 DescribeCluster      nothing; the operations of the user: DESCRIBE C
     61 DescribeProducers    READ T
-    65 DescribeTransactions DESCRIBE X, DESCRIBE T, else left out
-    66 ListTransactions     DESCRIBE X, else left out
+    65 DescribeTransactions DESCRIBE X, DESCRIBE T; other topics are left out
+    66 ListTransactions     DESCRIBE X; other transactional ids are left out
 
-A served key without a rule would be open to everyone: a test refuses it."""
+A served key without a check would be open to everyone; a test makes sure that no key lacks a check."""
 
 from __future__ import annotations
 
@@ -62,7 +63,8 @@ def _free(access: Access, request: Any, version: int) -> Verdict:
 
 RULES: Final[Mapping[int, Rule]] = {
     **dict.fromkeys((17, 18, 36), _free),
-    # Requests of delegation tokens are checked by their handlers, which know how the client has logged in.
+    # Requests about delegation tokens are checked by their handlers, which know if the client has logged in with a
+    # token.
     **dict.fromkeys((38, 39, 40, 41), _free),
     **TOPIC_RULES,
     **GROUP_RULES,

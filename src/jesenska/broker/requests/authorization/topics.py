@@ -114,7 +114,7 @@ _FIRST_CREATION_WITH_DETAILS: Final = 5
 
 def produce(access: Access, request: ProduceRequest, version: int) -> Verdict:
     """Checks Produce: it needs WRITE on each topic, and for a transaction's records WRITE on the transactional id. If
-    a topic is refused to a producer with acks=0, its connection is closed, because it gets no answer."""
+    a topic is refused to a producer with acks=0, the connection is closed, because this producer gets no answer."""
 
     topics = request.topic_data
     name = request.transactional_id
@@ -125,7 +125,7 @@ def produce(access: Access, request: ProduceRequest, version: int) -> Verdict:
     else:
         error, kept, refused = _REFUSED, [], []
         by_id = version >= _FIRST_PRODUCE_WITH_IDS
-        # Written out, and not by `Access.split`: this check is a part of every request of a producer.
+        # This loop does not call `Access.split`, which is slower: the check is a part of every request of a producer.
         for topic in topics:
             found = access.topic_name(topic.topic_id) if by_id else topic.name
             if found is None or access.may_write(found):
@@ -179,7 +179,8 @@ def _is_transactional(records: Any) -> bool:
 
 def fetch(access: Access, request: FetchRequest, version: int) -> Verdict:
     """Checks a follower's Fetch: it needs CLUSTER_ACTION on the cluster. If that is refused to a follower with a fetch
-    session, the answer ends the session. The follower then begins a new one, whose answer has the error."""
+    session, the answer ends the session. The follower then begins a new session, and the answer to that request has
+    the error."""
     if max(request.replica_id, request.replica_state.replica_id) < 0 or access.cluster(_O.CLUSTER_ACTION):
         return None
     if request.session_epoch > 0:
@@ -266,7 +267,7 @@ def ends_of_epochs(access: Access, request: OffsetForLeaderEpochRequest, version
 
 def describe_producers(access: Access, request: DescribeProducersRequest, version: int) -> Verdict:
     order = request.topics
-    # A name that no topic can have is the handler's to refuse.
+    # An invalid topic name is not checked here; the handler refuses it.
     kept, refused = access.split(
         _O.READ, TOPIC, order, lambda topic: None if topic_name_problem(topic.name) else topic.name
     )
@@ -297,7 +298,7 @@ def describe_producers(access: Access, request: DescribeProducersRequest, versio
 
 
 def metadata(access: Access, request: MetadataRequest, version: int) -> Verdict:
-    """Checks Metadata: it needs DESCRIBE on each topic. If the request asks for all topics, those that the user may
+    """Checks Metadata: it needs DESCRIBE on each topic. If the request asks for all topics, topics that the user may
     not describe are left out. A topic that would be created needs CREATE on the topic or on the cluster."""
     asked = request.topics
     wants_all = asked is None or (version < _FIRST_METADATA_WITH_NULL and not asked)
@@ -335,8 +336,8 @@ def _metadata_split(
     """Returns the topics of the request that may be answered, and the answers for the refused topics."""
     asked = request.topics or []
     if any(item.topic_id != NO_UUID for item in asked):
-        # A request with ids: names are ignored. An unknown id is the handler's to refuse. Ids are no secret, as in
-        # Kafka: a hidden topic is answered as such.
+        # In a request with ids, names are ignored. The handler refuses an unknown id. As in Kafka, ids are no secret:
+        # a topic that the user may not describe is answered with its id and an authorization error.
         by_id = list({item.topic_id: item for item in asked if item.topic_id != NO_UUID}.values())
         kept, refused = access.split(_O.DESCRIBE, TOPIC, by_id, lambda item: access.topic_name(item.topic_id))
         return kept, [MetadataResponseTopic(error_code=_REFUSED, name=None, topic_id=item.topic_id) for item in refused]
@@ -355,8 +356,8 @@ def _metadata_split(
 
 
 def describe_partitions(access: Access, request: DescribeTopicPartitionsRequest, version: int) -> Verdict:
-    """Checks DescribeTopicPartitions: it needs DESCRIBE on each topic. If the request asks for all topics, it is
-    changed to name the topics that the user may describe, so that pages and cursors contain only these."""
+    """Checks DescribeTopicPartitions: it needs DESCRIBE on each topic. If the request asks for all topics, the request
+    is changed to name the topics that the user may describe, so that pages and cursors contain only these topics."""
     asked = list(dict.fromkeys(item.name for item in request.topics))
     cursor = request.cursor
     if cursor is not None and (cursor.partition_index < 0 or (asked and cursor.topic_name not in asked)):
@@ -370,7 +371,7 @@ def describe_partitions(access: Access, request: DescribeTopicPartitionsRequest,
         if cursor.topic_name not in names:
             request.cursor = None
     if cursor is not None:
-        # Earlier pages had the topics before the cursor.
+        # The refused topics before the cursor were answered with earlier pages.
         refused = [name for name in refused if name >= cursor.topic_name]
     failed = [DescribeTopicPartitionsResponseTopic(error_code=_REFUSED, name=name) for name in refused]
     if not names:
@@ -391,8 +392,8 @@ def describe_partitions(access: Access, request: DescribeTopicPartitionsRequest,
 
 def create(access: Access, request: CreateTopicsRequest, version: int) -> Verdict:
     """Checks CreateTopics: it needs CREATE on the cluster or on each topic. The settings of a new topic are answered
-    only with DESCRIBE_CONFIGS on the topic. A name that is twice in the request is not checked here; its handler
-    refuses it."""
+    only with DESCRIBE_CONFIGS on the topic. A topic that is named twice is not checked here; the handler refuses
+    it."""
     counts = Counter(item.name for item in request.topics)
     order = list(counts)
     refused: list[str] = []
@@ -471,8 +472,8 @@ def delete(access: Access, request: DeleteTopicsRequest, version: int) -> Verdic
 
 
 def _deletion_error(is_malformed: bool) -> ErrorCode:
-    """Returns the error for a topic that the user may not delete. A malformed one gets the error for that, as in
-    Kafka."""
+    """Returns the error for a topic that the user may not delete. As in Kafka, a malformed topic gets the error for
+    malformed topics instead."""
     return ErrorCode.INVALID_REQUEST if is_malformed else _REFUSED
 
 
@@ -510,7 +511,8 @@ _CONFIGS: Final[dict[int, tuple[ResourceType, ErrorCode]]] = {
 
 def configs(operation: AclOperation, response: type[Message], field: str, answer: Callable[..., Any]) -> Rule:
     """Returns the check of a request about settings: it needs this operation on each resource. `field` names the
-    response's list of answers. A refused resource that is malformed, too, gets the error for that, as in Kafka."""
+    response's list of answers. As in Kafka, a refused resource that is also malformed gets the error for malformed
+    resources."""
 
     def rule(access: Access, request: Any, version: int) -> Verdict:
         resources = request.resources
@@ -532,7 +534,7 @@ def configs(operation: AclOperation, response: type[Message], field: str, answer
     return rule
 
 
-#: The key whose request is refused as a whole if one resource has an unknown type.
+#: The API key of DescribeConfigs. The whole request is refused if one resource has an unknown type.
 _DESCRIBE_CONFIGS: Final = 32
 _ALTER_CONFIGS, _INCREMENTAL_ALTER_CONFIGS = 33, 44
 _BROKER_TYPE, _DELETE_SETTING = 4, 1
@@ -541,15 +543,15 @@ _DOUBLE: Final = "Each resource must appear at most once."
 
 
 def _is_allowed(access: Access, operation: AclOperation, item: Any) -> bool:
-    """Returns True if the user may do the operation on a resource. A resource of an unknown type is the handler's to
-    refuse."""
+    """Returns True if the user may do the operation on a resource, or if the type of the resource is unknown: the
+    handler refuses such a resource."""
     kind, _ = _CONFIGS.get(item.resource_type, (None, None))
     return kind is None or access.allows(operation, kind, CLUSTER_NAME if kind is CLUSTER else item.resource_name)
 
 
 def _malformed(key: int, item: Any) -> str | None:
-    """Returns the mistake in a change of settings that Kafka reports before it looks at rights; None if there is
-    none."""
+    """Returns the mistake in a change of settings, or None. Only mistakes are found that Kafka reports before it
+    checks the user's rights."""
     if key not in (_ALTER_CONFIGS, _INCREMENTAL_ALTER_CONFIGS):
         return None
     names = [config.name for config in item.configs]
@@ -564,7 +566,8 @@ def _malformed(key: int, item: Any) -> str | None:
 
 
 def _failed(answer: Callable[..., Any], item: Any, mistake: str | None) -> Any:
-    """Returns the answer for a refused resource: INVALID_REQUEST with the mistake, or the error of its type."""
+    """Returns the answer for a refused resource: INVALID_REQUEST with the mistake, or the authorization error for the
+    type of the resource."""
     code = ErrorCode.INVALID_REQUEST if mistake is not None else _CONFIGS[item.resource_type][1]
     return answer(
         error_code=code, error_message=mistake, resource_type=item.resource_type, resource_name=item.resource_name
