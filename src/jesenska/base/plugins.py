@@ -26,8 +26,8 @@ DEFAULT_RETENTION_POLICY: Final = "time-and-size"
 
 
 class PluginError(Exception):
-    """No installed package has a plugin of this name, or its object cannot be made. The message is a sentence with the
-    cause and the remedy."""
+    """Raised if no installed package has a plugin of a given name, or if the plugin's object cannot be made. The
+    message is a sentence with the cause and the remedy."""
 
 
 def plugin_names(group: str) -> list[str]:

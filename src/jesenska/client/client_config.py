@@ -39,7 +39,7 @@ class ClientConfig:
     security: ClientSecurity | None = None
 
 
-#: Settings whose default in the table of settings is not used, because `ClientConfig` has another one.
+#: Settings whose default in the table of settings is not used, because `ClientConfig` has a default of its own.
 _OWN_DEFAULTS: Final = ("client.id", "send.buffer.bytes", "receive.buffer.bytes")
 
 

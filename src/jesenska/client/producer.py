@@ -483,8 +483,8 @@ class Producer:
             self._run(self._send_request(leader, group))
 
     async def _in_transaction(self, transactions: Transactions, queues: list[_PartitionQueue]) -> list[_PartitionQueue]:
-        """Adds the queues' partitions to the transaction, and returns the queues whose first batch may be sent. The
-        batches of the others fail."""
+        """Adds the partitions of the queues to the transaction, and returns the queues whose first batch may be sent.
+        In the other queues the first batch fails."""
         failure = transactions.why_not_sent()
         if failure is None:
             try:
@@ -514,8 +514,8 @@ class Producer:
             self._producer = (answer.producer_id, answer.producer_epoch)
 
     def _finished(self, queue: _PartitionQueue) -> bytearray:
-        """Returns the first batch of the partition, encoded and with sequence numbers. Both happen only once: a batch
-        that may have reached the broker keeps its numbers."""
+        """Returns the first batch of the partition, encoded and with sequence numbers. A batch is encoded and numbered
+        only once: a batch that may have reached the broker must keep its numbers."""
         batch = queue.queue[0]
         if batch.numbered:
             assert batch.encoded is not None

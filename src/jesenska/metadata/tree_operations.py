@@ -232,8 +232,8 @@ class ConnectionLossError(TreeError):
 
 
 class MultiError(Exception):
-    """Raised when a multi was refused: its operation number `index` (from 0) was refused with `error`, and none was
-    done."""
+    """Raised when a multi was refused: its operation number `index` (from 0) was refused with `error`, and no
+    operation of the multi was done."""
 
     def __init__(self, index: int, count: int, error: TreeError) -> None:
         super().__init__(f"operation {index + 1} of {count} was refused: {error}")

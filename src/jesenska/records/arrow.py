@@ -87,8 +87,8 @@ def _pieces(
     verify: bool,
     piece_bytes: int | None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yields the RecordBatches of `batches_to_pieces`; the last one may be empty. If `piece_bytes` is None there is
-    only one."""
+    """Yields the RecordBatches of `batches_to_pieces`; the last one may be empty. If `piece_bytes` is None, all
+    records are in one RecordBatch."""
     reader = records_codec.ColumnReader(with_headers)
     for buffer in buffers:
         for position, header in iter_headers(buffer):

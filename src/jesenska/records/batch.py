@@ -99,8 +99,8 @@ def stamp_append_time(buffer: bytearray | memoryview, position: int, now_ms: int
 
 
 def verify_crc(buffer: Buffer, position: int = 0, header: BatchHeader | None = None) -> None:
-    """Checks that the buffer has the complete batch at `position`, and that its CRC is that of its header. Raises
-    CorruptMessageError otherwise."""
+    """Checks that the buffer has the complete batch at `position`, and that the CRC of the batch's bytes equals the
+    CRC in the batch's header. Raises CorruptMessageError otherwise."""
     if header is None:
         header = read_header(buffer, position)
     end = position + header.size_bytes

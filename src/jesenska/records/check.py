@@ -93,9 +93,9 @@ class MovingRules:
 def check_batches(
     buffer: bytearray | memoryview, rules: CheckRules, produce_version: int = NEWEST_PRODUCE_VERSION
 ) -> list[BatchHeader]:
-    """Returns the headers of the batches to append. There is always exactly one, since Kafka allows one batch per
-    partition and request. Raises the errors listed at the top of this module. The buffer must be writable, because a
-    batch may have to be corrected."""
+    """Returns the headers of the batches to append. The list always has exactly one header, since Kafka allows one
+    batch per partition and request. Raises the errors listed at the top of this module. The buffer must be writable,
+    because a batch may have to be corrected."""
     checked, _ = check_within(buffer, rules, produce_version, _INT64_MAX)
     assert checked is not None
     return checked

@@ -162,8 +162,9 @@ def raise_fault(fault: int, index: int = 0) -> NoReturn:
 
 
 def raise_rejections(rejections: Sequence[tuple[int, int]], total: int) -> NoReturn:
-    """Raises the error for rejected records. `rejections` has the index and the `Rejection` of the first ones; `total`
-    is the number of all. The error is INVALID_TIMESTAMP if any rejection is about timestamps, as in Kafka."""
+    """Raises the error for rejected records. `rejections` has the index and the `Rejection` of the first rejected
+    records; `total` is the number of all rejected records. The error is INVALID_TIMESTAMP if any rejection is about
+    timestamps, as in Kafka."""
     errors = tuple(RecordError(index, _REJECTIONS[Rejection(kind)]) for index, kind in rejections)
     shown = "; ".join(f"record {error.batch_index}: {error.message}" for error in errors[:3])
     message = f"{total} records of the batch were rejected, the first ones: {shown}"

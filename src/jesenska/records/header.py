@@ -24,11 +24,11 @@
                  bit  6    base_timestamp is the delete horizon of compaction (KIP-534)
 
 All numbers are big-endian. The byte `magic` is at offset 16 in every format, so it identifies the format: message sets
-(v0 and v1) share the first 12 bytes, then have crc (4) and magic. They are read in message_set.py; the functions here
-raise UNSUPPORTED_FOR_MESSAGE_FORMAT for them.
+(v0 and v1) share the first 12 bytes, then have crc (4) and magic. Message sets are read in message_set.py; the
+functions here raise UNSUPPORTED_FOR_MESSAGE_FORMAT for a message set.
 
 After a crash a log may end in a part of a batch or in other bytes: batch.py iterates over headers and verifies CRCs.
-Left out: the records (check.py, record.py).
+The records after the header are read in check.py and decode.py.
 """
 
 from __future__ import annotations

@@ -202,7 +202,7 @@ def _equality(kind: type[Struct]) -> Callable[[object, object], bool]:
 
 
 class Struct(metaclass=_StructType):
-    """A value with declared fields; two are equal if all their fields are.
+    """A value with declared fields. Two structs of the same class are equal if all their fields are equal.
 
     The constructor and the `__eq__` method of a struct class are generated at first use, because a program uses few of
     the classes that it imports."""

@@ -2,7 +2,7 @@
 output.
 
     records of an aborted transaction    are removed, and never count as the newest of their keys
-    records of a committed one           are like any others
+    records of a committed transaction   are treated like records outside of transactions
     an abort or commit marker            is kept if a batch of its transaction was found in this pass. Otherwise it is
                                          removed after `delete.retention.ms`: readers in the middle of the
                                          transaction must find it
@@ -30,7 +30,7 @@ class CleanedTransactions:
         #: next one.
         self._later = sorted(aborted, key=lambda transaction: transaction.first_offset, reverse=True)
         #: `_begun` has the aborted transactions that the pass has reached, by producer id. `_met` has the producers of
-        #: which this pass has seen a batch of such a transaction.
+        #: which this pass has seen a batch of an aborted transaction.
         self._begun: dict[int, AbortedTransaction] = {}
         self._met: set[int] = set()
         #: Producers of which this pass has seen a batch of a transaction that was not aborted.

@@ -52,8 +52,8 @@ Branched = Callable[[BranchedLog | KafkaError], None]
 
 
 class BranchWanted(NamedTuple):
-    """A request for a branch: a partition that is to begin as a copy of another one. `first_epoch` is the leader epoch
-    of its first leader."""
+    """A request for a branch: a partition that is to begin as a copy of another partition. `first_epoch` is the leader
+    epoch of the branch's first leader."""
 
     target: TopicPartition
     topic_id: UUID | None

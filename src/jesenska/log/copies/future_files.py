@@ -69,16 +69,16 @@ _DIGITS = 20
 
 
 class SegmentIsGoneError(Exception):
-    """The segment that was being copied is no longer in the log."""
+    """Raised if the segment that was being copied is no longer in the log."""
 
 
 class MoveIsOverError(Exception):
-    """The owner of the move has ended it."""
+    """Raised if the owner of the move has ended the move."""
 
 
 class SourceFailedError(Exception):
-    """A file of the log itself could not be read. With `is_in_doubt`, it could not be restored to the required
-    state."""
+    """Raised if a file in the log's own directory could not be read or written. With `is_in_doubt`, it is also unknown
+    if the directory still has the file `jesenska-moved-to`, or its old name, after a crash."""
 
     def __init__(self, error: OSError, *, is_in_doubt: bool = False) -> None:
         super().__init__(str(error))
@@ -87,7 +87,8 @@ class SourceFailedError(Exception):
 
 
 class TargetFailedError(Exception):
-    """The copy could not be written. With `is_in_doubt`, it could not be synced."""
+    """Raised if the copy could not be written. With `is_in_doubt`, a sync of the copy failed, so it is unknown what is
+    on its disk."""
 
     def __init__(self, error: OSError, *, is_in_doubt: bool) -> None:
         super().__init__(str(error))

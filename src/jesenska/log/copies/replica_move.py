@@ -6,7 +6,7 @@ changes the files, in another thread; `move_steps` decides the next step.
     COPYING    pieces are copied; the log is in use               CLOSING, when nothing is missing
     CLOSING    the log takes no appends (they wait in its queue)  COPYING again, if too much has changed meanwhile;
                while the rest is copied and synced                OVER, when the log continues in the new directory
-    OVER       it has moved, or the move was given up
+    OVER       the replica has moved, or the move was given up
 
 Segments are copied as files, and appends wait only while the last part of the active segment is copied. Reading and
 appending each record, as a follower does, would be much slower, and a second log would need its own indexes, epochs
@@ -138,8 +138,8 @@ class ReplicaMove:
         self.target = target
         self.future = future
         self.state = MoveState.WAITING
-        #: The next directory for the replica. It is set if another move was requested when this one could no longer be
-        #: given up.
+        #: The log directory to which the replica moves after this move. It is set if another move was requested when
+        #: this move could no longer be given up.
         self.next_target: LogDirectory | None = None
         self._files = files
         self._around = around

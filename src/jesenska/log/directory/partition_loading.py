@@ -1,5 +1,6 @@
-"""Loads, at a broker's start, the partitions in the log directories that the metadata tree also has. Several
-partitions are loaded at once, in threads. If the last shutdown of a directory was not clean, its logs are recovered.
+"""Loads, at a broker's start, the partitions in the log directories. A partition is loaded only if it is also in the
+metadata tree (ZooKeeper's nodes). Several partitions are loaded at once, in threads. If the last shutdown of a
+directory was not clean, its logs are recovered.
 
     orders-0/                   a partition: its log is loaded, if the metadata know it; otherwise it is named in a
                                 warning and not changed
@@ -11,10 +12,10 @@ A directory that cannot be read goes offline (`LogDirectory.fail`), with all of 
 directories are loaded.
 
 The marker of a clean shutdown is removed before the first log is loaded. So after a later crash all logs are
-recovered. If a partition is in two directories, the start is refused, since it is unknown which one is right. There is
-one exception: one of the two directories has a file that names the other as the target of a move (future_files). Then
-a crash came between two steps of a move, and the directory with that file is removed. If the other directory cannot be
-read, the partition is not loaded."""
+recovered. If a partition is in two directories, the start is refused, since it is unknown which directory has the
+right log. There is one exception: one of the two directories has a file that names the other as the target of a move
+(future_files). Then a crash came between two steps of a move, and the directory with that file is removed. If the
+other directory cannot be read, the partition is not loaded."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
     close_log       prepare_close -> sync (log_flush) -> finish_close
     close_logs      the same for many logs, which are synced in parallel
-    mark_deleted    renames the directory, so that a topic of the same name can have a new one; files are removed later
+    mark_deleted    renames the directory, so that its old name is free for a new topic; files are removed later
 
 After any of these calls the log accepts no appends. Reads that have begun can still use their file. After a clean
 close the recovery point is the log end offset, there is a producer snapshot at that offset, and unused space at the

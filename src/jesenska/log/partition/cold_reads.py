@@ -6,9 +6,9 @@ memory, and then the read is tried again.
     another thread                              run
 
 The other thread never touches the log's own segments. It reads copies of them (`LogSegment.copy`), and the owner
-stores the results in the segments. Batches that were in the file at the start of the broker are checked at the same
-time (checked_batches). The data that was read is then in the page cache. If the system has removed it before the next
-read, that read is cold again, and after a few attempts the caller waits for the disk."""
+stores the results in the segments. Batches that were in the file at the start of the broker are checked for damage at
+the same time (module `segments.checked_batches`). The data that was read is then in the page cache. If the system has
+removed it before the next read, that read is cold again, and after a few attempts the caller waits for the disk."""
 
 from __future__ import annotations
 

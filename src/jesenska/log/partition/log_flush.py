@@ -1,7 +1,7 @@
 """Syncs one log, in another thread than the owner's, and raises the recovery point after the sync.
 
-    flush()        everything that is published; calls during a flush share the next one (a group commit)
-    flush_up_to()  everything below an offset: a segment that was just sealed
+    flush()        everything that is published; all calls during a flush share the next flush (a group commit)
+    flush_up_to()  everything below an offset, such as the end of a segment that was just sealed
 
 The recovery point is raised only after a flush has ended, and not if the log was truncated during the flush. So all
 records below the recovery point are on the disk. After a failed fsync the content of the disk is unknown (a second
@@ -51,7 +51,7 @@ class FileWrite(Protocol):
 
 
 class SegmentWork(NamedTuple):
-    """The part of a flush that is about one segment."""
+    """The part of a flush that concerns one segment."""
 
     #: The segment's file, which must be released after the flush.
     opened: OpenFile
@@ -61,13 +61,13 @@ class SegmentWork(NamedTuple):
     writes: list[IndexWrite]
     base_offset: int
     #: The segment's index, and the generation of the index when the work was collected. A truncation begins a new
-    #: generation, in which the file has another end.
+    #: generation and changes the end of the file, so work of an older generation is not done.
     guard: IndexFile
     generation: int
 
     def trim(self, files: FileLayer) -> None:
-        """Cuts a preallocated file to its content. Does nothing if a truncation has given the file another end
-        meanwhile."""
+        """Cuts a preallocated file to its content. Does nothing if a truncation has changed the end of the file since
+        the work was collected."""
         if self.cut_to is None:
             return
         with self.guard.lock:
@@ -229,8 +229,8 @@ class LogFlush:
         return self.recovery_point >= offset and self._synced_truncations == self.truncations
 
     def truncated(self, offset: int) -> None:
-        """Records that the log, or its files, now end at `offset`. A flush in progress syncs the content of before the
-        truncation, so its result no longer counts."""
+        """Records that the log, or its files, now end at `offset`. A flush that is in progress began before the
+        truncation, so its result is not used."""
         self.truncations += 1
         self.recovery_point = min(self.recovery_point, offset)
 

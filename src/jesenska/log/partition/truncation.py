@@ -1,5 +1,5 @@
-"""Removes the end of a log, or all its records. A follower does that when its log differs from its leader's.
-`replication.follower.fetcher` (`cut_offset`) decides from which offset on.
+"""Removes the end of a log, or all its records. A follower does that when its log differs from its leader's log.
+`replication.follower.fetcher` (`cut_offset`) decides from which offset on the log is removed.
 
     owner's thread                               writer thread of the directory
     ------------------------------------------   --------------------------------------------------------
@@ -11,11 +11,12 @@
                                                  read the producers' state from the remaining files
     adopt the producers, accept appends
 
-Readers never see an intermediate state: the last remaining segment is replaced by a shortened copy, and the files are
-changed only afterwards. The writer thread changes nothing that the owner reads.
+Readers never see an intermediate state: the last remaining segment is first replaced in memory by a shortened copy,
+and the files are changed afterwards. The writer thread changes nothing that the owner reads.
 
-Files are removed from the newest to the oldest, and the last one is cut at the end. So after a crash the log is a
-prefix of the original, without a gap. The follower asks its leader again for the offset at which the logs differ.
+Files are removed from the newest to the oldest. After that the file of the last remaining segment is cut. So after a
+crash the log is a prefix of the original, without a gap. The follower asks its leader again for the offset at which
+the logs differ.
 
 If the files cannot be changed (the disk is full or broken), the log has its new end but accepts no appends. The change
 is tried again before the next truncation, and each time that an append is refused. A start recovers the log.
@@ -112,8 +113,8 @@ class Truncatable(Protocol):
     def hide(
         self, kept: tuple[LogSegment, ...], original: LogSegment | None, last: LogSegment, end_offset: int, now_ms: int
     ) -> FileChanges:
-        """Hides the removed records from readers. `last` replaces the segment `original`; if that is None, it is the
-        log's new first segment. Returns the file changes that must follow."""
+        """Hides the removed records from readers. `last` replaces the segment `original`; if `original` is None,
+        `last` is the log's new first segment. Returns the file changes that must follow."""
         ...
 
     def forget_epochs_from(self, offset: int) -> None: ...
@@ -136,8 +137,8 @@ class LogIsGoneError(OSError):
 
 
 def shorten_copy(copy: LogSegment, offset: int) -> int:
-    """Shortens the copy of a segment to the batches before the one that contains an offset. Returns the new log end
-    offset. It runs in the writer thread."""
+    """Removes the batch that contains `offset`, and all later batches, from the copy of a segment. Returns the new log
+    end offset. It runs in the writer thread."""
     copy.keep_entries()
     place = copy.find(offset)
     if place is None:
@@ -179,9 +180,10 @@ class FileChanges:
         self._lock = Lock()
         self._is_gone = False
         self.producers = producers
-        #: The last segment's file: before the cut the file that is to be cut, afterwards the new file.
+        #: The last remaining segment's file: before `run` the file that is to be cut, afterwards the shorter file.
         self._opened: OpenFile | None = None
-        #: The file that has replaced the last segment's file because that is shared with a branch.
+        #: The shorter copy that has replaced the last segment's file, because the old file is shared with a branch of
+        #: the topic.
         self._own: OpenFile | None = None
         self._index_writes: list[IndexWrite] = [] if original is None else segments[-1].unwritten(trim=True)
 
@@ -309,7 +311,7 @@ class Truncations:
     @property
     def has_open_changes(self) -> bool:
         """True if the files do not match the log because a truncation could not change them. The next start must then
-        recover the log, unless a truncation changes the files first."""
+        recover the log, except if the changes succeed before."""
         return self._changes is not None
 
     @property
@@ -352,7 +354,7 @@ class Truncations:
             self._log.after_queue(self._begin)
 
     def _begin(self) -> None:
-        """Starts the first requested truncation. Everything that was queued before it has ended."""
+        """Starts the first requested truncation. It is called when all appends that were queued earlier have ended."""
         log, asked = self._log, self._asked[0]
         offset = asked.offset
         failure = log.why_not_truncated()

@@ -1,7 +1,7 @@
-"""The producer snapshots of a log: the files `<offset>.snapshot` beside the segments. Each has the state of the
-producers at that offset (`producer_state` describes the format, and how a start reads it). A snapshot is written for
-each new segment, and at the log end offset at a clean shutdown. It is not synced when it is written: a flush syncs it,
-and a start ignores an incomplete one."""
+"""The producer snapshots of a log: the files `<offset>.snapshot` beside the segments. Each file has the state of the
+producers at its offset (`producer_state` describes the format, and how a start reads the file). A snapshot is written
+for each new segment, and at the log end offset at a clean shutdown. A snapshot is not synced when it is written: a
+later flush syncs it, and a start ignores an incomplete snapshot."""
 
 from __future__ import annotations
 

@@ -93,7 +93,8 @@ class SegmentFile:
         return self._open is not None
 
     def handle(self) -> OpenFile:
-        """Returns the open file. A caller that uses it after the current call must call `acquire`."""
+        """Returns the open file. A caller that uses the open file after its own call has returned must call
+        `acquire`."""
         opened = self._open
         if opened is None:
             opened = self._open = OpenFile(self._files.open(self.path, os.O_RDWR), self._files)

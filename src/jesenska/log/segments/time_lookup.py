@@ -61,7 +61,8 @@ class TimeLookup:
     def starts_before(self, timestamp_ms: int, limit: int, end_offset: int, now_ms: int) -> list[int]:
         """Returns the result of ListOffsets version 0: at most `limit` base offsets of segments whose files were last
         written at or before `timestamp_ms`, the newest first. If `timestamp_ms` is now or later, the log end offset
-        comes first. For the time -1 the result has all base offsets and the end, for -2 only the log start offset."""
+        comes first. For the time -1 (latest) the result has the log end offset and all base offsets, up to `limit`;
+        for -2 (earliest) only the log start offset."""
         starts, times = [], []
         for segment in self._segments:
             try:

@@ -187,7 +187,7 @@ class Reader:
     def end(self) -> None:
         """Raises MessageError if bytes remain after the message."""
         if self.left:
-            raise MessageError(f"{self.left} bytes stand behind the message")
+            raise MessageError(f"{self.left} bytes are left after the message")
 
 
 _INT = struct.Struct(">i")

@@ -245,7 +245,8 @@ class KeyOffsets:
 
 def _plain_batch(view: memoryview, at: int, end: int) -> BatchHeader | None:
     """Returns the header of the batch at `at` if the batch ends before `end` and this module can handle it. Returns
-    None for an incomplete batch, and for batches that are left to the caller."""
+    None for an incomplete batch, and for batches that are left to the caller (compressed, transactional and control
+    batches)."""
     if end - at < HEADER_SIZE:
         return None
     header = BatchHeader._make(HEADER.unpack_from(view, at))
