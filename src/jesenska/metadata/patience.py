@@ -40,7 +40,6 @@ async def until_reached(store: Store, seconds: float, work: Callable[[], Awaitab
                 if store.state is SessionState.CONNECTED:
                     break
             logger.info(
-                "the connection to the metadata ended (%s) and is there again: what was asked for is asked for once "
-                "more",
+                "the connection to the metadata tree ended (%s) and is open again: the work that needed it is repeated",
                 error,
             )
