@@ -23,7 +23,8 @@ class PatternError(ValueError):
 
 
 class Re2Pattern:
-    """A compiled pattern. Raises PatternError if the pattern is not valid, or needs more than PROGRAM_MAX steps."""
+    """A compiled pattern. Raises PatternError if the pattern is not valid, or if its compiled program has more than
+    PROGRAM_MAX steps."""
 
     def __init__(self, pattern: str) -> None:
         options = re2.Options()

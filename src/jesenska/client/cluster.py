@@ -432,10 +432,10 @@ class Cluster:
         self._partition_counts.pop(name, None)
 
     def _newer(self, answered: PartitionInfo) -> PartitionInfo:
-        """Returns the partition with the newer leader epoch: the partition in the response, or the one in memory. A
-        broker that is cut off from the cluster reports an outdated leader, which must not replace the known one
-        (KIP-320). If topics have no ids, a lower epoch may belong to a new topic of the same name, so the partition in
-        the response is returned."""
+        """Returns the partition with the newer leader epoch: the partition in the response, or the partition in
+        memory. A broker that is cut off from the cluster reports an outdated leader, which must not replace the known
+        leader (KIP-320). If topics have no ids, a lower epoch may belong to a new topic of the same name, so the
+        partition in the response is returned."""
         (name, number), topic_id = answered.topic_partition, answered.topic_id
         known_id, partitions = self._newest.get(name, (topic_id, {}))
         if topic_id != known_id or topic_id == NO_UUID:

@@ -606,8 +606,8 @@ class Producer:
         self._next(queue)
 
     def _next(self, queue: _PartitionQueue) -> None:
-        """Looks at the batch after an answered one. Marks it as ready to be sent if it is full or has lingered long
-        enough; otherwise sets a timer for the rest of its linger time."""
+        """Handles the batch that follows an answered batch. If the batch is full or its linger time has passed, marks
+        it as ready to be sent. Otherwise sets a timer for the remaining linger time."""
         if not queue.queue:
             return
         head = queue.queue[0]

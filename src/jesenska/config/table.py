@@ -403,7 +403,7 @@ class Table:
         return close[0] if close else None
 
     def unknown(self, names: Iterable[str]) -> list[Unknown]:
-        """Returns those of `names` that are not in the table, each with the most similar name in the table."""
+        """Returns the names in `names` that are not in the table, each with the most similar name in the table."""
         return [Unknown(name, self.nearest(name)) for name in names if name not in self._settings]
 
     def parse(self, texts: Mapping[str, str]) -> dict[str, Value]:

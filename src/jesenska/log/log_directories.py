@@ -26,8 +26,8 @@ directory. If no directory is left, the start is refused.
 
 After a crash the marker of a clean shutdown is missing, so all logs are recovered from the recovery points. A
 checkpoint file has its old or its new content; if that is older than the logs, recovery only takes longer. Replication
-raises a high watermark that is too old. If a log start offset is too old, deleted records can be read again, at most
-those deleted since the last checkpoint."""
+raises a high watermark that is too old. If a log start offset is too old, records that were deleted since the last
+checkpoint can be read again."""
 
 from __future__ import annotations
 
@@ -201,8 +201,8 @@ class LogDirectories:
         return [directory for directory in self.directories if not directory.is_offline]
 
     def claim(self, cluster_id: str, broker_id: int) -> None:
-        """Checks that every directory belongs to this broker or has no owner, and writes meta.properties into those
-        without an owner. Raises ForeignDataError if a directory belongs to another broker or cluster."""
+        """Checks that every directory belongs to this broker or has no owner, and writes meta.properties into the
+        directories without an owner. Raises ForeignDataError if a directory belongs to another broker or cluster."""
         for directory, properties in zip(self.directories, self._found, strict=True):
             check_meta_properties(directory.path, properties, cluster_id, broker_id)
         for directory, properties in zip(self.directories, self._found, strict=True):
@@ -242,7 +242,7 @@ class LogDirectories:
 
     def started(self, start: UUID, new_uuid: Callable[[], UUID]) -> list[UUID]:
         """Writes the id of this start into every directory. Returns the ids of the directories in which the write
-        succeeded; the others go offline. Raises UnusableDirectoryError if all writes fail."""
+        succeeded; the other directories go offline. Raises UnusableDirectoryError if all writes fail."""
         ids: list[UUID] = []
         for directory in self.usable:
             with FailingDirectory(directory, self.directories, "written"):
@@ -263,7 +263,7 @@ class LogDirectories:
         return {topic_partition for directory in self.usable for topic_partition in directory.in_checkpoints}
 
     def take_as_it_is(self, topic_partition: TopicPartition) -> None:
-        """Stops treating a log as one that has lost records: the log is used as it is now."""
+        """Stops treating a log as a log that has lost records. The log is used as it is now."""
         for directory in self.directories:
             directory.take_as_it_is(topic_partition)
 

@@ -1,8 +1,8 @@
 """Decides which old segments are deleted. These are plain functions over values, without input, output or clock.
 
     below the log start    a segment that is completely below the log start offset (records were deleted) is deleted
-    retention policy       decides on the others, if the topic's `cleanup.policy` has `delete`; `TIME_AND_SIZE` is
-                           Kafka's, packages may bring others (`retention_policies`)
+    retention policy       decides on other segments, if the topic's `cleanup.policy` has `delete`; `TIME_AND_SIZE` is
+                           Kafka's policy, and packages may provide more policies (`retention_policies`)
 
 Segments are deleted from the oldest on, up to the first segment that is kept. Segments that reach above the high
 watermark are kept, even if the policy would delete them. The active segment may also be deleted, if it has records. It

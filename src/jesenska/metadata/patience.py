@@ -1,6 +1,6 @@
 """Repeats work on the metadata tree (ZooKeeper's nodes) after a lost connection. A starting broker and a new
-controller use this module, because they cannot continue without the nodes that they read. Usually a new connection is
-made soon after one was lost.
+controller use this module, because they cannot continue without the nodes that they read. Usually a client has a new
+connection soon after a connection was lost.
 
 The work is repeated from its beginning, so doing it twice must be safe. This is true of reads, and of writes that
 accept the results of an earlier attempt (`metadata.registration`)."""

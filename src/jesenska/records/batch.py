@@ -2,8 +2,8 @@
 header is in header.py.
 
 Recovery after a crash uses these functions. `iter_headers` stops before an incomplete batch at the end and raises an
-error for impossible bytes. `verify_crc` checks that the bytes of a batch are those that were written. The records in a
-batch are read in check.py and decode.py."""
+error for impossible bytes. `verify_crc` checks that the bytes of a batch have not changed since they were written. The
+records in a batch are read in check.py and decode.py."""
 
 from __future__ import annotations
 

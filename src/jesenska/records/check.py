@@ -63,8 +63,8 @@ class MovingRules:
     """The rules of a topic whose time limits depend on the clock: message.timestamp.before.max.ms and
     message.timestamp.after.max.ms. A limit of the largest int64 means no limit.
 
-    If either limit is set, a timestamp further in the past than the largest int64 is refused, too: the difference
-    overflows in Apache Kafka and then counts as a time in the future."""
+    If either limit is set, a timestamp more than 2^63 - 1 ms in the past is also refused. In Apache Kafka the
+    difference to the present time then overflows, so that the timestamp counts as a time in the future."""
 
     __slots__ = ("_after_max_ms", "_before_max_ms", "_made_at_ms", "_moves", "_rules")
 

@@ -1,8 +1,8 @@
 """Encodes batches of records: a whole batch (`encode_batch`), or record by record up to a size (`BatchWriter`).
 Layouts are in header.py and record.py.
 
-The base timestamp is that of the first record. Records without a timestamp have -1. The producer decides how many
-records go into a batch and how long they wait."""
+The base timestamp of a batch is the timestamp of its first record. Records without a timestamp have -1. The producer
+decides how many records go into a batch and how long they wait."""
 
 from __future__ import annotations
 

@@ -27,8 +27,8 @@ REJECTED_RECORDS_NAMED_MAX = 100
 
 
 class Fault(IntEnum):
-    """Structural faults: first those of single records, then those of the batch. The compiled module has the same
-    numbers."""
+    """Structural faults: first the faults of single records, then the faults of the whole batch. The compiled module
+    has the same numbers."""
 
     NONE = 0
     NUMBER_TOO_LONG = 1

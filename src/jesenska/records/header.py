@@ -62,7 +62,7 @@ HEADER_SIZE: Final = 61
 LENGTH_OVERHEAD: Final = 12
 #: Bytes up to and including the magic, from which the format of a batch is recognised.
 FRAME_SIZE: Final = 17
-#: The smallest value of the length field in any format: that of a v0 message without key and value.
+#: The smallest value of the length field in any format: the length of a v0 message without key and value.
 SMALLEST_LENGTH: Final = 14
 
 NO_TIMESTAMP: Final = -1
@@ -204,7 +204,7 @@ def read_record_count(buffer: Buffer, position: int = 0) -> int:
 
 
 def refuse_other_magic(magic: int) -> None:
-    """Raises an error for any magic but 2, that of a batch."""
+    """Raises an error for any magic except 2, the magic of a batch."""
     if magic in (0, 1):
         raise UnsupportedForMessageFormatError(f"message sets (magic {magic}) are not read yet; batches (magic 2) are")
     if magic != MAGIC_V2:

@@ -92,7 +92,7 @@ def assign_sticky(members: Sequence[MemberView], partitions: Mapping[str, int]) 
 
 
 def _previous_owners(members: Mapping[str, MemberView], existing: set[TopicPartition]) -> dict[TopicPartition, str]:
-    """Returns the member that may keep each partition. If two members claim a partition, the one with the later
+    """Returns the member that may keep each partition. If two members claim a partition, the member with the later
     generation keeps it. If their generations are equal, neither keeps it."""
     claims: dict[TopicPartition, list[MemberView]] = {}
     for member in members.values():

@@ -27,7 +27,7 @@ class CleanedTransactions:
 
     def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
         #: Aborted transactions that the pass has not reached yet, in descending order, so that the last element is the
-        #: next one.
+        #: transaction that the pass reaches next.
         self._later = sorted(aborted, key=lambda transaction: transaction.first_offset, reverse=True)
         #: `_begun` has the aborted transactions that the pass has reached, by producer id. `_met` has the producers of
         #: which this pass has seen a batch of an aborted transaction.

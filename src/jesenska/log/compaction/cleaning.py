@@ -438,7 +438,7 @@ class Cleaning:
 
     def _pieces(self, facts: CleanerSegment) -> Iterator[int]:
         """Reads a segment's file piece by piece. After each step the buffer has batches from `_at` to `_held`, and the
-        caller must handle all complete ones before the next step. Yields the number of bytes read."""
+        caller must handle all complete batches before the next step. Yields the number of bytes read."""
         path = self._path(facts)
         descriptor = self._files.open(path, os.O_RDONLY)
         try:

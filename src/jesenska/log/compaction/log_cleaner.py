@@ -2,7 +2,7 @@
 next log, applies the results of its compaction, and limits the speed.
 
     look            every second: if fewer compactions run than are allowed, the dirtiest log is compacted
-    a step ends     the next one is started, delayed if `log.cleaner.io.max.bytes.per.second` requires it; a copied
+    a step ends     the next step is started, delayed if `log.cleaner.io.max.bytes.per.second` requires it; a copied
                     group of segments replaces its sources in the log
     last step ends  the first dirty offset is written (`cleaner-offset-checkpoint`)
     abort           segments of a log are about to be removed: its compaction is cancelled
@@ -387,7 +387,7 @@ class LogCleaner:
             directory.write_cleaner_offsets()
 
     def close(self) -> None:
-        """Cancels all compactions. Afterwards no compaction begins."""
+        """Cancels all compactions. After this call no compaction begins."""
         self._closed = True
         for run in list(self._running.values()):
             self._give_up(run)

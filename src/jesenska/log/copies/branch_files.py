@@ -75,10 +75,10 @@ class BranchPlan(NamedTuple):
     path: Path
     #: The sealed and synced segments that are linked, in order.
     linked: Sequence[LogSegment]
-    #: A copy of the segment after the linked ones, of which the part before `end_offset` is copied; None if nothing is
-    #: copied.
+    #: A copy (`LogSegment.copy`) of the segment after the linked segments. The part of this segment before
+    #: `end_offset` is copied into the branch; None if nothing is copied.
     copied: LogSegment | None
-    #: The offset at which the branch's own records begin, after those of the source.
+    #: The offset at which the branch's own records begin, after the records from the source.
     end_offset: int
     log_start_offset: int
     epochs: Sequence[tuple[int, int]]

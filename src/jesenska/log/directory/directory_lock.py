@@ -3,7 +3,7 @@
 exclude each other; `flock` would not do that. The file contains the broker's process id as text, for
 kafka-server-stop; Kafka leaves it empty.
 
-Such a lock belongs to the process, and is released when *any* descriptor of the file is closed. So this module
+This kind of lock belongs to the process, and is released when *any* descriptor of the file is closed. So this module
 remembers the files that its process has locked, and never opens them again. A crash releases the lock."""
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ def _remedy(what: str, error: OSError) -> str:
 
 def make_directory(path: Path, files: FileLayer) -> None:
     """Makes a directory and its missing parents, and syncs their names, so that they survive a crash of the machine.
-    The name of an existing directory is synced, too: the process that made it may have been killed before it synced
-    the name."""
+    The name of an existing directory is also synced, because the process that made the directory may have been killed
+    before it synced the name."""
     named = [path]
     while not named[-1].parent.is_dir():
         named.append(named[-1].parent)

@@ -237,7 +237,7 @@ class LogDirectory:
         self.starts = starts
 
     def take_as_it_is(self, topic_partition: TopicPartition) -> None:
-        """Stops treating a log as one that has lost records: the log is used as it is now."""
+        """Stops treating a log as a log that has lost records. The log is used as it is now."""
         if self.cut_logs.pop(topic_partition, None) is not None:
             self._write(self.cut_checkpoint, self.cut_logs.copy, _ignore)
 
@@ -269,7 +269,8 @@ class LogDirectory:
 
     def take_cleaner_offsets(self) -> None:
         """Loads the first dirty offsets from the cleaner's checkpoint at a start, after the logs are loaded. Offsets
-        of removed partitions are dropped, so that a new partition of the same name begins without one."""
+        of removed partitions are dropped, so that a new partition of the same name begins without a first dirty
+        offset."""
         name = self.cleaner_checkpoint.path.name
         on_disk = self._written[name]
         self.cleaner_offsets = {key: offset for key, offset in on_disk.items() if key in self.logs}

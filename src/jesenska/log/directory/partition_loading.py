@@ -13,9 +13,9 @@ directories are loaded.
 
 The marker of a clean shutdown is removed before the first log is loaded. So after a later crash all logs are
 recovered. If a partition is in two directories, the start is refused, since it is unknown which directory has the
-right log. There is one exception: one of the two directories has a file that names the other as the target of a move
-(future_files). Then a crash came between two steps of a move, and the directory with that file is removed. If the
-other directory cannot be read, the partition is not loaded."""
+right log. There is one exception: one of the two directories has a file that names the other directory as the target
+of a move (module `copies.future_files`). Then a crash came between two steps of a move, and the directory with that
+file is removed. If the other directory cannot be read, the partition is not loaded."""
 
 from __future__ import annotations
 

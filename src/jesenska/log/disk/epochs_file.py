@@ -10,7 +10,7 @@ the next flush, and is synced by that flush. A new log gets the file only after 
 
 After a crash, recovery takes missing entries from the batches above the recovery point. A file that cannot be read is
 rebuilt from the whole log in the same way. Several threads write the file, so each write has a version: an older table
-never replaces a newer one. Nothing is written after the log has left its directory."""
+never replaces a newer table. Nothing is written after the log has left its directory."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ class EpochsFile:
         return EpochsWrite(self, self._version, self._table.entries()) if self.is_unwritten(log_end_offset) else None
 
     def put(self, version: int, entries: list[tuple[int, int]]) -> None:
-        """Writes a table to the file, unless the file already has a newer one. The next flush syncs the file. Raises
-        OSError if the write fails."""
+        """Writes a table to the file. Does nothing if the file already has a newer table. The next flush syncs the
+        file. Raises OSError if the write fails."""
         with self._lock:
             if version > self._on_disk and not self._is_gone:
                 write_leader_epochs(self._directory, entries, self._files, sync=False)

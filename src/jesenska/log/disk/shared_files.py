@@ -10,8 +10,9 @@ files: a truncation, the recovery of a damaged file, and the rebuilding of an in
 `FileLayer.links` if the file is shared, and then makes its own copy. Renaming and removing change only a name; the
 other logs keep the file.
 
-`own_copy` is safe against crashes: it syncs the content before the copy takes the name, so the name belongs to the old
-file or to the new one. After a crash a `.tmp` file may be left over, which the next start removes."""
+`own_copy` is safe against crashes: it syncs the content before the copy takes the name, so the name always belongs
+either to the old file or to the complete copy. After a crash a `.tmp` file may be left over, which the next start
+removes."""
 
 from __future__ import annotations
 

@@ -126,7 +126,7 @@ def finish_close(log: PartitionLog, work: FlushWork | None, outcome: int | NotOp
 def mark_deleted(log: PartitionLog) -> Path:
     """Renames the partition's directory after its topic was deleted, and returns the new path. Reads that have begun
     continue. The files are removed after `file.delete.delay.ms`, or at the next start. The name is not synced here:
-    `LogDirectories.sync_names` syncs those of many partitions together. Raises OSError if the directory cannot be
+    `LogDirectories.sync_names` syncs the names of many partitions together. Raises OSError if the directory cannot be
     renamed."""
     log.refuse_appends()
     log.leave_directory()

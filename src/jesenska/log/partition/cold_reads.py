@@ -31,7 +31,7 @@ class WarmUp:
         self._bounds = bounds
         self._offset = offset
         self._copies = [segment.copy() for segment in segments]
-        #: New index entries for each segment whose index may be wrong, and None for the others.
+        #: For each segment new index entries, if its index may be wrong; otherwise None.
         self._entries: list[list[Entry] | None] = [None] * len(segments)
 
     def run(self) -> None:

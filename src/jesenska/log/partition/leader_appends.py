@@ -3,9 +3,9 @@ batches of producers, in the caller's buffer. Sizes are checked first, then the 
 append leaves the log unchanged.
 
     a batch that was appended before    the result has the offsets of the first append; if that append still waits
-                                        to be written, both get their results together
+                                        to be written, both callers get their results together
     flush.messages is reached           the result waits until the records are synced, also for a batch that
-                                        repeats an unsynced one
+                                        repeats an unsynced batch
 
 The caller checks the content of a batch (records/check). `PartitionLog.write` describes how a write reaches the file,
 and the effects of a failure."""
@@ -34,7 +34,7 @@ class AppendResult(NamedTuple):
     #: timestamp that the producer gave to its records, as in Kafka.
     log_append_time_ms: int
     log_start_offset: int
-    #: True if the batch was appended before. The offsets are those of the first append.
+    #: True if the batch was appended before. The offsets are then the offsets of the first append.
     duplicate: bool
 
 

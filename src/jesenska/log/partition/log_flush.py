@@ -6,8 +6,8 @@
 The recovery point is raised only after a flush has ended, and not if the log was truncated during the flush. So all
 records below the recovery point are on the disk. After a failed fsync the content of the disk is unknown (a second
 fsync may report success). So the log counts as failed: it accepts no appends until the next start has recovered it. If
-a file could not even be opened (too many are open), the content of the disk is not in doubt. Then the recovery point
-stays, and the next flush tries again."""
+a file could not even be opened (because too many files are open), the content of the disk is not in doubt. Then the
+recovery point stays, and the next flush tries again."""
 
 from __future__ import annotations
 
@@ -224,8 +224,8 @@ class LogFlush:
         self.recovery_point = max(self.recovery_point, offset)
 
     def is_synced(self, offset: int) -> bool:
-        """Returns true if everything below an offset is on the disk, and the file has been synced since the last
-        truncation."""
+        """Returns true if everything below `offset` is on the disk. After a truncation it returns false until a flush
+        has synced the log again."""
         return self.recovery_point >= offset and self._synced_truncations == self.truncations
 
     def truncated(self, offset: int) -> None:

@@ -21,7 +21,7 @@ callbacks of a queued append are called on the loop after phase 3. While appends
 are queued after them.
 
 A write that fails (disk full) is undone: the file is cut to its published size, offsets and producers are restored,
-and everything queued after it fails, too, with KAFKA_STORAGE_ERROR. Reads go on; the next append tries again. After a
+and everything queued after it also fails with KAFKA_STORAGE_ERROR. Reads go on; the next append tries again. After a
 failed fsync the content of the disk is unknown: the log accepts no appends until the broker is started again and has
 recovered it.
 
@@ -380,7 +380,7 @@ class PartitionLog:
     def begin_to_lead(self, epoch: int) -> None:
         """Records that this broker leads the partition in the leader epoch `epoch`, which begins at the next offset.
         Queued appends have earlier epochs, which are added to the table first: the table does not accept an epoch
-        below its newest one."""
+        below its newest epoch."""
         for pending in self.queue.waiting:
             if isinstance(pending, PendingAppend):
                 self.note_epochs(pending.epochs)
@@ -401,7 +401,7 @@ class PartitionLog:
     # -- segments -----------------------------------------------------------------------------------------------------
 
     def roll(self, now_ms: int, base_offset: int | None = None) -> LogSegment:
-        """Seals the active segment and begins a new one at the next offset. The sealed segment is synced in the
+        """Seals the active segment and begins a new segment at the next offset. The sealed segment is synced in the
         background."""
         base_offset = self.next_offset if base_offset is None else base_offset
         sealed = self.active_segment

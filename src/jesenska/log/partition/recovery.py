@@ -15,11 +15,11 @@ magic or length) are handled in the same way. Everything before the first bad ba
 bad batch is kept, even if it looks good, since the offsets would have a gap.
 
 A crash may also have cut a file exactly between two batches, which shows only in the name of the next segment. Above a
-known recovery point, segments after such a gap are removed, too: they were never acknowledged as synced, and an
-idempotent producer could not send the missing batches again. If compaction or retention may have made the gap, or if
-the records after it were synced, the segments after the gap are kept. An exception is an empty segment after a gap at
-the end of the log: it is removed. A compaction of jesenska keeps the last batch of its segments, so such a gap means
-that records were lost. Below the recovery point the gap may come from Apache Kafka's compaction.
+known recovery point, segments after such a gap are also removed: their records were never acknowledged as synced, and
+an idempotent producer could not send the missing batches again. If compaction or retention may have made the gap, or
+if the records after it were synced, the segments after the gap are kept. An exception is an empty segment after a gap
+at the end of the log: it is removed. A compaction of jesenska keeps the last batch of its segments, so such a gap
+means that records were lost. Below the recovery point the gap may come from Apache Kafka's compaction.
 
 Damage to synced records (after a clean shutdown, or below the recovery point) is a fault of the disk. A segment with
 such damage is inspected from end to end (module `segments.checked_batches`). The damaged parts are recorded in memory,
@@ -427,7 +427,8 @@ class LogLoader:
         )
 
     def _make_ready(self, segments: list[LogSegment]) -> None:
-        """Seals all segments but the last one, which takes the appends. Writes the indexes and closes the files."""
+        """Seals all segments except the last segment, which takes the appends. Writes the indexes and closes the
+        files."""
         for segment in segments[:-1]:
             segment.is_sealed = True
         last = segments[-1]
@@ -627,7 +628,7 @@ class LogLoader:
         while left:
             segment, left = left[0], left[1:]
             kept.append(segment)
-            # The last segment is the active one, which is never compacted.
+            # The last segment is the active segment, which is never compacted.
             covered = [later for later in left[:-1] if later.base_offset <= self._last_offset_of(segment)]
             if covered and self._is_result_of(segment, covered):
                 for later in covered:

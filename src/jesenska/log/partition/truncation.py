@@ -3,11 +3,11 @@
 
     owner's thread                               writer thread of the directory
     ------------------------------------------   --------------------------------------------------------
-    refuse appends, wait for queued ones
+    refuse appends, wait for queued appends
                                                  look up the start of the batch that holds the offset
     hide: segments, log end offset, high
-    watermark and leader epochs are the new ones
-                                                 remove files, newest first; cut the last one and its indexes;
+    watermark and leader epochs change at once
+                                                 remove files, newest first; cut the last segment and its indexes;
                                                  read the producers' state from the remaining files
     adopt the producers, accept appends
 
@@ -165,9 +165,9 @@ class FileChanges:
         producers: ProducerState,
         now_ms: int,
     ) -> None:
-        """`gone` are the segments that are removed completely, `segments` the remaining ones. The last of these is a
-        shortened copy of `original`, or a new segment if `original` is None. `producers` is an empty state, to be
-        filled from the remaining files."""
+        """`gone` are the segments that are removed completely, `segments` the remaining segments. The last remaining
+        segment is a shortened copy of `original`, or a new segment if `original` is None. `producers` is an empty
+        state, to be filled from the remaining files."""
         self._files = files
         self._directory = directory
         self._gone = gone
@@ -298,9 +298,9 @@ class Truncations:
         #: The writer of the log's directory. It may be replaced only while no truncation is running.
         self.writer = writer
         self._cleaner = cleaner
-        #: The requests for truncations. The first one is running, the others wait.
+        #: The requests for truncations. The first request is being carried out, all others wait.
         self._asked: list[Truncation] = []
-        #: The file changes of the running truncation, or of an earlier one that has failed.
+        #: The file changes of the running truncation, or of an earlier truncation that has failed.
         self._changes: FileChanges | None = None
         self._holds = 0
 
@@ -347,7 +347,7 @@ class Truncations:
             self._changes.leave()
 
     def ask(self, asked: Truncation) -> None:
-        """Adds a request for a truncation, after those that are running or waiting."""
+        """Adds a request for a truncation, after the requests that are being carried out or wait."""
         self._asked.append(asked)
         self._log.look_for_hindrance()
         if len(self._asked) == 1:

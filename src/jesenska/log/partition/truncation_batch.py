@@ -14,7 +14,7 @@ from jesenska.base.errors import KafkaError, KafkaStorageError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.log.partition.partition_log import PartitionLog
 
-#: The number of logs that are truncated at once. It is limited because each has an open file meanwhile.
+#: The number of logs that are truncated at once. It is limited because each truncation has an open file.
 _TRUNCATED_AT_ONCE = 64
 
 
@@ -50,8 +50,8 @@ class TruncationBatch:
             self._wanted.append((log, offset, restarts))
 
     def go_on(self) -> None:
-        """Starts as many truncations as the limit allows. If a truncation ends immediately, the loop starts the next
-        one, not a nested call."""
+        """Starts as many truncations as the limit allows. If a truncation ends immediately, the loop in this function
+        starts the next truncation, so that calls are not nested."""
         if self._goes_on:
             return
         self._goes_on = True

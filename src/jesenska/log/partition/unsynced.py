@@ -9,7 +9,7 @@ A flush up to an offset includes
     a snapshot      the producer snapshot at the offset, if there is one
     names           the directory's name and the topic id in it, with the first flush of a new log
 
-Most flushes sync one file, that of the active segment. The small files (indexes, snapshots, leader epochs) and the
+Most flushes sync only the file of the active segment. The small files (indexes, snapshots, leader epochs) and the
 directory are skipped if they have not changed since their last sync.
 
 If a flush could not complete its work, the next flush repeats it (`give_back`)."""

@@ -304,7 +304,8 @@ class _GoodRun:
 
 def inspect(segment: CheckedSegment, bound: int, positions: Sequence[int]) -> list[Entry]:
     """Checks a whole segment, records the result in `segment.checked`, and returns the index entries of its good
-    batches. `positions` are possible starts of batches, where good batches far after a damaged one are searched."""
+    batches. `positions` are possible starts of batches. They are tried to find the next good batch far after a damaged
+    batch."""
     checked = segment.checked
     assert checked is not None
     end, last_offset, position = checked.size_bytes, segment.base_offset - 1, 0
@@ -375,7 +376,7 @@ def _header_in(data: bytes | memoryview) -> BatchHeader | None:
 def _resumed(
     segment: CheckedSegment, position: int, end: int, last_offset: int, bound: int, positions: Sequence[int]
 ) -> int:
-    """Returns the position of the next good batch after a bad one. It tries the end of the bad batch by its length,
+    """Returns the position of the next good batch after a bad batch. It tries the end of the bad batch by its length,
     every byte nearby, and `positions`. Returns the end of the segment if no good batch follows."""
     header = _header_in(segment.read_bytes(position, HEADER_SIZE))
     following = end if header is None else position + header.size_bytes

@@ -60,8 +60,9 @@ class OffsetIndex(IndexFile):
         return self._positions[index - 1] if index else 0
 
     def around(self, position: int) -> tuple[int, int | None]:
-        """Returns the offset of the last entry before a position, and the offset of the entry at the position, or
-        None. If there is no entry before, the first value is the segment's base offset less one."""
+        """Returns two offsets: the offset of the last entry before a position, and the offset of the entry at the
+        position (None if there is no such entry). If there is no entry before the position, the first value is the
+        segment's base offset less one."""
         index = bisect_left(self._positions, position)
         before = self.base_offset + (self._offsets[index - 1] if index else -1)
         is_there = index < len(self._positions) and self._positions[index] == position
@@ -140,5 +141,5 @@ class OffsetIndex(IndexFile):
             raise CorruptIndexError(f"The entries of {self.path} do not go up.")
 
     def _drop(self, count: int) -> None:
-        # New arrays are made, because another thread may be reading the old ones.
+        # New arrays are made, because another thread may be reading the old arrays.
         self._offsets, self._positions = self._offsets[:count], self._positions[:count]

@@ -56,7 +56,7 @@ class ProducerSnapshots:
         return [target]
 
     def keep_only(self, offsets: Collection[int]) -> None:
-        """Removes all snapshots except those at `offsets`, because the others belong to removed segments."""
+        """Removes all snapshots except the snapshots at `offsets`, because all others belong to removed segments."""
         for offset in snapshot_offsets(self.directory, self._files):
             if offset not in offsets:
                 self.remove(offset)

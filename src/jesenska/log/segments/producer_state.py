@@ -34,8 +34,8 @@ The rules for a batch from a client, in this order:
     the producer is not known (expired, or its    any sequence is accepted
       records deleted)
     same epoch                                    sequence follows the last, else OUT_OF_ORDER_SEQUENCE_NUMBER
-    it is outside a transaction while one is      INVALID_TXN_STATE
-      open
+    it is in no transaction, but the producer     INVALID_TXN_STATE
+      has an open transaction
 
 Kafka expires a producer by its records' timestamps. Here the time of the append counts if it is later. So a producer
 that writes records with old timestamps is still protected against duplicates. The file format is the same.
@@ -50,8 +50,8 @@ As in Kafka, three more rules apply until then:
 
     before the coordinator is asked: its epoch    INVALID_PRODUCER_EPOCH
       is older than the known epoch
-    its sequence is above the lowest one that     OUT_OF_ORDER_SEQUENCE_NUMBER
-      has arrived since, in the newest epoch
+    its sequence is above the lowest sequence     OUT_OF_ORDER_SEQUENCE_NUMBER
+      that has arrived since, in the newest epoch
     no batch of the producer is known, and its    sequence must be 0, else OUT_OF_ORDER_SEQUENCE_NUMBER
       first request since leaves it to the leader
       to add the partition"""
@@ -166,7 +166,7 @@ class ProducerState:
         #: The value of `producer.id.expiration.ms`.
         self.expiration_ms = expiration_ms
         self.max_producers = max_producers
-        #: The producers in the order of their last batches, so that the first one is the next to be removed.
+        #: The producers in the order of their last batches, so that the first producer is the next to be removed.
         self._producers: dict[int, ProducerEntry] = {}
         #: The producer id of each open transaction, by first offset. Offsets only increase, so the first key is the
         #: smallest.
@@ -404,7 +404,7 @@ class ProducerState:
 
     def expire(self, now_ms: int) -> int:
         """Removes the producers that have written nothing for `expiration_ms` and have no open transaction, and
-        returns their number. Verifications older than `expiration_ms` are removed, too."""
+        returns their number. Verifications older than `expiration_ms` are also removed."""
         gone = [
             entry.producer_id
             for entry in self._producers.values()

@@ -195,7 +195,7 @@ class LogSegment:
 
     def make_files(self, config: LogConfig) -> OpenFile:
         """Makes the segment's files as `create` does, but in another thread than the owner's. Returns the open log
-        file. If a file cannot be made, the others are removed."""
+        file. If a file cannot be made, the files that were made are removed."""
         path = self.file.path
         descriptor = self._files.open(path, os.O_RDWR | os.O_CREAT)
         try:
@@ -375,7 +375,7 @@ class LogSegment:
 
     def copy(self) -> LogSegment:
         """Returns a copy of the segment for another thread, with its own file handle and the present index entries.
-        Only the owner may copy the active segment; any thread may copy a sealed one. The user of the copy calls
+        Only the owner may copy the active segment; any thread may copy a sealed segment. The user of the copy calls
         `keep_entries` before the first use, and closes the copy."""
         copy = LogSegment(
             self.file.path.parent,

@@ -55,7 +55,7 @@ class TimeIndex(IndexFile):
         self._offsets.append(offset - self.base_offset)
 
     def lookup(self, timestamp: int) -> int:
-        """Returns the offset of a batch: this batch or a later one contains the first record with a timestamp of at
+        """Returns the offset of a batch. This batch or a later batch contains the first record with a timestamp of at
         least `timestamp`. An entry names the first batch that reached its timestamp, so all earlier batches have
         smaller timestamps."""
         if not self.is_loaded:
@@ -136,5 +136,5 @@ class TimeIndex(IndexFile):
             raise CorruptIndexError(f"The entries of {self.path} do not go up.")
 
     def _drop(self, count: int) -> None:
-        # New arrays are made, because another thread may be reading the old ones.
+        # New arrays are made, because another thread may be reading the old arrays.
         self._timestamps, self._offsets = self._timestamps[:count], self._offsets[:count]

@@ -82,7 +82,8 @@ class TimeLookup:
         return starts[:count][::-1][: max(limit, 0)]
 
     def _each(self, from_timestamp_ms: int) -> Iterator[LogSegment]:
-        """Yields copies of the segments with records, except those that are known to have only older records."""
+        """Yields copies of the segments with records. Segments that are known to have only records before
+        `from_timestamp_ms` are left out."""
         for segment in self._segments[:-1]:
             if segment.size_bytes == 0 or (segment.knows_its_time and segment.max_timestamp < from_timestamp_ms):
                 continue

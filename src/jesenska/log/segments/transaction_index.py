@@ -17,7 +17,7 @@ Most segments have no aborted transaction, and therefore no such file. The entri
 are in memory, so a fetch does not wait for the disk.
 
 After a crash the file may lack entries, or end in arbitrary bytes. Recovery rebuilds the index of each segment that it
-reads completely, and an index that is not valid. The base class is `index_file.IndexFile`, as for the other
+reads completely, and an index that is not valid. The base class is `index_file.IndexFile`, as for the offset and time
 indexes."""
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ message in order.
     its answer  (MultiHeader(type, False, 0)   body)*              MultiHeader(-1, True, -1)          all were done
                 (MultiHeader(-1, False, code)  INT code)*          MultiHeader(-1, True, -1)          none was
 
-multiRead has the form of multi, but each of its answers is independent of the others.
+multiRead has the form of multi, but each of its reads succeeds or fails by itself.
 
 A length or a count that does not fit into its frame is refused before memory is allocated. Reading raises only
 MessageError. Not supported: reconfig, SASL, containers, nodes with a time to live, persistent watches. Their request

@@ -9,8 +9,8 @@ writes the remaining records to other files (`keep_batches`, `keep_records`). A 
 The time when a tombstone expires is stored in its batch: the first compaction that reads the batch writes this time
 into `base_timestamp` of the header, and marks that in the attributes (the delete horizon, KIP-534).
 
-A batch keeps its first and last offset even if their records are removed. A batch without records is removed, unless
-it is the last of a producer: then its header remains, so that the log keeps the producer's sequence number.
+A batch keeps its first and last offset even if their records are removed. A batch without records is removed, except
+if it is the last batch of a producer: then its header remains, so that the log keeps the producer's sequence number.
 
 Compressed, transactional and control batches are left to the caller: `add_batches` and `keep_batches` stop before
 them."""

@@ -70,7 +70,7 @@ _SHUT_OUT_TIMES = 3
 
 
 class NoSessionError(ConnectionLossError):
-    """Raised when a server accepts connections but ends each one instead of opening a session."""
+    """Raised when a server accepts connections but ends each connection instead of opening a session."""
 
 
 def no_session(servers: str) -> str:
