@@ -462,8 +462,8 @@ class Cluster:
         return dict(self._topics)
 
     async def topic(self, name: str, *, create: bool = False) -> TopicInfo:
-        """Returns a topic's metadata, from memory if it is recent enough. Raises UnknownTopicOrPartitionError or a
-        similar error if there is no such topic."""
+        """Returns a topic's metadata, from memory if it is recent enough. If there is no such topic, raises the error
+        that the broker reports, usually UnknownTopicOrPartitionError."""
         info = self._topics.get(name)
         self._topics_used_at[name] = self.clock.monotonic()
         if info is not None and self.clock.monotonic() - self._topics_at[name] < self.metadata_max_age_seconds:

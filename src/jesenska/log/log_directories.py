@@ -168,8 +168,7 @@ class LogDirectories:
 
     def lock(self) -> list[MetaProperties | None]:
         """Creates and locks every directory, and returns the meta.properties of each. From then on no other broker
-        writes in the directories. Raises LogDirectoryError or ForeignDataError, with one sentence, if a directory
-        cannot be used."""
+        writes in the directories. Raises LogDirectoryError or ForeignDataError if a directory cannot be used."""
         self._found = []
         try:
             for directory in self.directories:

@@ -6,7 +6,7 @@ of limited size.
                 82 53 4e 41 50 50 59 00 | version int32 = 1 | compatible int32 = 1 | { length int32 | raw snappy block
                 }*
     lz4     one frame: blocks of 64 KB, independent, no content checksum, no content size. A frame of linked blocks is
-            refused: Kafka's own clients cannot read one. Bytes after the frame are ignored
+            refused, because Kafka's own clients cannot read it. Bytes after the frame are ignored
     zstd    one or more frames
 
 A stream may come from any client, so a size claimed in a stream never causes an allocation. Output is returned in

@@ -69,7 +69,7 @@ class Converted(NamedTuple):
 
 
 class TakesLongerError(Exception):
-    """The conversion of a message set would take more time than the caller allows. Nothing was changed."""
+    """Raised if the conversion of a message set would take more time than the caller allows. Nothing was changed."""
 
 
 def to_batch(messages: Buffer, rules: CheckRules, budget_bytes: int | None = None) -> Converted | None:

@@ -35,7 +35,7 @@ _UNLIMITED = 2**31
 
 
 class MalformedMessageError(InvalidRequestError):
-    """The bytes are not a message of the expected type and version."""
+    """Raised if bytes are not a message of the expected type and version."""
 
 
 # --- primitives that the generated code calls ------------------------------------------------------------------------

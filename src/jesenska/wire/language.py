@@ -9,10 +9,10 @@
         acks: int = field(INT16)
         …
 
-`since` and `until` are the first and last version that carry the field (`until=None`: every later one). `nullable` is
-the first version in which null is legal. `tag` makes it a tagged field. If a field is not `ignorable` and its value is
-not the default, encoding fails in a version that lacks the field. From the version `flexible` on, strings, bytes and
-arrays are written in the compact form, and every struct ends in tagged fields (KIP-482).
+`since` and `until` are the first and last version that have the field (`until=None`: all versions from `since` on).
+`nullable` is the first version in which null is legal. `tag` makes it a tagged field. If a field is not `ignorable`
+and its value is not the default, encoding fails in a version that lacks the field. From the version `flexible` on,
+strings, bytes and arrays are written in the compact form, and every struct ends in tagged fields (KIP-482).
 
 `wire.codec` compiles a declaration into functions, one version at a time, at first use. Values are not validated here
 (a handler does that), and there is no JSON form."""

@@ -62,7 +62,7 @@ class FeatureAdministration(Administration):
     async def update_features(self, levels: Mapping[str, int], way: int, *, validate_only: bool = False) -> None:
         """Sets the levels of all given features, or of none. `way` is UPGRADE, SAFE_DOWNGRADE or UNSAFE_DOWNGRADE.
         Raises KafkaError with the reason if the change is refused, UnsupportedVersionError if the cluster does not
-        support such changes."""
+        support changes of features."""
         updates = [
             UpdateFeaturesRequestFeatureUpdate(feature=name, max_version_level=level, upgrade_type=way)
             for name, level in levels.items()

@@ -69,11 +69,11 @@ class CleaningSettings(NamedTuple):
 
 
 class CancelledError(Exception):
-    """The owner of the log has cancelled the compaction."""
+    """Raised if the owner of the log has cancelled the compaction."""
 
 
 class NotCompactedError(Exception):
-    """The log cannot be compacted. The message is the reason."""
+    """Raised if the log cannot be compacted. The message is the reason."""
 
 
 class Replacement(NamedTuple):

@@ -27,12 +27,12 @@ _REMEDIES = {
 
 
 class LogDirectoryError(JesenskaError):
-    """The broker cannot use a log directory. The message is one sentence with cause and remedy."""
+    """Raised if the broker cannot use a log directory. The message is one sentence with cause and remedy."""
 
 
 class UnusableDirectoryError(LogDirectoryError):
-    """The disk does not allow a log directory to be used (`what`: created, read, written). A broker with other
-    directories continues without it. `reason` has only the cause, `remedy` the advice for the operator."""
+    """Raised if the disk does not allow a log directory to be created, read or written (`what` is this word). A broker
+    with other directories continues without it. `reason` has only the cause, `remedy` the advice for the operator."""
 
     def __init__(self, directory: Path, what: str, error: OSError) -> None:
         self.reason = f"it cannot be {what} ({cause_of(error)})"

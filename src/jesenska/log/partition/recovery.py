@@ -4,11 +4,11 @@ After a clean shutdown the files are trusted. After a crash everything from the 
 read completely:
 
     batch by batch:  header is valid, magic is 2, the length fits into the file, offsets increase, CRC32C fits
-    first that fails:  the file is cut there, later segments are removed; the records cut off were never acknowledged
-                       as synced (if they were, see below)
+    first bad batch:  the file is cut there, later segments are removed; the records cut off were never acknowledged
+                      as synced (damage to synced records is described below)
     on the way:  both indexes are rebuilt; leader epochs that the file has lost are added
     then:  producers = newest readable snapshot + all headers after it; with them the transaction indexes of these
-           segments, for which the snapshot must be from before the first of them
+           segments, so the snapshot must be older than the first segment whose transaction index is rebuilt
 
 Missing bytes (the batch does not fit into the file) and wrong bytes (zeros, old blocks or flipped bits, found by CRC,
 magic or length) are handled in the same way. Everything before the first bad batch is kept. Nothing after the first

@@ -133,7 +133,7 @@ class Truncatable(Protocol):
 
 
 class LogIsGoneError(OSError):
-    """The partition was deleted during its truncation."""
+    """Raised if the partition was deleted during its truncation."""
 
 
 def shorten_copy(copy: LogSegment, offset: int) -> int:

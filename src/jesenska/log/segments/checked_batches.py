@@ -103,7 +103,7 @@ class CheckedSegment(Protocol):
 
 
 class DamagedRecordsError(CorruptMessageError):
-    """The records at an offset are damaged. A reader can continue at `next_offset`."""
+    """Raised if the records at an offset are damaged. A reader can continue at `next_offset`."""
 
     def __init__(self, message: str, next_offset: int) -> None:
         super().__init__(message)

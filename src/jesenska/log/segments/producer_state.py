@@ -472,8 +472,8 @@ def encode_snapshot(entries: Iterable[ProducerEntry]) -> bytes:
 
 def decode_snapshot(data: bytes, now_ms: int) -> list[ProducerEntry]:
     """Returns the entries of a .snapshot file. Raises CorruptMessageError if the file is incomplete, has another
-    version, or its CRC is wrong. `now_ms` becomes the time at which the producers were last seen, if their records are
-    not newer."""
+    version, or its CRC is wrong. The time at which a producer was last seen is `now_ms`, or the timestamp of its last
+    batch if that is later."""
     try:
         version, crc, count = _HEADER.unpack_from(data)
     except StructError as error:

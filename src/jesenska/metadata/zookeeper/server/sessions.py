@@ -1,5 +1,5 @@
-"""The sessions of a ZooKeeper server's clients, with their timeouts and connections. This module decides only; callers
-pass the time.
+"""The sessions of a ZooKeeper server's clients, with their timeouts and connections. This module has no clock and does
+no input or output; callers pass the time.
 
     begin -> alive -- heard, reattach --> alive
                |
