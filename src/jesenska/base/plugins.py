@@ -42,7 +42,7 @@ def plugin(group: str, name: str) -> object:
     found = [entry for entry in _entry_points(group) if entry.name == name]
     if not found:
         raise PluginError(
-            f"No installed package has {name!r} among its {group}; there are: "
+            f"No installed package has {name!r} in its entry point group {group}; installed names: "
             f"{', '.join(plugin_names(group)) or 'none'}."
         )
     try:

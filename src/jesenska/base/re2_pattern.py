@@ -37,7 +37,7 @@ class Re2Pattern:
         if r"\C" in pattern.replace(r"\\", ""):
             raise PatternError("It is not a regular expression in RE2's syntax.")
         if self._compiled.programsize > PROGRAM_MAX:
-            raise PatternError(f"It takes more than {PROGRAM_MAX} steps: write a shorter one.")
+            raise PatternError(f"It takes more than {PROGRAM_MAX} steps: write a shorter pattern.")
 
     def matches(self, text: str) -> bool:
         return self._compiled.fullmatch(text) is not None

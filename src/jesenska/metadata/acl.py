@@ -83,7 +83,7 @@ def completed(path: str, acl: tuple[Acl, ...], identities: Collection[Identity])
             case _:
                 is_valid = False
         if not is_valid:
-            raise InvalidAclError(path, f"{rule.scheme}:{rule.id} is no identity")
+            raise InvalidAclError(path, f"{rule.scheme}:{rule.id} is not a valid identity")
         found[rule] = None
     if not found:
         raise InvalidAclError(path, "no rules")

@@ -448,7 +448,7 @@ def _endpoint(text: str, protocols: Mapping[str, Any]) -> Endpoint:
     name, separator, address = text.partition("://")
     host, colon, port = address.rpartition(":")
     if not separator or not colon:
-        raise NodeFormatError(f"the endpoint {text!r} is none")
+        raise NodeFormatError(f"{text!r} is not an endpoint")
     return Endpoint(
         name,
         str(protocols.get(name, name)),

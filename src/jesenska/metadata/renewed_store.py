@@ -122,9 +122,9 @@ class RenewedStore:
                 if self._on_renewed is not None:
                     await self._on_renewed()
             except (TreeError, MultiError) as error:
-                logger.warning("the new session cannot be taken up yet: %s", error)
+                logger.warning("the new session of the metadata tree cannot be used yet: %s", error)
             except Exception:
-                logger.exception("the new session cannot be taken up")
+                logger.exception("the new session of the metadata tree cannot be used")
             else:
                 if self._store.state is SessionState.CONNECTED:
                     break

@@ -92,7 +92,7 @@ _BATCH_FAULTS: dict[Fault, tuple[type[KafkaError], str]] = {
     ),
     Fault.MESSAGE_SET_UNSUPPORTED: (
         UnsupportedForMessageFormatError,
-        "message sets (magic 0 and 1) are not taken yet, batches (magic 2) are",
+        "message sets (magic 0 and 1) are not accepted here, only batches (magic 2)",
     ),
     Fault.ZSTD_TOO_EARLY: (UnsupportedCompressionTypeError, "zstd needs Produce version 7 or later"),
     Fault.SECOND_BATCH: (
@@ -101,7 +101,7 @@ _BATCH_FAULTS: dict[Fault, tuple[type[KafkaError], str]] = {
     ),
     Fault.BASE_OFFSET: (InvalidRecordError, "the base offset of a batch from a client must be 0"),
     Fault.TOO_LARGE: (MessageTooLargeError, "the batch is larger than max.message.bytes allows"),
-    Fault.CRC: (CorruptMessageError, "the CRC in the header is not that of the bytes"),
+    Fault.CRC: (CorruptMessageError, "the CRC in the header does not match the bytes of the batch"),
     Fault.RECORD_COUNT: (InvalidRecordError, "the count of records in the header is not positive"),
     Fault.OFFSET_RANGE: (
         InvalidRecordError,

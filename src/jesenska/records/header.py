@@ -206,6 +206,8 @@ def read_record_count(buffer: Buffer, position: int = 0) -> int:
 def refuse_other_magic(magic: int) -> None:
     """Raises an error for any magic except 2, the magic of a batch."""
     if magic in (0, 1):
-        raise UnsupportedForMessageFormatError(f"message sets (magic {magic}) are not read yet; batches (magic 2) are")
+        raise UnsupportedForMessageFormatError(
+            f"message sets (magic {magic}) are not accepted here, only batches (magic 2)"
+        )
     if magic != MAGIC_V2:
         raise CorruptMessageError(f"no record format has the magic {magic}")

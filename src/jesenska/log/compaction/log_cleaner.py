@@ -326,7 +326,7 @@ class LogCleaner:
         topic_partition = run.log.topic_partition
         self._give_up(run)
         if isinstance(error, FileNotFoundError):
-            logger.info("%s: a compaction was given up, since segments have left the log", topic_partition)
+            logger.info("%s: a compaction was given up, because segments were removed from the log", topic_partition)
         elif isinstance(error, OSError):
             logger.error(
                 "%s could not be compacted: %s; it is tried again in %d ms",

@@ -242,12 +242,13 @@ def _remove_moved(moved: Mapping[FoundPartition, _Removed], files: FileLayer, do
         path = _path_of(found)
         if home.is_offline:
             logger.error(
-                "the log of %s may be in %s, which cannot be read: the partition is offline until that is mended",
+                "the log of %s may be in %s, which cannot be read: the partition is offline until "
+                "that directory is repaired and the broker is started again",
                 path,
                 log_path,
             )
         elif not found.directory.is_offline:
-            logger.warning("%s is what an interrupted move has left of the log in %s, and is removed", path, log_path)
+            logger.warning("%s is left over from an interrupted move, and is removed: the log is in %s", path, log_path)
             target = doomed_directory(path, found.topic_partition)
             try:
                 files.rename(path, target)

@@ -111,7 +111,7 @@ def refuse_empty_tree(directories: Iterable[tuple[Path, MetaProperties | None]],
             raise ForeignDataError(
                 f"The log directory {directory} belongs to cluster {found.cluster_id}, but {tree} knows no cluster: "
                 f"correct the tree's address, "
-                "build a tree that is lost anew (jesenska tree rebuild), or name empty directories in log.dirs to "
+                "rebuild a lost tree (jesenska tree rebuild), or name empty directories in log.dirs to "
                 "begin another cluster."
             )
 

@@ -116,7 +116,7 @@ def finish_close(log: PartitionLog, work: FlushWork | None, outcome: int | NotOp
             if isinstance(outcome, OSError):
                 raise outcome
             if log.recovery_point < log.log_end_offset:
-                raise OSError(errno.EIO, "the files beside it could not be written")
+                raise OSError(errno.EIO, "the index, epoch and snapshot files of the log could not be written")
             log.snapshots.keep_only({segment.base_offset for segment in log.segments} | {log.log_end_offset})
     finally:
         for segment in log.segments:

@@ -257,7 +257,7 @@ def sync(files: FileLayer, work: FlushWork) -> int | NotOpenedError:
             for write in item.writes:
                 write.run()
         except OSError as error:
-            logger.warning("the files of segment %d could not be brought to their end: %s", item.base_offset, error)
+            logger.warning("the files of segment %d could not be cut to their content: %s", item.base_offset, error)
             reached = min(reached, item.base_offset)
         files.fsync(item.opened.fileno())
     if work.epochs is not None:

@@ -269,9 +269,9 @@ class ClientSession:
         self._shut_out += 1
         if self._shut_out >= _SHUT_OUT_TIMES and self._last_zxid and not self._is_over():
             logger.warning(
-                "the ZooKeeper at %s:%d ends every connection of this session, as one does that knows less than the "
-                "session has seen: where its tree was "
-                "lost, or is an older copy, stop this process, mend the tree, and start this process again",
+                "the ZooKeeper at %s:%d ends every connection of this session, as a server does whose tree is older "
+                "than the changes that this session has seen: if the tree was lost or replaced by an older copy, stop "
+                "this process, mend the tree, and start this process again",
                 host,
                 port,
                 extra={"once_a_minute": (host, port, "shut out")},
