@@ -126,8 +126,8 @@ class Field:
 
     @property
     def makes_default(self) -> bool:
-        """Returns true if each message needs a new default object: for an array or a struct, unless its default is
-        null."""
+        """Returns true if each message needs a new default object. This is so for an array or a struct whose default
+        is not null."""
         return not isinstance(self.type, Type) and not self.null_by_default
 
 

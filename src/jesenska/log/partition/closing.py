@@ -71,7 +71,7 @@ def close_logs(
 
 
 def _not_in_order(log: PartitionLog, error: OSError) -> bool:
-    logger.error("%s could not be closed in order: %s; the next start recovers it", log.topic_partition, error)
+    logger.error("%s could not be closed cleanly: %s; the next start recovers it", log.topic_partition, error)
     return False
 
 

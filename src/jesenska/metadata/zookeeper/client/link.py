@@ -56,7 +56,7 @@ class Link(asyncio.Protocol):
             while self._transport is not None and (frame := self._frames.next()) is not None:
                 if not self.connected.done():
                     self.connected.set_result(messages.read_connected(frame))
-                    # Later frames belong to the session, so the owner must learn of the session first.
+                    # Later frames belong to the session, so the owner must get the session's id first.
                     self._owner.welcomed(self, self.connected.result())
                 else:
                     self._owner.frame(frame)
