@@ -1,5 +1,5 @@
-"""The pauses before a failed action is tried again (KIP-144, KIP-580), or before an attempt to connect is given up
-(KIP-601). Each failure doubles the pause, up to a limit.
+"""Computes the pauses before a failed action is tried again (KIP-144, KIP-580), and the time limits of attempts to
+connect (KIP-601). Each failure doubles the pause or the time limit, up to a maximum.
 
 The pause varies at random, so that many clients do not try again at the same moment."""
 
@@ -13,13 +13,13 @@ _DOUBLINGS_MAX = 40
 
 
 class Backoff:
-    """Computes the pauses after failures: `first_seconds` after the first failure, twice as long after each further
-    one, at most `longest_seconds`. If `first_seconds` is above the limit, the limit applies.
+    """Computes the pauses after failures. The pause is `first_seconds` after the first failure. Each further failure
+    in a row doubles the pause, up to `longest_seconds`. If `first_seconds` is above the limit, the limit applies.
 
-    `chance` draws numbers from 0 to 1, by which a pause varies. By default a pause is up to a fifth shorter or longer,
-    as in Kafka's clients, and never above the limit. With `is_shortened` a pause is between half of its length and its
-    whole length. Without `chance` it does not vary. With `is_first_at_once` there is no pause after the first failure,
-    and the second failure has the pause of `first_seconds`."""
+    `chance` draws numbers from 0 to 1, by which a pause varies; without `chance` a pause does not vary. By default a
+    pause is up to a fifth shorter or longer, as in Kafka's clients, and never above the limit. With `is_shortened` a
+    pause is between half of its length and its whole length. With `is_first_at_once` there is no pause after the first
+    failure, and the pause after the second failure is `first_seconds`."""
 
     __slots__ = ("_chance", "_first_at", "_first_seconds", "_is_shortened", "longest_seconds")
 
@@ -40,7 +40,7 @@ class Backoff:
         self._first_at = 2 if is_first_at_once else 1
 
     def seconds(self, failures: int) -> float:
-        """Returns the pause in seconds after this many failures in a row. 0 failures count as 1."""
+        """Returns the pause in seconds after `failures` failures in a row. 0 failures count as 1."""
         doublings = max(failures, 1) - self._first_at
         plain = self._first_seconds * 2.0 ** min(doublings, _DOUBLINGS_MAX) if doublings >= 0 else 0.0
         if self._chance is None:
@@ -50,5 +50,5 @@ class Backoff:
         return min(plain * (1 - _JITTER + 2 * _JITTER * self._chance()), self.longest_seconds)
 
     def milliseconds(self, failures: int) -> int:
-        """Returns the pause after this many failures in a row, in milliseconds."""
+        """Returns the pause in milliseconds after `failures` failures in a row."""
         return round(1000 * self.seconds(failures))

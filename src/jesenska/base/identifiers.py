@@ -30,7 +30,7 @@ class TopicPartition(NamedTuple):
 
     @classmethod
     def of_directory(cls, name: str) -> TopicPartition | None:
-        """Returns the partition whose directory has this name; None if the name is not that of a partition's
+        """Returns the partition whose directory has this name; None if the name is not the name of a partition's
         directory. The topic's name is not checked."""
         match = _DIRECTORY.fullmatch(name)
         return cls(match[1], int(match[2])) if match is not None else None

@@ -13,8 +13,9 @@ INLINE_CHECK_MAX_BYTES = 64 * 1024
 #: Bytes to which the compressed batches of one request may grow if the event loop decompresses them (this takes a
 #: quarter of a millisecond). Larger requests are decompressed by a thread of the pool.
 INLINE_DECOMPRESSED_MAX_BYTES = 512 * 1024
-#: Weights of one byte of a message set: if it is decompressed, converted and compressed again (16 KB of lz4 take 40
-#: us), and if it is only converted.
+#: The cost of one byte of a message set in a conversion, in relative units. The first number is for a message set that
+#: is decompressed, converted and compressed again (16 KB of lz4 take 40 us). The second is for a message set that is
+#: only converted.
 COST_OF_RECOMPRESSING, COST_OF_CONVERTING = 4, 1
 #: The largest buffer that a thread of the pool keeps for reading the records that it converts for old consumers. Such
 #: consumers ask for 1 MB by default.
@@ -22,9 +23,10 @@ CONVERSION_BUFFER_MAX_BYTES = 2 * 1024 * 1024
 #: The number of buffers of converted Fetch responses that are kept for reuse, and the smallest size of a buffer that
 #: is kept.
 CONVERTED_KEPT_MAX, CONVERTED_KEPT_MIN_BYTES = 8, 256 * 1024
-#: Bytes of converted Fetch responses that wait to be sent to old consumers, over all connections. Each new response
-#: may take half of the bytes that are still free, and at least the second figure. So consumers that do not read take
-#: no more than the second figure each after the first is used up.
+#: CONVERTED_ANSWERS_BYTES limits the bytes of converted Fetch responses that wait to be sent to old consumers, over
+#: all connections. Each new response may take half of the bytes that are still free, but always
+#: CONVERTED_ANSWER_MIN_BYTES. So when no bytes are free, each further consumer that does not read takes only that
+#: minimum.
 CONVERTED_ANSWERS_BYTES, CONVERTED_ANSWER_MIN_BYTES = 32 * 1024 * 1024, 512 * 1024
 #: Bytes of small pieces of files that are read into memory to be sent by one write. A peer that does not read its
 #: responses takes this much memory.
@@ -36,7 +38,7 @@ READ_BUFFER_BYTES = 256 * 1024
 #: The first size of the buffer for a request that does not fit into the read buffer. It doubles as the request's bytes
 #: arrive.
 REQUEST_BUFFER_FIRST_BYTES = 64 * 1024
-#: The number of one-megabyte buffers for such requests that are kept for reuse.
+#: The number of one-megabyte buffers for requests larger than the read buffer that are kept for reuse.
 KEPT_REQUEST_BUFFERS = 8
 #: Bytes of the buffers of requests that have not arrived completely, over all connections. Above this limit a new
 #: request gets a buffer of at most twice the bytes that have arrived.
@@ -59,13 +61,13 @@ HELD_ANSWER_BYTES = 64 * 1024
 UNSENT_ANSWER_BYTES = 1024 * 1024
 #: Elements of one array in a request. A count is also refused if the remaining bytes cannot hold that many elements.
 ARRAY_MAX_ELEMENTS = 1_000_000
-#: Elements of all arrays of one request together, in addition to one for each existing partition. The limit is needed
-#: because the event loop handles a request in one turn.
+#: Elements of all arrays of one request together. A request may have one more element for each existing partition. The
+#: limit is needed because the event loop serves no other connection while it handles a request.
 REQUEST_ELEMENTS_MAX = 10_000
 #: The same limit for requests that describe partitions with their replicas: CreateTopics, and the requests of a
 #: controller.
 CREATION_ELEMENTS_MAX = 60_000
-#: Settings that one DescribeConfigs response may contain of resources that it has already described.
+#: Settings that one DescribeConfigs response may contain for resources that the request names a second time.
 DESCRIBED_AGAIN_MAX = 10_000
 #: Metadata bytes of a group's member for all its protocols together, as a multiple of the largest record that the
 #: group's partition of __consumer_offsets accepts. That record has the metadata of one protocol only.

@@ -26,8 +26,8 @@ DEFAULT_RETENTION_POLICY: Final = "time-and-size"
 
 
 class PluginError(Exception):
-    """No installed package has a plugin of this name, or its object cannot be made. The message is a sentence with the
-    cause and the remedy."""
+    """Raised if no installed package has a plugin of a given name, or if the plugin's object cannot be made. The
+    message is a sentence with the cause and the remedy."""
 
 
 def plugin_names(group: str) -> list[str]:
@@ -42,7 +42,7 @@ def plugin(group: str, name: str) -> object:
     found = [entry for entry in _entry_points(group) if entry.name == name]
     if not found:
         raise PluginError(
-            f"No installed package has {name!r} among its {group}; there are: "
+            f"No installed package has {name!r} in its entry point group {group}; installed names: "
             f"{', '.join(plugin_names(group)) or 'none'}."
         )
     try:

@@ -1,9 +1,9 @@
 """Matches a whole text with a regular expression in RE2's syntax, by the library RE2 (google-re2). The time is
 proportional to the length of the text for every pattern, so that a pattern from the network cannot block the broker.
 
-Apache Kafka uses RE2/J, a translation of the library to Java. A few patterns differ. The library refuses nested
-repetitions of more than 1000 in all, and a backslash before a letter beyond ASCII. It allows the same group name
-twice."""
+Apache Kafka uses RE2/J, a translation of RE2 to Java. A few patterns that RE2/J accepts are refused by google-re2:
+nested repetitions of more than 1000 in all, and a backslash before a letter beyond ASCII. google-re2 allows a pattern
+to use the same group name twice."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ class PatternError(ValueError):
 
 
 class Re2Pattern:
-    """A compiled pattern. Raises PatternError if the pattern is not valid, or needs more than PROGRAM_MAX steps."""
+    """A compiled pattern. Raises PatternError if the pattern is not valid, or if its compiled program has more than
+    PROGRAM_MAX steps."""
 
     def __init__(self, pattern: str) -> None:
         options = re2.Options()
@@ -36,7 +37,7 @@ class Re2Pattern:
         if r"\C" in pattern.replace(r"\\", ""):
             raise PatternError("It is not a regular expression in RE2's syntax.")
         if self._compiled.programsize > PROGRAM_MAX:
-            raise PatternError(f"It takes more than {PROGRAM_MAX} steps: write a shorter one.")
+            raise PatternError(f"It takes more than {PROGRAM_MAX} steps: write a shorter pattern.")
 
     def matches(self, text: str) -> bool:
         return self._compiled.fullmatch(text) is not None

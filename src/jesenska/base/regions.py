@@ -1,5 +1,5 @@
-"""A piece of a file that is sent to a socket without being read into Python. The log returns it, and the network layer
-sends it, by sendfile where that is possible."""
+"""Describes a piece of a file that is sent to a socket without being read into Python. The log returns such pieces for
+Fetch responses. The network layer sends them, by sendfile where that is possible."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Chooses between compiled modules and their Python source. The source is used if no compiler was available, or if
-JESENSKA_PURE=1 is set, which is for debuggers and for tests that compare the two. The file `compiled-modules` in the
-project's root lists the modules that are compiled."""
+JESENSKA_PURE=1 is set. The variable is for debuggers, and for tests that compare the compiled modules with their
+source. The file `compiled-modules` in the project's root lists the modules that are compiled."""
 
 from __future__ import annotations
 
@@ -39,6 +39,6 @@ def use_source_only() -> None:
 
 
 def request_path_is_compiled() -> bool:
-    """Returns true if jesenska's compiled modules are in use. Either all modules listed in `compiled-modules` are, or
-    none."""
+    """Returns true if jesenska's compiled modules are in use. Either all modules that are listed in `compiled-modules`
+    are in use as compiled modules, or none of them."""
     return not str(import_module("jesenska.base.clock").__file__).endswith(".py")

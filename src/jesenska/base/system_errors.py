@@ -45,7 +45,7 @@ def has_descriptors(count: int) -> bool:
 
 
 def is_passing(error: OSError) -> bool:
-    """Returns true if the error may pass by itself: a full disk, or too many open files."""
+    """Returns true if a later attempt may succeed without a repair: the disk was full, or too many files were open."""
     return error.errno in _FULL | _NO_DESCRIPTORS
 
 

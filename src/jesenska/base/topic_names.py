@@ -1,4 +1,4 @@
-"""The rules for topic names, and Kafka's messages for names that it refuses.
+"""Checks topic names by Kafka's rules, and has Kafka's messages for names that Kafka refuses.
 
     1 to 249 characters of [a-zA-Z0-9._-], but not `.` and not `..`
 

@@ -39,7 +39,7 @@ class ClientConfig:
     security: ClientSecurity | None = None
 
 
-#: Settings whose default in the table of settings is not used, because `ClientConfig` has another one.
+#: Settings whose default in the table of settings is not used, because `ClientConfig` has a default of its own.
 _OWN_DEFAULTS: Final = ("client.id", "send.buffer.bytes", "receive.buffer.bytes")
 
 
@@ -70,9 +70,9 @@ def client_config_of(values: Mapping[str, Any]) -> ClientConfig:
 
 
 def client_config(table: Table, texts: Mapping[str, str]) -> ClientConfig:
-    """Returns the configuration for these settings, with the table's defaults for those that are missing. Settings
-    that are not in the table are ignored. If the client id or a buffer size is missing, the default of `ClientConfig`
-    is used. Raises InvalidConfigError with one sentence for a value that is not valid."""
+    """Returns the configuration for these settings, with the table's defaults for missing settings. Settings that are
+    not in the table are ignored. If the client id or a buffer size is missing, the default of `ClientConfig` is used.
+    Raises InvalidConfigError with one sentence for a value that is not valid."""
     given: dict[str, Any] = dict(table.parse({name: text for name, text in texts.items() if name in table}))
     defaults: dict[str, Any] = {setting.name: setting.default for setting in table}
     values = {name: value for name, value in defaults.items() if name not in _OWN_DEFAULTS} | given

@@ -135,7 +135,8 @@ class Cluster:
         #: For each address the number of failed attempts to connect in a row, and the time of the next allowed
         #: attempt.
         self._failed: dict[tuple[str, int], tuple[int, float]] = {}
-        #: For each address the time of the first of these failures, and the time of the next warning.
+        #: For each address the time of the first failed attempt since the last success, and the time of the next
+        #: warning.
         self._away: dict[tuple[str, int], tuple[float, float]] = {}
         self._idle_seconds = config.connections_max_idle_seconds
         self._idle_timer: asyncio.TimerHandle | None = None
@@ -314,7 +315,7 @@ class Cluster:
         self, open_one: Callable[[], Awaitable[Channel]], request: Message, response: type[Answer], at_most: int | None
     ) -> tuple[Answer, Channel]:
         """Sends a request on the connection that `open_one` returns. Returns the response and the connection. If an
-        existing connection has broken, the request is sent once more on a new one."""
+        existing connection has broken, the request is sent once more on a new connection."""
         channel = await open_one()
         try:
             return await channel.request(
@@ -357,8 +358,8 @@ class Cluster:
         return await self.ask_any(request, response, at_most=at_most)
 
     def _is_only_node_elsewhere(self) -> bool:
-        """Returns true if there is only one broker, and it can be reached only at another address than the one that it
-        advertises. Then waiting does not help."""
+        """Returns true if the cluster has only one broker, and the client reaches that broker only at an address that
+        it does not advertise. Then waiting for another broker does not help."""
         return len(self.nodes) == 1 and all(map(self._answers_elsewhere, self.nodes.values()))
 
     # --- metadata ----------------------------------------------------------------------------------------------------
@@ -431,9 +432,10 @@ class Cluster:
         self._partition_counts.pop(name, None)
 
     def _newer(self, answered: PartitionInfo) -> PartitionInfo:
-        """Returns the reported partition, or the known one if that has a newer leader epoch: a broker that is cut off
-        from the cluster reports an outdated leader (KIP-320). If topics have no ids, a lower epoch may belong to a new
-        topic of the same name, so it is accepted."""
+        """Returns the partition with the newer leader epoch: the partition in the response, or the partition in
+        memory. A broker that is cut off from the cluster reports an outdated leader, which must not replace the known
+        leader (KIP-320). If topics have no ids, a lower epoch may belong to a new topic of the same name, so the
+        partition in the response is returned."""
         (name, number), topic_id = answered.topic_partition, answered.topic_id
         known_id, partitions = self._newest.get(name, (topic_id, {}))
         if topic_id != known_id or topic_id == NO_UUID:
@@ -460,8 +462,8 @@ class Cluster:
         return dict(self._topics)
 
     async def topic(self, name: str, *, create: bool = False) -> TopicInfo:
-        """Returns a topic's metadata, from memory if it is recent enough. Raises UnknownTopicOrPartitionError or a
-        similar error if there is no such topic."""
+        """Returns a topic's metadata, from memory if it is recent enough. If there is no such topic, raises the error
+        that the broker reports, usually UnknownTopicOrPartitionError."""
         info = self._topics.get(name)
         self._topics_used_at[name] = self.clock.monotonic()
         if info is not None and self.clock.monotonic() - self._topics_at[name] < self.metadata_max_age_seconds:

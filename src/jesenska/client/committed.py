@@ -32,7 +32,7 @@ class CommittedBatches:
 
 
 def without_aborted(data: memoryview, aborted: Sequence[FetchResponseAbortedTransaction]) -> memoryview:
-    """Returns the batches in `data` without those of aborted transactions."""
+    """Returns the batches in `data` without the batches of aborted transactions."""
     if not aborted:
         return data
     committed = CommittedBatches(aborted)

@@ -6,8 +6,8 @@ been returned to the caller. `poll` returns records, `poll_raw` the batches as t
 copying). Batches are decoded only when `poll` returns their records. The consumer has a fetch session with each broker
 (client.fetch_session), if the broker grants one.
 
-The loss of a broker does not end the consumer. After errors that may pass it tries again, in each `poll` and between
-them, until the broker answers. Until then `poll` returns nothing.
+The loss of a broker does not end the consumer. After errors that may pass it tries again, during and between the calls
+of `poll`, until the broker answers. Until then `poll` returns nothing.
 
 If the consumer has a rack, the leader may name a nearer replica (KIP-392). The consumer then fetches from that
 replica. The leader is asked again after metadata.max.age.ms, and as soon as the replica returns an error, cannot be
@@ -176,9 +176,9 @@ class Consumer:
         #: no more are fetched.
         self._fetched: dict[TopicPartition, deque[Fetched]] = {}
         self._paused: set[TopicPartition] = set()
-        #: Partitions that no longer exist, and the time of each one's next look-up.
+        #: Assigned partitions that no longer exist, and the time at which each partition is looked up again.
         self._gone_until: dict[TopicPartition, float] = {}
-        #: The time since which all partitions have been missing; None while one exists.
+        #: The time since which all assigned partitions have been missing; None while at least one of them exists.
         self._all_gone_since: float | None = None
         #: The followers that leaders have named, and the time until which records are fetched from each instead of the
         #: leader.
@@ -411,9 +411,9 @@ class Consumer:
                 self._fetching[broker_id] = task
 
     def _was_replaced(self, key: TopicPartition, position: Position, led: _Led) -> bool:
-        """Returns true if the leader epoch in the metadata is older than the one under which records were read. It
-        returns true for at most the request timeout: the topic may have been deleted and created again, and then its
-        epochs begin again."""
+        """Returns true if the metadata has an older leader epoch than the epoch under which records were read: the
+        metadata may be outdated. It returns true for at most the request timeout. After that time the topic is assumed
+        to have been deleted and created again, so that its epochs have started again."""
         newest = max(position.leader_epoch, self._led.get(key, led).leader_epoch)
         if not 0 <= led.leader_epoch < newest or self._is_of_a_topic_before(key, led):
             self._doubted_since.pop(key, None)
@@ -445,7 +445,7 @@ class Consumer:
     async def _leader_of(self, key: TopicPartition) -> PartitionInfo | None:
         """Returns the partition with its leader. Returns None if the partition is missing while others can be read; it
         is looked up again later. If all partitions are missing, raises LeaderNotAvailableError at first, and
-        UnknownTopicOrPartitionError if they do not come back."""
+        UnknownTopicOrPartitionError if they are still missing after some seconds."""
         now = self.cluster.clock.monotonic()
         if now < self._gone_until.get(key, now) and len(self._gone_until) < len(self._positions):
             return None
@@ -527,8 +527,8 @@ class Consumer:
     async def _check(
         self, broker_id: int, wanted: dict[TopicPartition, _Wanted], failures: list[KafkaError]
     ) -> dict[TopicPartition, _Wanted]:
-        """Checks the positions in the broker's log. Returns the partitions whose log is the one that was read before,
-        as far as the broker can report it. The positions of the others are moved."""
+        """Checks the positions in the broker's log. Returns the partitions whose log still contains the records that
+        were read, as far as the broker can report that. The positions of the other partitions are moved."""
         unchecked = {key: (item.position, item.led.leader_epoch) for key, item in wanted.items() if not item.is_checked}
         found = None
         if unchecked:
@@ -590,7 +590,7 @@ class Consumer:
         return known is not None and known.topic_id != led.topic_id and NO_UUID not in (known.topic_id, led.topic_id)
 
     def _found(self, key: TopicPartition, wanted: _Wanted) -> bool:
-        """Records that a position was found to be valid. Returns false if it was moved during the check."""
+        """Records that a position was found to be valid. Returns false if the position was moved during the check."""
         if self._positions.get(key) != wanted.position:
             return False
         self._led[key] = wanted.led
@@ -677,8 +677,8 @@ class Consumer:
             await asyncio.sleep(self.cluster.retry_pause_seconds(1))
 
     def _take_records(self, key: TopicPartition, asked: int, item: FetchResponsePartition) -> None:
-        """Stores the records that were fetched at offset `asked`, if they are the next ones. Raises
-        CorruptMessageError if they are less than one batch."""
+        """Stores the records that were fetched at offset `asked`, if that is still the next offset to be fetched of
+        the partition. Raises CorruptMessageError if the response has less than one complete batch."""
         self.high_watermarks[key] = item.high_watermark
         if not item.records or asked != self._expected(key):
             return  # nothing, or the position was moved (seek, another assignment) meanwhile
@@ -740,8 +740,8 @@ def _end_of(data: memoryview, asked: int) -> Position:
 
 
 def _from_batch_of(data: memoryview, offset: int) -> tuple[memoryview, int]:
-    """Returns the data from the batch that contains the offset on, and the leader epoch of the record before the
-    offset."""
+    """Returns two values: the part of `data` that begins with the batch that contains `offset`, and the leader epoch
+    of the record before `offset`."""
     epoch = NO_LEADER_EPOCH
     for position, header in iter_headers(data):
         if header.base_offset < offset:

@@ -1,18 +1,18 @@
 """A consumer's fetch session with one broker (KIP-227). In a session a Fetch request leaves out the partitions that
 the broker already has. This module only computes the content of requests.
 
-    plan(wanted)    the content of a request: everything at first (epoch 0), then the partitions that are new, moved,
+    plan(wanted)    the content of a request: first all partitions (epoch 0), later the partitions that are new, moved,
                     under another leader epoch, or to be dropped
-    answered(id)    the broker has accepted the request; id 0 means that it has no session, and the next request must
-                    have everything again
-    failed()        it is not known what the broker has accepted: the next request has everything again, and ends the
+    answered(id)    the broker accepted the request; id 0 means that the broker has no session: the next request must
+                    have all partitions again
+    failed()        it is unknown what the broker has accepted: the next request has all partitions again, and ends the
                     old session
 
-A follower's session is another class (`replication.follower.fetch_session`), since the two share only the count of the
-epoch. A consumer passes all of its partitions to each `plan`: it has few, and no topic ids in its session. A follower
-has thousands, so it records single changes, and the cost of a request depends only on their number. It distinguishes
-topics by their ids, and sends only some of the partitions that are new to the leader. After a failure a consumer names
-the old session, which the broker then ends; a follower does not name it."""
+A follower's session is another class (`replication.follower.fetch_session`), since the two kinds of session have
+little in common. A consumer passes all of its partitions to each `plan`: it has few, and no topic ids in its session.
+A follower has thousands, so it records single changes, and the cost of a request depends only on their number. It
+distinguishes topics by their ids, and sends only some of the partitions that are new to the leader. After a failure a
+consumer names the old session, which the broker then ends; a follower does not name it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ _EPOCH_MAX = 2**31 - 1
 
 
 class Asked(NamedTuple):
-    """The offset from which a partition is to be fetched, and the leader epoch that the consumer knows (-1: none)."""
+    """The state of a partition in a fetch session: the offset from which it is fetched, and the leader epoch that the
+    consumer knows (-1: none)."""
 
     offset: int
     current_leader_epoch: int = NO_LEADER_EPOCH

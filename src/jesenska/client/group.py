@@ -7,8 +7,8 @@ poll for `max_poll_interval_seconds` leaves the group. Then other members read a
 commits are refused, and its next `poll` joins again.
 
 With an eager protocol (range, roundrobin, sticky) a member commits and gives up all partitions before it joins again.
-With cooperative-sticky it keeps its partitions while it joins, gives up those that the new assignment does not
-contain, and joins once more so that other members get them.
+With cooperative-sticky it keeps its partitions while it joins, gives up the partitions that the new assignment does
+not contain, and joins once more so that other members get them.
 
 The new group protocol (KIP-848) is not implemented."""
 

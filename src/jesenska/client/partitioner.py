@@ -10,5 +10,5 @@ __all__ = ["murmur2", "partition_of_key"]
 
 
 def partition_of_key(key: bytes | bytearray | memoryview, partition_count: int) -> int:
-    """Returns the partition for a key. It is the same that Java clients choose."""
+    """Returns the partition for a key. Java clients choose the same partition."""
     return (murmur2(key) & 0x7FFFFFFF) % partition_count

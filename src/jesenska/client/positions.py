@@ -36,8 +36,9 @@ class Position(NamedTuple):
 
 
 class LogTruncationError(OffsetOutOfRangeError):
-    """The records up to `position` were read and then truncated from the log, and auto.offset.reset is none.
-    `diverges_at` is the position where the logs diverge, or None if the leader does not know it."""
+    """Raised if records that the consumer has read, up to `position`, were truncated from the log, and
+    auto.offset.reset is none. `diverges_at` is the position where the logs diverge, or None if the leader does not
+    know it."""
 
     def __init__(self, topic_partition: TopicPartition, position: Position, diverges_at: Position | None) -> None:
         where = (

@@ -483,8 +483,8 @@ class Producer:
             self._run(self._send_request(leader, group))
 
     async def _in_transaction(self, transactions: Transactions, queues: list[_PartitionQueue]) -> list[_PartitionQueue]:
-        """Adds the queues' partitions to the transaction, and returns the queues whose first batch may be sent. The
-        batches of the others fail."""
+        """Adds the partitions of the queues to the transaction, and returns the queues whose first batch may be sent.
+        In the other queues the first batch fails."""
         failure = transactions.why_not_sent()
         if failure is None:
             try:
@@ -514,8 +514,8 @@ class Producer:
             self._producer = (answer.producer_id, answer.producer_epoch)
 
     def _finished(self, queue: _PartitionQueue) -> bytearray:
-        """Returns the first batch of the partition, encoded and with sequence numbers. Both happen only once: a batch
-        that may have reached the broker keeps its numbers."""
+        """Returns the first batch of the partition, encoded and with sequence numbers. A batch is encoded and numbered
+        only once: a batch that may have reached the broker must keep its numbers."""
         batch = queue.queue[0]
         if batch.numbered:
             assert batch.encoded is not None
@@ -606,8 +606,8 @@ class Producer:
         self._next(queue)
 
     def _next(self, queue: _PartitionQueue) -> None:
-        """Looks at the batch after an answered one. Marks it as ready to be sent if it is full or has lingered long
-        enough; otherwise sets a timer for the rest of its linger time."""
+        """Handles the batch that follows an answered batch. If the batch is full or its linger time has passed, marks
+        it as ready to be sent. Otherwise sets a timer for the remaining linger time."""
         if not queue.queue:
             return
         head = queue.queue[0]

@@ -1,8 +1,9 @@
 """Fetches from one replica of a partition, which may be the leader or a follower.
 
-A consumer gets committed records from the leader. A follower returns them to a debugging consumer (replica id -2), and
-from 2.4 on (Fetch 11) to every consumer. A follower learns the high watermark a little later than the leader. The
-request here uses -2 in the highest version that names topics, which every release accepts."""
+A consumer gets committed records from the leader. A follower returns committed records to a debugging consumer
+(replica id -2), and since Kafka 2.4 (Fetch version 11) to every consumer. A follower learns the high watermark a
+little later than the leader. The request here has the replica id -2, and the highest version of Fetch in which topics
+have names and not ids. Every release of Kafka accepts such a request."""
 
 from __future__ import annotations
 

@@ -13,8 +13,8 @@ T = TypeVar("T")
 
 
 async def persistently(cluster: Cluster, passing: Collection[int], attempt: Callable[[], Awaitable[T]]) -> T:
-    """Calls `attempt` and returns its result. If that fails with one of the error codes `passing`, it is called again
-    after a pause, until the request timeout has passed. Then the error is raised."""
+    """Calls `attempt` and returns its result. If the call fails with one of the error codes in `passing`, `attempt` is
+    called again after a pause, until the request timeout has passed. Then the last error is raised."""
     deadline = cluster.clock.monotonic() + cluster.request_timeout_seconds
     failures = 0
     while True:

@@ -8,7 +8,7 @@
     ENDING           responses to sent records are awaited, then the         READY
                      coordinator ends the transaction
     FENCED           another producer has taken the id, or the cluster       -
-                     refuses this one: nothing is possible any more
+                     refuses this producer: nothing is possible any more
 
 If the cluster has `transaction.version` 2 (KIP-890), partitions belong to a transaction from the first batch that is
 sent to them, and each end returns the epoch of the next transaction. In other clusters partitions are registered with
@@ -57,7 +57,8 @@ from jesenska.wire.messages.k28_txn_offset_commit import (
 Answer = TypeVar("Answer", bound=Message)
 
 _FEATURE = "transaction.version"
-#: The highest versions that a client may use: higher ones are for brokers, or for clusters with transaction.version 2.
+#: The highest versions that a client may use. Higher versions are for brokers, or for clusters with
+#: transaction.version 2.
 _ADD_PARTITIONS_OF_CLIENTS = 3
 _LAST_OF_VERSION_1 = 4
 _LAST_PRODUCE_OF_VERSION_1 = 11

@@ -1,5 +1,5 @@
-"""Finds the number that a user means who writes an amount with a unit (1h, 10MB) where Kafka takes a plain number. The
-error message then proposes that number."""
+"""Proposes a plain number when a user has written an amount with a unit (1h, 10MB), where Kafka takes a plain number.
+The proposal is a part of the error message."""
 
 from __future__ import annotations
 

@@ -8,9 +8,10 @@
 
 Objects of `BrokerConfig` and `TopicConfig` do not change. A new value makes a new object (`with_dynamic`).
 
-Synonyms are listed by Kafka's rule: layer by layer, in each layer every name of the setting in order, and the names
-before the setting's own name are dropped. So `log.retention.ms` has no synonyms if only `log.retention.hours` is set,
-while `log.retention.minutes` lists the hours."""
+DescribeConfigs lists the synonyms of a setting: its own value in each layer, and the values of its other names, such
+as `log.retention.hours` for `log.retention.minutes`. The order is Kafka's: layer by layer from the strongest, and in
+each layer every name in the order of `TIME_SYNONYMS`. The list begins at the first value under the setting's own name;
+values before it are left out. If the setting's own name has neither a value nor a default, the list is empty."""
 
 from __future__ import annotations
 
@@ -128,12 +129,12 @@ class _Typed:
 
 
 class BrokerConfig(_Typed):
-    """A broker's settings: those of its file, and those changed while it ran.
+    """A broker's settings: the settings of its file, and the dynamic settings that were changed while brokers ran.
 
-    `static`, `dynamic_default` and `dynamic_broker` hold texts as they were given. Unknown names are kept: they are
-    listed with hidden values. A file's value that is not valid raises InvalidConfigError. A dynamic value that is not
-    valid is ignored and named in `refused`, as in Kafka, so that a broker of another release cannot keep this one from
-    starting."""
+    `static` (the file), `dynamic_default` (all brokers) and `dynamic_broker` (this broker) hold texts as they were
+    given. Unknown names are kept, and DescribeConfigs lists them with hidden values. A value in the file that is not
+    valid raises InvalidConfigError. A dynamic value that is not valid is ignored and named in `refused`, as in Kafka.
+    So this broker can start even if a broker of another release has stored a value that is not valid here."""
 
     __slots__ = ("_typed", "dynamic_broker", "dynamic_default", "refused", "static")
 
@@ -190,8 +191,9 @@ class BrokerConfig(_Typed):
         return name in self._typed
 
     def milliseconds(self, name: str) -> int | None:
-        """Returns a time in milliseconds that may also be set in minutes or hours. The first of the setting's names
-        that is set counts, else the default."""
+        """Returns a time in milliseconds that may also be set in minutes or hours. The setting's names (in
+        milliseconds, minutes, hours) are tried in order, and the first name that has a value decides. If no name has a
+        value, the default is returned."""
         names = TIME_SYNONYMS.get(name, (name,))
         for candidate in names:
             value = self._typed.get(candidate)
@@ -204,8 +206,8 @@ class BrokerConfig(_Typed):
         return None
 
     def unused(self) -> list[Setting]:
-        """Returns the settings in the broker's file that have no effect in jesenska yet. The start logs a warning for
-        each."""
+        """Returns the settings in the broker's file that have no effect in jesenska yet. The broker logs a warning for
+        each of them when it starts."""
         found = (broker_setting(name) for name in self.static)
         return [setting for setting in found if setting is not None and setting.effect is Effect.STORED]
 
@@ -308,7 +310,7 @@ class TopicConfig(_Typed):
         self._typed = typed
 
     def with_broker(self, broker: BrokerConfig) -> TopicConfig:
-        """Returns the same topic's settings on top of another configuration of the broker."""
+        """Returns the settings of the same topic, with `broker` as the broker's settings."""
         return TopicConfig(self.overrides, broker)
 
     def value(self, name: str) -> Value:
@@ -409,9 +411,9 @@ def check_topic_values(config: TopicConfig) -> None:
 
 
 def retention_policy_fault(name: str) -> str | None:
-    """Returns a sentence that says why a retention policy is not available; None if it is available. Only a new choice
-    of a policy is checked. A topic whose policy is no longer installed keeps that setting and all its data, and does
-    not fall back to another policy."""
+    """Returns a sentence that says why a retention policy is not available; None if it is available. The check is made
+    only when a topic's policy is set. A topic whose policy was uninstalled later keeps the setting and all its data,
+    and does not fall back to another policy."""
     if name == DEFAULT_RETENTION_POLICY:
         return None
     try:
@@ -436,7 +438,8 @@ def _from_broker(setting: Setting, broker: BrokerConfig) -> Value:
 
 
 def _with_both_ids(static: dict[str, str]) -> dict[str, str]:
-    """Gives `broker.id` and `node.id` the same value if only one of them is set: they are one setting."""
+    """Gives `broker.id` and `node.id` the same value if only one of them is set, because they are two names of one
+    setting."""
     for given, other in (("broker.id", "node.id"), ("node.id", "broker.id")):
         if given in static and other not in static:
             static[other] = static[given]

@@ -1,5 +1,5 @@
-"""The addresses on which a broker listens, and those that it advertises to clients. They come from `listeners`,
-`advertised.listeners` and their older forms.
+"""Reads the addresses on which a broker listens, and the addresses that it advertises to clients. They come from the
+settings `listeners`, `advertised.listeners` and the older settings with the same purpose.
 
     PLAINTEXT://0.0.0.0:9092,INTERNAL://[::1]:9093,LOCAL://:9094
     name        host         port        a name's protocol is in listener.security.protocol.map; no host: all
@@ -10,7 +10,8 @@ other IPv6. An advertised name is also a listener's name, and its host is never 
 between brokers is advertised. Listeners named in `controller.listener.names` belong to a KRaft controller and are not
 opened.
 
-`config.safety` decides if a protocol can be served, and `net` opens the addresses."""
+The module `config.safety` decides if a listener's protocol can be served, and the package `net` opens the
+addresses."""
 
 from __future__ import annotations
 
@@ -42,8 +43,8 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class Listeners:
-    """The addresses that the broker opens, those that it advertises to clients (the same names or fewer), and the name
-    of the listener between brokers."""
+    """The addresses that the broker opens, the addresses that it advertises to clients (for the same listener names,
+    or for some of them), and the name of the listener between brokers."""
 
     opened: tuple[Endpoint, ...]
     advertised: tuple[Endpoint, ...]

@@ -2,12 +2,12 @@ r"""Java's .properties files: the format of server.properties, producer.properti
 
     line     = blanks ( comment | entry )? end         comment: begins with # or !
     entry    = key blanks? ( = | : | blank ) blanks? value
-    a line that ends with an odd number of backslashes goes on with the next one, whose leading blanks are dropped
+    a line that ends with an odd number of backslashes continues on the next line, whose leading blanks are dropped
     escapes  = \t \n \r \f \uXXXX, and a backslash before any other character is that character
 
-A key may occur twice: the last one counts, as in Java. Bytes are read as UTF-8, which people write, or if they are not
-valid UTF-8 as ISO-8859-1, which Java defines. Writing escapes everything that is not printable ASCII, so that either
-reader reads the same text."""
+If a key occurs twice, its last value counts, as in Java. Bytes are read as UTF-8, in which most people write such
+files. Bytes that are not valid UTF-8 are read as ISO-8859-1, the encoding that Java defines for them. A file that is
+written here has escapes for everything that is not printable ASCII, so that it reads the same in both encodings."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _WRITTEN = {"\t": "\\t", "\n": "\\n", "\r": "\\r", "\f": "\\f", "\\": "\\\\"}
 
 
 class PropertiesError(ValueError):
-    """Text that is not in the .properties format. The message names the line."""
+    """Raised for text that is not in the .properties format. The message has the number of the line."""
 
 
 def parse_properties(content: bytes | str) -> dict[str, str]:

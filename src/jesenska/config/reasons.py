@@ -1,8 +1,8 @@
-"""The reasons why a setting has no effect, or no effect yet, each half a sentence with a name. Also `row`, by which
-the tables of settings write a setting in short form.
+"""Names the reasons why a setting has no effect, or no effect yet. Each reason is a constant with half a sentence, to
+which messages and docs/settings.md add the setting. The function `row` makes one setting of a table in short form.
 
-If a setting begins to work, only its row changes: `kafka-configs --describe`, the warning at the start and
-docs/settings.md all read the table."""
+If a setting begins to work, only its row in the table of settings changes. `kafka-configs --describe`, the warning at
+the start and docs/settings.md all read the table."""
 
 from __future__ import annotations
 

@@ -19,8 +19,8 @@ EVERY_DIRECTORY = "*"
 
 
 class StartRefused(Exception):
-    """The broker must not start. The message is one sentence for the operator; `setting` is the setting that requires
-    a missing feature."""
+    """Raised if the broker must not start, because a setting requires a feature that jesenska does not have. The
+    message is one sentence for the operator; `setting` is the name of the setting."""
 
     def __init__(self, setting: str, sentence: str) -> None:
         super().__init__(sentence)

@@ -5,11 +5,12 @@
     weakest     name=value                     the file
 
 A variable's name becomes a setting's name as in Kafka's Docker images: `KAFKA_LOG_DIRS` is `log.dirs`, `__` means `_`
-and `___` means `-`. (`KAFKA_CFG_`, the prefix of another image, is accepted as well.) Variables for start scripts, and
-those that Kubernetes sets for a service named kafka, are ignored.
+and `___` means `-`. (`KAFKA_CFG_`, the prefix of another image, is accepted as well.) Variables for start scripts are
+ignored, and so are the variables that Kubernetes sets for a service named kafka.
 
-Warnings are returned as data, not printed. An unknown name in the file or in a flag is kept, since Kafka lists such
-names, too. An unknown name in the environment is only reported, since the variable may belong to another program."""
+Warnings are returned as data, not printed. An unknown name in the file or in a flag is kept, since Kafka's
+DescribeConfigs lists unknown names of the file. An unknown name in the environment is only reported, since the
+variable may belong to another program."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ _URL = re.compile(r"(tcp|udp|sctp)://")
 
 
 class Origin(Enum):
-    """The source in which a setting was written."""
+    """The source from which the value of a setting comes: the file, the environment or a flag."""
 
     FILE = "file"
     ENVIRONMENT = "environment"

@@ -76,7 +76,8 @@ _INFINITIES = {"Infinity": float("inf"), "+Infinity": float("inf"), "-Infinity":
 
 
 class ValueRefused(Exception):
-    """A check's reason for refusing a value. It becomes the end of the message of an InvalidConfigError."""
+    """Raised by a check that refuses a value. Its text is the reason, which becomes the end of the message of an
+    InvalidConfigError."""
 
 
 Check = Callable[[str, Value], None]
@@ -108,7 +109,7 @@ class Between:
 
 @dataclass(frozen=True, slots=True)
 class OneOf:
-    """Checks that a value, or each element of a list, is one of some words."""
+    """Checks that a value, or each element of a list, is one of the given words."""
 
     words: tuple[str, ...]
     any_case: bool = False
@@ -127,7 +128,8 @@ class OneOf:
 
 
 class _ElementRefused(ValueRefused):
-    """A check's refusal of one element of a list: Kafka's message names the refused element, not the whole list."""
+    """Raised by a check that refuses one element of a list. Kafka's message names the refused element, not the whole
+    list."""
 
     def __init__(self, element: str, sentence: str, words: tuple[str, ...]) -> None:
         super().__init__(sentence + ", ".join(words))
@@ -354,7 +356,7 @@ def _double_text(value: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """A name that is not in the table of settings, with the most similar name that is."""
+    """A name that is not in the table of settings, together with the most similar name in the table."""
 
     name: str
     nearest: str | None
@@ -396,12 +398,12 @@ class Table:
         return self._settings[name].default
 
     def nearest(self, name: str) -> str | None:
-        """Returns the known name most similar to this one; None if there is no similar name."""
+        """Returns the name in the table that is most similar to `name`; None if no name is similar."""
         close = difflib.get_close_matches(name, self._settings, n=1, cutoff=0.75)
         return close[0] if close else None
 
     def unknown(self, names: Iterable[str]) -> list[Unknown]:
-        """Returns the names that are not in the table, each with the most similar known name."""
+        """Returns the names in `names` that are not in the table, each with the most similar name in the table."""
         return [Unknown(name, self.nearest(name)) for name in names if name not in self._settings]
 
     def parse(self, texts: Mapping[str, str]) -> dict[str, Value]:

@@ -1,6 +1,6 @@
-"""Recognises the environment variables that set a broker's settings (`sources` finds the setting of each). It is for
-programs that start their own broker: the variables of their environment are meant for another broker. Imports no
-tables of settings."""
+"""Recognises the environment variables that set a broker's settings (`config.sources` finds the setting of each
+variable). It is for programs that start their own broker, because the variables of their environment are meant for
+another broker. This module imports no tables of settings, so that its import is fast."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ class LogConfig:
     index_interval_bytes: int = 4096
     #: Segments whose largest timestamp is older than this are deleted; -1: never.
     retention_ms: int = 7 * 24 * 60 * 60 * 1000
-    #: The oldest segments are deleted while the remaining ones have at least this many bytes; -1: never.
+    #: The oldest segments are deleted while the remaining segments have at least this many bytes; -1: never.
     retention_bytes: int = -1
     #: True if `cleanup.policy` contains `delete`.
     delete: bool = True

@@ -26,8 +26,8 @@ directory. If no directory is left, the start is refused.
 
 After a crash the marker of a clean shutdown is missing, so all logs are recovered from the recovery points. A
 checkpoint file has its old or its new content; if that is older than the logs, recovery only takes longer. Replication
-raises a high watermark that is too old. If a log start offset is too old, deleted records can be read again, at most
-those deleted since the last checkpoint."""
+raises a high watermark that is too old. If a log start offset is too old, records that were deleted since the last
+checkpoint can be read again."""
 
 from __future__ import annotations
 
@@ -168,8 +168,7 @@ class LogDirectories:
 
     def lock(self) -> list[MetaProperties | None]:
         """Creates and locks every directory, and returns the meta.properties of each. From then on no other broker
-        writes in the directories. Raises LogDirectoryError or ForeignDataError, with one sentence, if a directory
-        cannot be used."""
+        writes in the directories. Raises LogDirectoryError or ForeignDataError if a directory cannot be used."""
         self._found = []
         try:
             for directory in self.directories:
@@ -201,8 +200,8 @@ class LogDirectories:
         return [directory for directory in self.directories if not directory.is_offline]
 
     def claim(self, cluster_id: str, broker_id: int) -> None:
-        """Checks that every directory belongs to this broker or has no owner, and writes meta.properties into those
-        without an owner. Raises ForeignDataError if a directory belongs to another broker or cluster."""
+        """Checks that every directory belongs to this broker or has no owner, and writes meta.properties into the
+        directories without an owner. Raises ForeignDataError if a directory belongs to another broker or cluster."""
         for directory, properties in zip(self.directories, self._found, strict=True):
             check_meta_properties(directory.path, properties, cluster_id, broker_id)
         for directory, properties in zip(self.directories, self._found, strict=True):
@@ -242,7 +241,7 @@ class LogDirectories:
 
     def started(self, start: UUID, new_uuid: Callable[[], UUID]) -> list[UUID]:
         """Writes the id of this start into every directory. Returns the ids of the directories in which the write
-        succeeded; the others go offline. Raises UnusableDirectoryError if all writes fail."""
+        succeeded; the other directories go offline. Raises UnusableDirectoryError if all writes fail."""
         ids: list[UUID] = []
         for directory in self.usable:
             with FailingDirectory(directory, self.directories, "written"):
@@ -263,7 +262,7 @@ class LogDirectories:
         return {topic_partition for directory in self.usable for topic_partition in directory.in_checkpoints}
 
     def take_as_it_is(self, topic_partition: TopicPartition) -> None:
-        """Ends the search for the lost records of a log. The log is used in its present state."""
+        """Stops treating a log as a log that has lost records. The log is used as it is now."""
         for directory in self.directories:
             directory.take_as_it_is(topic_partition)
 
@@ -346,9 +345,9 @@ class LogDirectories:
     def create(
         self, topic_partition: TopicPartition, topic_id: UUID | None, config: LogConfig, now_ms: int
     ) -> PartitionLog:
-        """Makes a new, empty log, and returns it; returns the existing log if there is one. The log is made in the
-        directory that was requested by `move`, otherwise in the one with the fewest partitions that is not
-        cordoned."""
+        """Returns the log of a partition; makes a new, empty log if there is none. The new log is made in the
+        directory that an earlier `move` requested. Without such a request it is made in the directory with the fewest
+        partitions that is not cordoned."""
         existing = self.logs.get(topic_partition)
         if existing is not None:
             return existing
@@ -396,9 +395,10 @@ class LogDirectories:
             directory.is_cordoned = directory.path.absolute() in paths
 
     def move(self, topic_partition: TopicPartition, target: LogDirectory) -> None:
-        """Starts the move of a replica to another log directory, while the replica is in use. If this broker has no
-        such replica, the directory is stored for a later one, and ReplicaNotAvailableError is raised. Raises
-        KafkaStorageError if a directory is offline, or if the copy cannot be started."""
+        """Starts the move of a replica to another log directory, while the replica is in use. If this broker does not
+        have the replica, the directory is remembered for the time when the broker gets the replica, and
+        ReplicaNotAvailableError is raised. Raises KafkaStorageError if a directory is offline, or if the copy cannot
+        be started."""
         assert self.moves is not None, "this broker moves replicas"
         if topic_partition in self.offline:
             raise KafkaStorageError(f"{topic_partition} cannot be moved while its log directory is offline.")
@@ -419,9 +419,10 @@ class LogDirectories:
         now_ms: int,
         done: Callable[[PartitionLog | KafkaError], None],
     ) -> None:
-        """Makes a branch: a log that begins as the copy of another one, in the same directory, so that files can be
-        shared. If the log exists already, `done` gets that. If the last part of a move of the source is running, it
-        ends first. `done` is called on the owner's thread. After a crash there is the complete log or nothing."""
+        """Makes a branch: a log that begins as the copy of the log of `source`, in the same directory, so that files
+        can be shared. `done` is called on the owner's thread with the new log; if the branch exists already, with the
+        existing log. If the last part of a move of the source is running, it ends first. After a crash there is either
+        the complete branch or none."""
         self._branching.append(source)
 
         def ended(outcome: PartitionLog | KafkaError) -> None:

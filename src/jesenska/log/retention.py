@@ -1,12 +1,12 @@
 """Decides which old segments are deleted. These are plain functions over values, without input, output or clock.
 
     below the log start    a segment that is completely below the log start offset (records were deleted) is deleted
-    retention policy       decides on the others, if the topic's `cleanup.policy` has `delete`; `TIME_AND_SIZE` is
-                           Kafka's, packages may bring others (`retention_policies`)
+    retention policy       decides on other segments, if the topic's `cleanup.policy` has `delete`; `TIME_AND_SIZE` is
+                           Kafka's policy, and packages may provide more policies (`retention_policies`)
 
-Segments are deleted from the oldest on, up to the first that is kept, and only below the high watermark, even if the
-policy would delete more. The active segment may be deleted, too, if it has records. It is rolled first, so that the
-log keeps a segment to append to."""
+Segments are deleted from the oldest on, up to the first segment that is kept. Segments that reach above the high
+watermark are kept, even if the policy would delete them. The active segment may also be deleted, if it has records. It
+is rolled first, so that the log keeps a segment to append to."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class RetentionPolicy(Protocol):
     """Decides how many of a log's oldest segments are old enough to be deleted."""
 
     def count_old(self, segments: Sequence[SegmentFacts], config: LogConfig, now_ms: int) -> tuple[int, str]:
-        """Returns how many of `segments` (all of the log's, the oldest first) may be deleted, counted from the first,
-        and the reason: a few words for the log line, as in "older than 1000 ms". `config` has the topic's
+        """Returns how many of `segments` (all segments of the log, the oldest first) may be deleted, counted from the
+        first, and the reason: a few words for the log line, as in "older than 1000 ms". `config` has the topic's
         `retention_ms` and `retention_bytes`, each -1 for no limit; `now_ms` is the time of day in ms since 1970.
 
         This method is called on the broker's event loop, for each log every `log.retention.check.interval.ms`: it must

@@ -1,6 +1,6 @@
-"""Finds the retention policies that topics may name in `jesenska.retention.policy`. All policies, those of jesenska
-and those of other packages, are registered in one entry point group. An entry point refers to a class or function that
-returns a `retention.RetentionPolicy` when called without arguments."""
+"""Finds the retention policies that topics may name in `jesenska.retention.policy`. The policies of jesenska and of
+other packages are registered in one entry point group. An entry point refers to a class or function that returns a
+`retention.RetentionPolicy` when called without arguments."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@ offsets that do not follow one another. No file is locked or changed, so a broke
 
 Changes that a running broker makes do not count as damage:
 
-    a file is gone, or another one has its name    deleted, compacted: it is left out
+    a file was removed or replaced                 deleted, compacted: it is left out
     a file is shorter than before                  truncated: it is read again
     the end of a partition's last segment          is being written; after a crash the next start cuts it off
 

@@ -4,7 +4,7 @@ matches the identities of a connection:
     scheme   id in a rule                         matches
     world    anyone                               everyone
     digest   user:base64(SHA-1(user:password))    a connection that has sent `user:password`
-    ip       address, or address/bits             a connection from there
+    ip       address, or address/bits             a connection from this address or network
     auth     (anything)                           replaced, when the rule is set, by the digest identities
                                                   of its writer
 
@@ -23,8 +23,8 @@ from jesenska.metadata.tree_operations import ADMIN, OPEN_ACL, Acl, InvalidAclEr
 
 
 class Identity(NamedTuple):
-    """An identity of a client's connection. Each connection has one of the scheme `ip` (its address), and one of the
-    scheme `digest` for each user and password that it has sent."""
+    """An identity of a client's connection. Each connection has an identity of the scheme `ip` (its address), and an
+    identity of the scheme `digest` for each user and password that it has sent."""
 
     scheme: str
     id: str
@@ -83,7 +83,7 @@ def completed(path: str, acl: tuple[Acl, ...], identities: Collection[Identity])
             case _:
                 is_valid = False
         if not is_valid:
-            raise InvalidAclError(path, f"{rule.scheme}:{rule.id} is no identity")
+            raise InvalidAclError(path, f"{rule.scheme}:{rule.id} is not a valid identity")
         found[rule] = None
     if not found:
         raise InvalidAclError(path, "no rules")

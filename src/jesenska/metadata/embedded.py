@@ -162,8 +162,8 @@ class EmbeddedTree:
 
     def submit(self, request: Request, done: Done) -> None:
         """Decides a request at once, and calls `done` when the answer may be sent. Answers are in the order of the
-        requests. At each answer, `tree` contains the changes of all requests up to that one, and of no later request.
-        `done` may be called before this method returns."""
+        requests. When `done` is called for a request, `tree` contains the changes of this request and all earlier
+        requests, and of no later request. `done` may be called before this method returns."""
         if self._failure is not None:
             done((), ConnectionLossError("/", self._failure))
             return
@@ -197,8 +197,8 @@ class EmbeddedTree:
             done((), None)
 
     async def session(self, timeout_ms: int = DEFAULT_SESSION_TIMEOUT_MS) -> EmbeddedStore:
-        """Opens a new session for code in this process. It lasts as long as the process, since it has no connection
-        that could end."""
+        """Opens a new session for code in this process. The session has no connection that could end, so it lasts
+        until it is closed or the process ends."""
         session_id = _SESSION_ID_BASE | (self._head.last_zxid + 1)
         store = EmbeddedStore(self, session_id)
         self._sessions[session_id] = store
@@ -344,8 +344,8 @@ def _settle(future: asyncio.Future[tuple[Result, ...]], results: tuple[Result, .
 
 
 class _Watcher(NamedTuple):
-    """A callback of one session that has set a watch. If two requests set the same watch with the same callback, it is
-    called once."""
+    """A watcher of the tree: a session, and the callback that one of its watches calls. If two requests set the same
+    watch with the same callback, the callback is called once."""
 
     session_id: int
     callback: WatchCallback

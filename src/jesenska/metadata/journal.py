@@ -184,7 +184,7 @@ class Journal(Protocol):
     """The interface of a journal: it makes transactions durable."""
 
     def commit(self, transactions: Sequence[Transaction]) -> None:
-        """Makes transactions durable. Raises JournalError if it cannot; then none of them is written."""
+        """Makes transactions durable. Raises JournalError if that fails; then no transaction is written."""
         ...
 
     def close(self) -> None: ...
@@ -313,8 +313,8 @@ class SqliteJournal:
         return value
 
     def commit(self, transactions: Sequence[Transaction]) -> None:
-        """Makes transactions durable: all of them or, after an error, none. Raises JournalFullError if the disk is
-        full, JournalError for any other failure."""
+        """Makes all transactions durable or, after an error, none. Raises JournalFullError if the disk is full,
+        JournalError for any other failure."""
         if not transactions:
             return
         effect = _Effect()

@@ -1,6 +1,6 @@
-"""The content of each node of the metadata tree: JSON, or plain text in one case. It is written in the version of
-Kafka 3.9 in ZooKeeper mode, and read in every version since brokers of 0.8. The tests contain nodes that a real Kafka
-3.9.1 wrote.
+"""Encodes and decodes the content of the nodes of the metadata tree: JSON, or plain text in one case. A node is
+written in the version of Kafka 3.9 in ZooKeeper mode, and read in every version since Kafka 0.8. The tests contain
+nodes that a real Kafka 3.9.1 wrote.
 
     node                          written                                                                          read
     /brokers/ids/N                v5  endpoints, listener_security_protocol_map, host, port, jmx_port,             1-5
@@ -102,8 +102,8 @@ class BrokerRegistration:
 
 @dataclass(frozen=True, slots=True)
 class TopicNode:
-    """A topic's node: the replicas of each partition (the preferred leader first), and those that a reassignment adds
-    and removes. `topic_id` is None for topics of releases before 2.8."""
+    """A topic's node: the replicas of each partition (the preferred leader first), and the replicas that a
+    reassignment adds and removes. `topic_id` is None for topics of releases before 2.8."""
 
     replicas: Replicas
     topic_id: uuid.UUID | None
@@ -139,8 +139,8 @@ class TopicNode:
 
 @dataclass(frozen=True, slots=True)
 class PartitionStateNode:
-    """The node of a partition's state: its leader (-1: none), its leader epoch, and its ISR. `controller_epoch` is
-    that of the controller that wrote it."""
+    """The node of a partition's state: its leader (-1: none), its leader epoch, and its ISR. `controller_epoch` is the
+    epoch of the controller that wrote the node."""
 
     leader: int
     leader_epoch: int
@@ -274,8 +274,8 @@ def decode_lost_brokers(data: bytes) -> frozenset[int]:
 @dataclass(frozen=True, slots=True)
 class LackingPartitions:
     """Partitions whose data a broker has lost while it was their only in-sync replica. `directories` has the ids of
-    the log directories that contained them, each with the id of the last start on it. It is empty if an older release
-    of jesenska wrote it."""
+    the log directories that contained them, each with the id of the last start on it. `directories` is empty if an
+    older release of jesenska wrote the node."""
 
     directories: Mapping[uuid.UUID, uuid.UUID]
     partitions: frozenset[TopicPartition]
@@ -448,7 +448,7 @@ def _endpoint(text: str, protocols: Mapping[str, Any]) -> Endpoint:
     name, separator, address = text.partition("://")
     host, colon, port = address.rpartition(":")
     if not separator or not colon:
-        raise NodeFormatError(f"the endpoint {text!r} is none")
+        raise NodeFormatError(f"{text!r} is not an endpoint")
     return Endpoint(
         name,
         str(protocols.get(name, name)),

@@ -96,7 +96,7 @@ ACL_PATHS = (
 )
 
 
-#: Nodes that a broker with delegation tokens makes beside the others.
+#: Further nodes that a broker with delegation tokens creates at its start if they are missing.
 TOKEN_PATHS = ("/delegation_token", TOKEN_CHANGES, TOKENS)
 
 

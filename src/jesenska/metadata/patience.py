@@ -1,6 +1,6 @@
 """Repeats work on the metadata tree (ZooKeeper's nodes) after a lost connection. A starting broker and a new
-controller use it: they cannot continue without the nodes that they read, and a lost connection usually comes back
-soon.
+controller use this module, because they cannot continue without the nodes that they read. Usually a client has a new
+connection soon after a connection was lost.
 
 The work is repeated from its beginning, so doing it twice must be safe. This is true of reads, and of writes that
 accept the results of an earlier attempt (`metadata.registration`)."""
@@ -19,13 +19,13 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: Interval of the checks for a new connection.
+#: Interval in seconds of the checks for a new connection.
 _LOOK_SECONDS: Final = 0.05
 
 
 async def until_reached(store: Store, seconds: float, work: Callable[[], Awaitable[T]]) -> T:
     """Returns the result of `work`. If the connection or the session ends, the work is repeated as soon as there is a
-    connection again. If there is none for `seconds`, the error is raised."""
+    new connection. If there is no connection for `seconds` seconds, the error is raised."""
     loop = asyncio.get_running_loop()
     while True:
         try:
@@ -40,7 +40,6 @@ async def until_reached(store: Store, seconds: float, work: Callable[[], Awaitab
                 if store.state is SessionState.CONNECTED:
                     break
             logger.info(
-                "the connection to the metadata ended (%s) and is there again: what was asked for is asked for once "
-                "more",
+                "the connection to the metadata tree ended (%s) and is open again: the work that needed it is repeated",
                 error,
             )

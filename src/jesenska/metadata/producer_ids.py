@@ -1,9 +1,9 @@
-"""Producer ids that are never given out twice. A broker claims a block of 1000 ids by compare-and-set in
-`/latest_producer_id_block`, and gives them out from memory. After a crash the unused ids of a block are lost, which
-does no harm: there are 2**63 ids.
+"""Gives out producer ids, each id only once. A broker claims a block of 1000 ids by a conditional write
+(compare-and-set) of the node `/latest_producer_id_block`, and gives the ids out from memory. After a crash the unused
+ids of a block are lost, which does no harm: there are 2**63 ids.
 
-If the answer to a claim is lost, the claim may have succeeded. The next claim then takes the following block. So ids
-may be skipped, but no id is given out twice."""
+If the connection ends before the result of a claim arrives, the claim may have succeeded. The next claim then takes
+the following block. So ids may be skipped, but no id is given out twice."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class ProducerIds:
             return None
         latest = ProducerIdBlock.decode(data) if data else None
         if latest is not None and not 0 <= latest.first <= latest.last:
-            raise NodeFormatError(f"the block of producer ids from {latest.first} to {latest.last} is none")
+            raise NodeFormatError(f"the block of producer ids from {latest.first} to {latest.last} is not valid")
         block = next_block(broker_id, latest)
         try:
             await self._store.set(paths.PRODUCER_ID_BLOCK, block.encode(), stat.version)

@@ -38,8 +38,8 @@ class BrokerIdTaken(Exception):
 
 
 async def ensure_paths(store: Store, *, with_acls: bool = False, with_tokens: bool = False) -> None:
-    """Creates the nodes that every broker expects, if they are missing; with `with_acls` those of access rules, and
-    with `with_tokens` those of delegation tokens."""
+    """Creates the nodes that every broker expects, if they are missing. With `with_acls` it also creates the nodes of
+    access rules (ACLs), and with `with_tokens` the nodes of delegation tokens."""
     acl_paths, token_paths = paths.ACL_PATHS if with_acls else (), paths.TOKEN_PATHS if with_tokens else ()
     for path in (*paths.PERSISTENT_PATHS, *acl_paths, *token_paths):
         if await store.exists(path) is None:

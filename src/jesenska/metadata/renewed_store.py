@@ -1,11 +1,12 @@
-"""A `Store` (the interface to the metadata tree) that survives the end of its session. When a session expires, it
-opens a new one, and its owner registers itself in the tree again.
+"""A `Store` (the interface to the metadata tree) that survives the end of its session. When the session expires, the
+store opens a new session, and then calls its owner, which creates its ephemeral nodes and watches again.
 
   session -- EXPIRED --> connect, repeated until it succeeds --> `on_renewed` --> new session
 
-Until then, requests fail with SessionExpiredError. The ephemeral nodes and watches of the old session no longer exist,
-so `on_renewed` creates them again. If `on_renewed` fails, it is called again after a pause. Possible causes: the
-connection ends, or another process has created the same node."""
+Until the new session is ready, requests fail with SessionExpiredError. The ephemeral nodes and watches of the old
+session no longer exist, so the function that the owner has set with `on_renewed` creates them again. If this function
+fails, it is called again after a pause. It may fail because the connection ends, or because another process has
+created the same node."""
 
 from __future__ import annotations
 
@@ -121,9 +122,9 @@ class RenewedStore:
                 if self._on_renewed is not None:
                     await self._on_renewed()
             except (TreeError, MultiError) as error:
-                logger.warning("the new session cannot be taken up yet: %s", error)
+                logger.warning("the new session of the metadata tree cannot be used yet: %s", error)
             except Exception:
-                logger.exception("the new session cannot be taken up")
+                logger.exception("the new session of the metadata tree cannot be used")
             else:
                 if self._store.state is SessionState.CONNECTED:
                     break

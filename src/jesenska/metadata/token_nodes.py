@@ -1,12 +1,12 @@
-"""Delegation tokens in the tree: the content of their nodes, and the nodes that announce a change. As Kafka 3.9.1
-writes them.
+"""Delegation tokens in the metadata tree (ZooKeeper's nodes): the content of the tokens' nodes, and the nodes that
+announce a change. They have the form in which Kafka 3.9.1 writes them.
 
     /delegation_token/tokens/ID                     {"issueTimestamp":1,"renewers":["User%3Aben"],"tokenRequester":
                                                     "User%3Aanna","tokenId":"ID","owner":"User%3Aanna",
                                                     "expiryTimestamp":2,"maxTimestamp":3,"version":3}
     /delegation_token/token_changes/token_change_N  ID
 
-Versions 1 and 2 have no requester: the owner has asked for the token itself."""
+Versions 1 and 2 have no field `tokenRequester`, because only the owner of a token could request it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def encode_token(token: DelegationToken) -> bytes:
 
 
 def decode_token(data: bytes) -> DelegationToken:
-    """Returns the token of a node; NodeFormatError if the node cannot be read."""
+    """Returns the token in the content of a token's node. Raises NodeFormatError if the content cannot be read."""
     value = load_json(data)
     if value.get("version") not in (1, 2, _VERSION):
         raise NodeFormatError(f"delegation tokens of version {value.get('version')} are not known")

@@ -8,9 +8,9 @@ does several operations together.
                                             transaction and the answers
     apply(transaction) -> changes           applies a transaction that another tree decided; cannot fail
 
-The owner of a journal keeps two trees. One decides requests before they are committed. The other applies committed
-transactions, and readers see it. Both trees, and every tree rebuilt from the journal, reach the same state, because
-time, session ids and zxids are arguments or follow from the state.
+The owner of a journal keeps two trees. One tree decides requests before they are committed. The other tree applies
+committed transactions, and readers see only this tree. Both trees, and every tree rebuilt from the journal, reach the
+same state, because time, session ids and zxids are arguments or follow from the state.
 
 As in ZooKeeper, the number of a sequential child is the number of children ever created under the node, not the node's
 cversion (creations plus deletions). `/`, `/zookeeper` and the nodes below it always exist and cannot be deleted. They
@@ -415,7 +415,7 @@ class Tree:
 
     def apply(self, transaction: Transaction) -> tuple[Change, ...]:
         """Applies a transaction that another tree decided, and returns its changes in order. Raises AssertionError if
-        the transaction is not the next one."""
+        the transaction's zxid is not the next zxid of this tree."""
         assert transaction.zxid == self.last_zxid + 1, (
             f"transaction {transaction.zxid} does not follow {self.last_zxid}"
         )

@@ -4,7 +4,7 @@ An operation (`Create`, `Delete`, `SetData`, `SetAcl`, `Check`) is part of a req
 changes, with full paths, sequence numbers, owners and new versions. Applying a transaction cannot fail, and gives the
 same tree everywhere.
 
-    Transaction  zxid, time_ms, changes                one number for all its changes; zxids go up by one
+    Transaction  zxid, time_ms, changes                zxid: the transaction's number, one above the number before
     changes      NodeCreated  path data acl owner      owner: session id of an ephemeral node, 0 otherwise
                  NodeDeleted  path
                  DataSet      path data version
@@ -232,8 +232,8 @@ class ConnectionLossError(TreeError):
 
 
 class MultiError(Exception):
-    """Raised when a multi was refused: its operation number `index` (from 0) was refused with `error`, and none was
-    done."""
+    """Raised when a multi was refused: its operation number `index` (from 0) was refused with `error`, and no
+    operation of the multi was done."""
 
     def __init__(self, index: int, count: int, error: TreeError) -> None:
         super().__init__(f"operation {index + 1} of {count} was refused: {error}")

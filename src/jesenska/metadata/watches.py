@@ -66,7 +66,7 @@ class Watches(Generic[W]):
         return bool(self._held(path, watcher, data, children))
 
     def remove(self, path: str, watcher: W, *, data: bool, children: bool) -> bool:
-        """Removes the watches of the watcher on this path. Returns True if there were any."""
+        """Removes the watches of the watcher on this path. Returns True if there was at least one such watch."""
         held = self._held(path, watcher, data, children)
         for place in held:
             self._drop(watcher, place)

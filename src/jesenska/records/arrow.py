@@ -71,9 +71,9 @@ def batches_to_pieces(
     with_headers: bool = False,
     verify: bool = True,
 ) -> Iterator[pa.RecordBatch]:
-    """Yields the records of `batches_to_columns` in pieces: a new RecordBatch begins as soon as the last one has
-    `piece_bytes`. A RecordBatch is larger than that by at most one batch of records, and is never empty. A batch is
-    decompressed only when its records are needed."""
+    """Yields the records of `batches_to_columns` in pieces: a new RecordBatch begins as soon as the current
+    RecordBatch has `piece_bytes` bytes. A RecordBatch is larger than that by at most one batch of records, and is
+    never empty. A batch is decompressed only when its records are needed."""
     for columns in _pieces(buffers, start_offset, end_offset, with_headers, verify, piece_bytes):
         if columns.num_rows:
             yield columns
@@ -87,8 +87,8 @@ def _pieces(
     verify: bool,
     piece_bytes: int | None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yields the RecordBatches of `batches_to_pieces`; the last one may be empty. If `piece_bytes` is None there is
-    only one."""
+    """Yields the RecordBatches of `batches_to_pieces`; the last RecordBatch may be empty. If `piece_bytes` is None,
+    all records are in one RecordBatch."""
     reader = records_codec.ColumnReader(with_headers)
     for buffer in buffers:
         for position, header in iter_headers(buffer):

@@ -1,6 +1,6 @@
-"""Converts message sets (formats v0 and v1) to Arrow columns, for reading from brokers that still store them. The
-columns are those of arrow.py. Format v0 has no times: timestamp and timestamp type are -1. Each record becomes a
-Python object, which is slow, but these formats are rare."""
+"""Converts message sets (formats v0 and v1) to Arrow columns, for reading from brokers that still store these formats.
+The columns have the names and types of the columns in arrow.py. Format v0 has no times: timestamp and timestamp type
+are -1. Each record becomes a Python object, which is slow, but these formats are rare."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ def message_set_to_pieces(
     messages: Buffer, start_offset: int, end_offset: int, *, piece_bytes: int, with_headers: bool = False
 ) -> Iterator[pa.RecordBatch]:
     """Yields the records with start_offset <= offset < end_offset of the complete messages in a set, as RecordBatches
-    of about `piece_bytes` each. None is empty. A compressed message is decompressed only when its records are needed.
+    of about `piece_bytes` each. No RecordBatch is empty. A compressed message is decompressed only when its records
+    are needed.
 
     Raises CorruptMessageError for a wrong CRC or length, InvalidRecordError for messages that cannot be read."""
     rows: list[tuple[Record, int]] = []

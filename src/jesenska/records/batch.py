@@ -2,8 +2,8 @@
 header is in header.py.
 
 Recovery after a crash uses these functions. `iter_headers` stops before an incomplete batch at the end and raises an
-error for impossible bytes. `verify_crc` checks that the bytes of a batch are those that were written. The records in a
-batch are read in check.py and decode.py."""
+error for impossible bytes. `verify_crc` checks that the bytes of a batch have not changed since they were written. The
+records in a batch are read in check.py and decode.py."""
 
 from __future__ import annotations
 
@@ -99,8 +99,8 @@ def stamp_append_time(buffer: bytearray | memoryview, position: int, now_ms: int
 
 
 def verify_crc(buffer: Buffer, position: int = 0, header: BatchHeader | None = None) -> None:
-    """Checks that the buffer has the complete batch at `position`, and that its CRC is that of its header. Raises
-    CorruptMessageError otherwise."""
+    """Checks that the buffer has the complete batch at `position`, and that the CRC of the batch's bytes equals the
+    CRC in the batch's header. Raises CorruptMessageError otherwise."""
     if header is None:
         header = read_header(buffer, position)
     end = position + header.size_bytes

@@ -63,8 +63,8 @@ class MovingRules:
     """The rules of a topic whose time limits depend on the clock: message.timestamp.before.max.ms and
     message.timestamp.after.max.ms. A limit of the largest int64 means no limit.
 
-    If either limit is set, a timestamp further in the past than the largest int64 is refused, too: the difference
-    overflows in Apache Kafka and then counts as a time in the future."""
+    If either limit is set, a timestamp more than 2^63 - 1 ms in the past is also refused. In Apache Kafka the
+    difference to the present time then overflows, so that the timestamp counts as a time in the future."""
 
     __slots__ = ("_after_max_ms", "_before_max_ms", "_made_at_ms", "_moves", "_rules")
 
@@ -93,9 +93,9 @@ class MovingRules:
 def check_batches(
     buffer: bytearray | memoryview, rules: CheckRules, produce_version: int = NEWEST_PRODUCE_VERSION
 ) -> list[BatchHeader]:
-    """Returns the headers of the batches to append. There is always exactly one, since Kafka allows one batch per
-    partition and request. Raises the errors listed at the top of this module. The buffer must be writable, because a
-    batch may have to be corrected."""
+    """Returns the headers of the batches to append. The list always has exactly one header, since Kafka allows one
+    batch per partition and request. Raises the errors listed at the top of this module. The buffer must be writable,
+    because a batch may have to be corrected."""
     checked, _ = check_within(buffer, rules, produce_version, _INT64_MAX)
     assert checked is not None
     return checked

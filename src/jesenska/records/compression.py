@@ -1,19 +1,19 @@
 """The four compression codecs of a batch. Data is written as Kafka's Java client writes it, and decompressed in pieces
 of limited size.
 
-    gzip    one member; several in a row are read, bytes after the last one are ignored
-    snappy  written in xerial's framing, read with it and raw:
+    gzip    written as one member; several members in a row can be read, and bytes after the last member are ignored
+    snappy  written in xerial's framing; read with this framing or as a raw block:
                 82 53 4e 41 50 50 59 00 | version int32 = 1 | compatible int32 = 1 | { length int32 | raw snappy block
                 }*
     lz4     one frame: blocks of 64 KB, independent, no content checksum, no content size. A frame of linked blocks is
-            refused: Kafka's own clients cannot read one. Bytes after the frame are ignored
+            refused, because Kafka's own clients cannot read it. Bytes after the frame are ignored
     zstd    one or more frames
 
 A stream may come from any client, so a size claimed in a stream never causes an allocation. Output is returned in
 pieces of DECOMPRESSION_PIECE_BYTES and is not stored. The exception is a raw snappy block, which can only be
 decompressed as a whole. Its claimed length is accepted only up to the largest output that its bytes can have (snappy's
-densest element makes 64 bytes of 3). zstd's window is limited to the largest one of Kafka's own writers (128 MiB), and
-the library uses that memory only as far as there is output. Every lz4 block is at most 4 MiB by format.
+densest element makes 64 bytes of 3). zstd's window is limited to 128 MiB, the largest window that Kafka's own clients
+write. The library uses that memory only as far as there is output. Every lz4 block is at most 4 MiB by format.
 
 A stream that is incomplete or malformed raises InvalidRecordError. Apache Kafka 4.3.1 returns UNKNOWN_SERVER_ERROR
 there. Neither error is retriable, so a client handles both in the same way. An lz4 frame's content checksum is

@@ -1,8 +1,8 @@
 """Encodes batches of records: a whole batch (`encode_batch`), or record by record up to a size (`BatchWriter`).
 Layouts are in header.py and record.py.
 
-The base timestamp is that of the first record. Records without a timestamp have -1. The producer decides how many
-records go into a batch and how long they wait."""
+The base timestamp of a batch is the timestamp of its first record. Records without a timestamp have -1. The producer
+decides how many records go into a batch and how long they wait."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ def seal_batch(
     producer_epoch: int = NO_PRODUCER_EPOCH,
     base_sequence: int = NO_SEQUENCE,
 ) -> bytearray:
-    """Finishes a batch: compresses the records after the 61 bytes left free in `batch`, and writes the header with its
-    CRC into these. Returns the finished batch, which is `batch` itself if nothing was compressed."""
+    """Finishes a batch: compresses the records, which begin after 61 free bytes in `batch`, and writes the header with
+    its CRC into the free bytes. Returns the finished batch, which is `batch` itself if nothing was compressed."""
     codec = Codec(attributes & CODEC_MASK)
     if codec:
         with memoryview(batch) as view:

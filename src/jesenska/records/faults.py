@@ -27,8 +27,8 @@ REJECTED_RECORDS_NAMED_MAX = 100
 
 
 class Fault(IntEnum):
-    """Structural faults: first those of single records, then those of the batch. The compiled module has the same
-    numbers."""
+    """Structural faults: first the faults of single records, then the faults of the whole batch. The compiled module
+    has the same numbers."""
 
     NONE = 0
     NUMBER_TOO_LONG = 1
@@ -92,7 +92,7 @@ _BATCH_FAULTS: dict[Fault, tuple[type[KafkaError], str]] = {
     ),
     Fault.MESSAGE_SET_UNSUPPORTED: (
         UnsupportedForMessageFormatError,
-        "message sets (magic 0 and 1) are not taken yet, batches (magic 2) are",
+        "message sets (magic 0 and 1) are not accepted here, only batches (magic 2)",
     ),
     Fault.ZSTD_TOO_EARLY: (UnsupportedCompressionTypeError, "zstd needs Produce version 7 or later"),
     Fault.SECOND_BATCH: (
@@ -101,7 +101,7 @@ _BATCH_FAULTS: dict[Fault, tuple[type[KafkaError], str]] = {
     ),
     Fault.BASE_OFFSET: (InvalidRecordError, "the base offset of a batch from a client must be 0"),
     Fault.TOO_LARGE: (MessageTooLargeError, "the batch is larger than max.message.bytes allows"),
-    Fault.CRC: (CorruptMessageError, "the CRC in the header is not that of the bytes"),
+    Fault.CRC: (CorruptMessageError, "the CRC in the header does not match the bytes of the batch"),
     Fault.RECORD_COUNT: (InvalidRecordError, "the count of records in the header is not positive"),
     Fault.OFFSET_RANGE: (
         InvalidRecordError,
@@ -162,8 +162,9 @@ def raise_fault(fault: int, index: int = 0) -> NoReturn:
 
 
 def raise_rejections(rejections: Sequence[tuple[int, int]], total: int) -> NoReturn:
-    """Raises the error for rejected records. `rejections` has the index and the `Rejection` of the first ones; `total`
-    is the number of all. The error is INVALID_TIMESTAMP if any rejection is about timestamps, as in Kafka."""
+    """Raises the error for rejected records. `rejections` has the index and the `Rejection` of the first rejected
+    records; `total` is the number of all rejected records. The error is INVALID_TIMESTAMP if any rejection is about
+    timestamps, as in Kafka."""
     errors = tuple(RecordError(index, _REJECTIONS[Rejection(kind)]) for index, kind in rejections)
     shown = "; ".join(f"record {error.batch_index}: {error.message}" for error in errors[:3])
     message = f"{total} records of the batch were rejected, the first ones: {shown}"

@@ -24,11 +24,11 @@
                  bit  6    base_timestamp is the delete horizon of compaction (KIP-534)
 
 All numbers are big-endian. The byte `magic` is at offset 16 in every format, so it identifies the format: message sets
-(v0 and v1) share the first 12 bytes, then have crc (4) and magic. They are read in message_set.py; the functions here
-raise UNSUPPORTED_FOR_MESSAGE_FORMAT for them.
+(v0 and v1) share the first 12 bytes, then have crc (4) and magic. Message sets are read in message_set.py; the
+functions here raise UNSUPPORTED_FOR_MESSAGE_FORMAT for a message set.
 
 After a crash a log may end in a part of a batch or in other bytes: batch.py iterates over headers and verifies CRCs.
-Left out: the records (check.py, record.py).
+The records after the header are read in check.py and decode.py.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ HEADER_SIZE: Final = 61
 LENGTH_OVERHEAD: Final = 12
 #: Bytes up to and including the magic, from which the format of a batch is recognised.
 FRAME_SIZE: Final = 17
-#: The smallest value of the length field in any format: that of a v0 message without key and value.
+#: The smallest value of the length field in any format: the length of a v0 message without key and value.
 SMALLEST_LENGTH: Final = 14
 
 NO_TIMESTAMP: Final = -1
@@ -204,8 +204,10 @@ def read_record_count(buffer: Buffer, position: int = 0) -> int:
 
 
 def refuse_other_magic(magic: int) -> None:
-    """Raises an error for any magic but 2, that of a batch."""
+    """Raises an error for any magic except 2, the magic of a batch."""
     if magic in (0, 1):
-        raise UnsupportedForMessageFormatError(f"message sets (magic {magic}) are not read yet; batches (magic 2) are")
+        raise UnsupportedForMessageFormatError(
+            f"message sets (magic {magic}) are not accepted here, only batches (magic 2)"
+        )
     if magic != MAGIC_V2:
         raise CorruptMessageError(f"no record format has the magic {magic}")

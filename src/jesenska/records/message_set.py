@@ -15,8 +15,8 @@ messages inside have their own offsets; in v1 their offsets count from 0, so tha
 outer timestamp is the largest inside, or the log append time of all.
 
 lz4 in v0 differs from the standard: the checksum in the frame's header also covers the frame's magic. Old clients
-expect that, so it is written in this form and read in both. zstd came with Kafka 2.1 and is not allowed in message
-sets.
+expect this checksum. So it is written for v0, while both checksums are accepted in v0. zstd came with Kafka 2.1 and is
+not allowed in message sets.
 
 v0 and v1 have no fields for producers, transactions, leader epochs or headers. A conversion to these formats drops
 them, and leaves out control batches. A conversion from these formats makes one batch of a set. The log stores only
@@ -69,7 +69,7 @@ class Converted(NamedTuple):
 
 
 class TakesLongerError(Exception):
-    """The conversion of a message set would take more time than the caller allows. Nothing was changed."""
+    """Raised if the conversion of a message set would take more time than the caller allows. Nothing was changed."""
 
 
 def to_batch(messages: Buffer, rules: CheckRules, budget_bytes: int | None = None) -> Converted | None:
@@ -125,8 +125,8 @@ def to_batch(messages: Buffer, rules: CheckRules, budget_bytes: int | None = Non
 
 
 def codec_of(attributes: int) -> Codec:
-    """Returns the codec in a message's attributes. Raises InvalidRecordError for zstd, which Kafka refuses here,
-    too."""
+    """Returns the codec in a message's attributes. Raises InvalidRecordError for zstd, which Kafka does not allow in
+    message sets."""
     number = attributes & CODEC_MASK
     if number == Codec.ZSTD:
         raise InvalidRecordError("zstd is not allowed in messages of format 0 and 1")

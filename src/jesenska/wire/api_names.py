@@ -33,5 +33,5 @@ def _parsed() -> dict[int, str]:
 API_NAMES = _parsed()
 
 _BETWEEN_BROKERS = {4, 5, 6, 7, 52, 53, 54, 56, 58, 59, 62, 63, 67, 70, 73, 82}
-#: The keys of the APIs that ordinary clients use: all that are not only for requests between brokers.
+#: The keys of the APIs that ordinary clients use. Keys of APIs that only brokers send are left out.
 CLIENT_API_KEYS = sorted(API_NAMES.keys() - _BETWEEN_BROKERS)

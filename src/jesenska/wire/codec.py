@@ -30,12 +30,12 @@ Decoder = Callable[..., tuple[Any, int]]
 Encoder = Callable[[Any, bytearray, list[Buffer]], bytearray]
 
 
-#: The limit of array elements in a response to a request of our own client: none in effect.
+#: The limit of array elements when our own client decodes a response. It is so high that it never applies.
 _UNLIMITED = 2**31
 
 
 class MalformedMessageError(InvalidRequestError):
-    """The bytes are not a message of the expected type and version."""
+    """Raised if bytes are not a message of the expected type and version."""
 
 
 # --- primitives that the generated code calls ------------------------------------------------------------------------
@@ -65,13 +65,13 @@ def write_uvarint(out: bytearray, value: int) -> None:
 
 
 def skip_tags(view: memoryview, position: int, limit: int) -> int:
-    """Returns the position after a section of tagged fields. All of them are skipped."""
+    """Skips a section of tagged fields, and returns the position after the section."""
     return skip_counted_tags(view, position, limit, TAGGED_FIELDS_MAX)[0]
 
 
 def skip_counted_tags(view: memoryview, position: int, limit: int, room: int) -> tuple[int, int]:
-    """Skips a section of tagged fields. Returns the position after it, and `room` less the number of fields: the
-    elements that the rest of the message may have."""
+    """Skips a section of tagged fields. Returns the position after the section, and `room` less the number of skipped
+    fields. `room` is the number of array elements and tagged fields that the message may still have."""
     count, position = read_uvarint(view, position, limit)
     if count > TAGGED_FIELDS_MAX:
         raise MalformedMessageError(f"{count} tagged fields in one struct")
@@ -168,8 +168,8 @@ class _Scope:
 
 
 def _min_size(type_: Type | Array | type[Struct], version: int, flexible: bool) -> int:
-    """Returns the fewest bytes that an encoded value can take. The decoder compares an array's count with the
-    remaining bytes before it allocates the array."""
+    """Returns the smallest number of bytes that an encoded value of this type can take. Before the decoder allocates
+    an array, it compares the array's count with the remaining bytes by this number."""
     if isinstance(type_, Array):
         return 1 if flexible else 4
     if isinstance(type_, Type):
@@ -550,9 +550,9 @@ def decoder(message: type[Message], version: int) -> Decoder:
 
 @cache
 def encoder(message: type[Message], version: int) -> Encoder:
-    """Returns `encode(message, out, parts) -> out`, which appends encoded fields to `out`. A value that is not copied,
-    such as records, goes to `parts`, after the bytes in `out`; `encode` then continues with a new `out`. It returns
-    the last `out`."""
+    """Returns the function `encode(message, out, parts)`, which appends encoded fields to the bytearray `out`. A value
+    that is not copied, such as records, is added to the list `parts`, after the bytes in `out`. `encode` then
+    continues with a new bytearray. It returns the last bytearray, which the caller adds to `parts`."""
     _check_version(message, version)
     source, names = _encoder_source(message, version)
     exec(compile(source, f"<encode {message.__name__} v{version}>", "exec"), names)  # noqa: S102 - made from our own declarations

@@ -1,8 +1,8 @@
 """The consumer protocol: the subscriptions and assignments that consumers of a group exchange inside JoinGroup and
-SyncGroup. The broker passes them on without decoding them.
+SyncGroup. The broker passes these bytes on; it decodes only the topics of a subscription.
 
-Each message begins with its version, an INT16. Newer versions only add fields at the end. So a reader takes the fields
-that it knows and ignores bytes that are left over."""
+Each message begins with its version, an INT16. Newer versions only add fields at the end. So a reader decodes the
+fields that it knows and ignores the bytes after them."""
 
 from __future__ import annotations
 

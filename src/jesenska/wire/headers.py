@@ -5,8 +5,9 @@
     response v0:  correlation_id INT32
     response v1:  correlation_id INT32, then tagged fields
 
-The frame's length, an INT32, comes before the header and does not count itself. The header's version follows from the
-message's version (`registry.Api`). Only ControlledShutdown version 0 has request header v0, which has no client_id."""
+The frame's length, an INT32, comes before the header and does not include its own four bytes. The header's version
+follows from the message's version (`registry.Api`). Only ControlledShutdown version 0 has request header v0, which has
+no client_id."""
 
 from __future__ import annotations
 

@@ -9,10 +9,10 @@
         acks: int = field(INT16)
         …
 
-`since` and `until` are the first and last version that carry the field (`until=None`: every later one). `nullable` is
-the first version in which null is legal. `tag` makes it a tagged field. If a field is not `ignorable` and its value is
-not the default, encoding fails in a version that lacks the field. From the version `flexible` on, strings, bytes and
-arrays are written in the compact form, and every struct ends in tagged fields (KIP-482).
+`since` and `until` are the first and last version that have the field (`until=None`: all versions from `since` on).
+`nullable` is the first version in which null is legal. `tag` makes it a tagged field. If a field is not `ignorable`
+and its value is not the default, encoding fails in a version that lacks the field. From the version `flexible` on,
+strings, bytes and arrays are written in the compact form, and every struct ends in tagged fields (KIP-482).
 
 `wire.codec` compiles a declaration into functions, one version at a time, at first use. Values are not validated here
 (a handler does that), and there is no JSON form."""
@@ -126,8 +126,8 @@ class Field:
 
     @property
     def makes_default(self) -> bool:
-        """Returns true if each message needs a new default object: for an array or a struct, unless its default is
-        null."""
+        """Returns true if each message needs a new default object. This is so for an array or a struct whose default
+        is not null."""
         return not isinstance(self.type, Type) and not self.null_by_default
 
 
@@ -202,7 +202,7 @@ def _equality(kind: type[Struct]) -> Callable[[object, object], bool]:
 
 
 class Struct(metaclass=_StructType):
-    """A value with declared fields; two are equal if all their fields are.
+    """A value with declared fields. Two structs of the same class are equal if all their fields are equal.
 
     The constructor and the `__eq__` method of a struct class are generated at first use, because a program uses few of
     the classes that it imports."""

@@ -34,7 +34,8 @@ class Api(NamedTuple):
 
     def response_header_version(self, version: int) -> int:
         """Returns the version of the response header: 1 for flexible versions of the API, else 0. ApiVersions always
-        has 0, so that a client can read the response even if it asked for too high a version."""
+        has 0, so that a client can read the response even if its request had a version that the broker does not
+        support."""
         return 1 if self.key != API_VERSIONS and self.flexible is not None and version >= self.flexible else 0
 
 
@@ -51,8 +52,8 @@ def modules_by_key(package: str, path: Iterable[str]) -> dict[int, str]:
 
 
 class _Apis(Mapping[int, Api]):
-    """A mapping from key to API, in the order of the keys. Single APIs are imported when they are looked up; iteration
-    imports all of them."""
+    """A mapping from key to API, in the order of the keys. A single API is imported when it is looked up; iteration
+    imports all APIs."""
 
     def __init__(self) -> None:
         self._modules = modules_by_key(messages.__name__, messages.__path__)

@@ -42,7 +42,7 @@ class AclAdministration(Administration):
         ]
 
     async def create_acls(self, bindings: Sequence[AclBinding]) -> list[KafkaError | None]:
-        """Adds ACLs. Returns for each one None, or the error if it was not added."""
+        """Adds ACLs. Returns None for each ACL that was added, and the error for each other ACL."""
         creations = [
             CreateAclsRequestCreation(
                 resource_type=pattern.resource_type,

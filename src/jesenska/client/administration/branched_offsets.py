@@ -1,9 +1,10 @@
 """Commits the offsets of groups in a branch (a topic that begins as a copy of its source topic). Each group that has
 committed offsets in the source gets the same offsets in the branch. An offset above the branch's end becomes that end.
 
-Groups with members are not disturbed. This is an OffsetCommit without a member, which brokers of Apache Kafka refuse
-for such groups. A broker of jesenska accepts it if the group has no offsets in the branch yet and no member subscribes
-to the branch. While a group is rebalancing, the commit is repeated."""
+The members of a group are not disturbed. The commit is an OffsetCommit request without a member id. Brokers of Apache
+Kafka refuse that request for a group with members. A broker of jesenska accepts the request if the group has no
+offsets in the branch yet and no member subscribes to the branch. While a group is rebalancing, the commit is
+repeated."""
 
 from __future__ import annotations
 

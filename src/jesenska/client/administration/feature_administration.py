@@ -1,5 +1,5 @@
-"""Administers the cluster's features (KIP-584): reads the levels that brokers support and the level in force, and
-changes the latter."""
+"""Administers the cluster's features (KIP-584): reads the levels that brokers support, and reads and changes the level
+in force."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class Feature:
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """The features of a cluster. `epoch` is their version, which each change raises; it is -1 if the broker does not
-    report it."""
+    """The features of a cluster. `epoch` is the version of the set of features, which each change increases. It is -1
+    if the broker does not report it."""
 
     features: tuple[Feature, ...]
     epoch: int
@@ -42,8 +42,8 @@ class FeatureAdministration(Administration):
     """Methods for features, of the class `Admin`."""
 
     async def describe_features(self, broker: int | None = None) -> Features:
-        """Returns the features that a broker reports, sorted by name. By default it is the broker with the lowest id.
-        Raises KafkaError if the broker does not answer."""
+        """Returns the features that one broker reports, sorted by name. If `broker` is None, the broker with the
+        lowest id is asked. Raises KafkaError if the broker does not answer."""
         await self.cluster.refresh([])
         asked = min(self.cluster.nodes) if broker is None else broker
         request = ApiVersionsRequest(client_software_name="jesenska", client_software_version=__version__)
@@ -62,7 +62,7 @@ class FeatureAdministration(Administration):
     async def update_features(self, levels: Mapping[str, int], way: int, *, validate_only: bool = False) -> None:
         """Sets the levels of all given features, or of none. `way` is UPGRADE, SAFE_DOWNGRADE or UNSAFE_DOWNGRADE.
         Raises KafkaError with the reason if the change is refused, UnsupportedVersionError if the cluster does not
-        support such changes."""
+        support changes of features."""
         updates = [
             UpdateFeaturesRequestFeatureUpdate(feature=name, max_version_level=level, upgrade_type=way)
             for name, level in levels.items()

@@ -6,12 +6,12 @@ with an error for each group that failed.
 
     describe    DescribeGroups; a group that does not exist is GroupIdNotFoundError (before version 6: the state Dead,
                 which means the same)
-    offsets     OffsetFetch of all partitions, or of those named
+    offsets     OffsetFetch of all partitions, or of the given partitions
     reset       OffsetCommit with generation -1 and no member, which a coordinator accepts only for a group without
                 members
 
-Groups of the new protocol (KIP-848) have no description of their own here. Groups of Kafka 0.8 with offsets in
-ZooKeeper are not included."""
+The request ConsumerGroupDescribe, for groups of the new protocol (KIP-848), is not used. Groups of Kafka 0.8 with
+offsets in ZooKeeper are not included."""
 
 from __future__ import annotations
 
@@ -184,8 +184,9 @@ class GroupAdministration(Administration):
         self, group_id: str, offsets: Mapping[TopicPartition, int | OffsetAndMetadata]
     ) -> dict[TopicPartition, KafkaError | None]:
         """Commits offsets for a group without members, which need not exist yet. Returns for each partition None or an
-        error; the error is UnknownMemberIdError if the group has members. (A broker of jesenska accepts offsets in a
-        branch even then, if the group has none there and no member subscribes to the branch.)"""
+        error; the error is UnknownMemberIdError if the group has members. A broker of jesenska makes an exception for
+        a branch (a topic that began as a copy of another topic): it accepts offsets in the branch for a group with
+        members, if the group has no offsets in the branch yet and no member subscribes to the branch."""
         if not offsets:
             return {}
         topics = [

@@ -30,8 +30,9 @@ class ReplicaOnDisk:
 
 @dataclass(frozen=True, slots=True)
 class LogDirectory:
-    """A broker's log directory. `error` is the reason why the directory cannot be read, or None. The sizes of its
-    volume are -1 if the broker does not report them. A directory that `is_cordoned` gets no new replicas."""
+    """A broker's log directory. `error` is the reason why the directory cannot be read, or None. The total and the
+    usable bytes of the directory's volume are -1 if the broker does not report them. A directory that `is_cordoned`
+    gets no new replicas."""
 
     path: str
     error: KafkaError | None

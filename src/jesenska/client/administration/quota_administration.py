@@ -25,8 +25,8 @@ EXACT, DEFAULT, ANY = 0, 1, 2
 
 @dataclass(frozen=True, slots=True)
 class EntityQuotas:
-    """The quotas of one entity, by quota name. `entity` has the entity's names by kind (user, client-id, ip); None
-    stands for the default."""
+    """The quotas of one entity, by quota name. `entity` has the entity's names by kind (user, client-id, ip); the name
+    None means the default."""
 
     entity: Mapping[str, str | None]
     quotas: Mapping[str, float]

@@ -1,5 +1,5 @@
-"""Administers delegation tokens (KIP-48): makes, renews, expires and lists them. Any broker answers; the client must
-have logged in, and not by a token."""
+"""Administers delegation tokens (KIP-48): makes, renews, expires and lists them. The requests may go to any broker.
+The client must have authenticated by other means than a delegation token."""
 
 from __future__ import annotations
 
@@ -43,12 +43,13 @@ _SENTENCES: Final[Mapping[int, str]] = {
 
 
 def _require(code: int) -> None:
-    """Raises the error for an error code of an answer, unless the code is NONE."""
+    """Raises the error for an error code in a broker's response. Does nothing for the code NONE."""
     require(code, _SENTENCES.get(code))
 
 
 class TokenWithHmac(NamedTuple):
-    """A token, and its HMAC: the password of a login with it, which makes a client the owner of the token."""
+    """A delegation token and its HMAC. A client logs in with the token's id as user name and the HMAC as password, and
+    then acts as the owner of the token."""
 
     token: DelegationToken
     hmac: bytes
@@ -58,13 +59,14 @@ class TokenWithHmac(NamedTuple):
 
 
 class TokenAdministration(Administration):
-    """Administrative calls for delegation tokens."""
+    """Methods for delegation tokens, of the class `Admin`."""
 
     async def create_delegation_token(
         self, renewers: Sequence[Principal] = (), *, owner: Principal | None = None, max_lifetime_ms: int = -1
     ) -> TokenWithHmac:
-        """Makes a token of this client's user, or of `owner`, which needs a right. `max_lifetime_ms` is cut to the
-        broker's limit; a negative one is that limit. KafkaError if the broker refuses."""
+        """Makes a token for this client's user, or for the user `owner`, if this client's user may make tokens for
+        that user. `max_lifetime_ms` is limited by the broker's setting; a negative value means that limit. Raises
+        KafkaError if the broker refuses."""
         request = CreateDelegationTokenRequest(
             owner_principal_type=None if owner is None else owner.type,
             owner_principal_name=None if owner is None else owner.name,
@@ -81,7 +83,7 @@ class TokenAdministration(Administration):
         token = DelegationToken(
             answer.token_id,
             made,
-            # A broker that speaks an older version makes tokens of the requester alone.
+            # A broker with an older version of the request makes tokens only for the requester.
             requester if requester.name else made,
             tuple(renewers),
             answer.issue_timestamp_ms,
@@ -91,24 +93,24 @@ class TokenAdministration(Administration):
         return TokenWithHmac(token, bytes(answer.hmac))
 
     async def renew_delegation_token(self, hmac: bytes, period_ms: int = -1) -> int:
-        """Renews a token for `period_ms`, or for the broker's default if that is negative. Returns when it expires
-        now, in ms since the Unix epoch. KafkaError if the broker refuses."""
+        """Renews a token for `period_ms`, or for the broker's default period if `period_ms` is negative. Returns the
+        new time of expiry in ms since the Unix epoch. Raises KafkaError if the broker refuses."""
         request = RenewDelegationTokenRequest(hmac=hmac, renew_period_ms=period_ms)
         answer = await self.cluster.ask_any(request, RenewDelegationTokenResponse)
         _require(answer.error_code)
         return answer.expiry_timestamp_ms
 
     async def expire_delegation_token(self, hmac: bytes, period_ms: int = -1) -> int:
-        """Lets a token expire after `period_ms`, or removes it at once if that is negative. Returns when it expires,
-        in ms since the Unix epoch. KafkaError if the broker refuses."""
+        """Lets a token expire after `period_ms`, or removes it at once if `period_ms` is negative. Returns the time of
+        expiry in ms since the Unix epoch. Raises KafkaError if the broker refuses."""
         request = ExpireDelegationTokenRequest(hmac=hmac, expiry_time_period_ms=period_ms)
         answer = await self.cluster.ask_any(request, ExpireDelegationTokenResponse)
         _require(answer.error_code)
         return answer.expiry_timestamp_ms
 
     async def describe_delegation_tokens(self, owners: Sequence[Principal] | None = None) -> list[TokenWithHmac]:
-        """Returns the tokens of these owners that the user may see; those of all owners for None. KafkaError if the
-        broker refuses."""
+        """Returns the tokens of these owners (None: of all owners) that this client's user may see. Raises KafkaError
+        if the broker refuses."""
         wanted = None
         if owners is not None:
             wanted = [

@@ -93,10 +93,11 @@ class TopicAdministration(Administration):
     async def branch_topic(
         self, source: str, target: str, configs: Mapping[str, str] | None = None, *, validate_only: bool = False
     ) -> None:
-        """Creates a branch: a topic that begins with the partitions, settings and records of another one, and shares
-        its closed segments. `configs` override the source's settings. Returns when the branch is complete. Raises the
-        broker's error if it refuses: UnknownTopicOrPartitionError if the source does not exist,
-        TopicAlreadyExistsError, LeaderNotAvailableError if a partition has no leader at present."""
+        """Creates a branch: a topic that begins with the partitions, settings and records of the topic `source`. Both
+        topics share the files of the segments that `source` has closed. `configs` override the source's settings.
+        Returns when the branch is complete. Raises the broker's error if it refuses: UnknownTopicOrPartitionError if
+        the source does not exist, TopicAlreadyExistsError, LeaderNotAvailableError if a partition has no leader at
+        present."""
         settings = {**(configs or {}), BRANCH_OF: source}
         refused = (await self.create_topics([NewTopic(target, configs=settings)], validate_only=validate_only))[target]
         if refused is not None:
@@ -165,8 +166,9 @@ class TopicAdministration(Administration):
         self, election_type: int, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, KafkaError | None]:
         """Elects leaders. The result of a partition is None if a leader was elected, ElectionNotNeededError if the
-        right replica is the leader already. If `partitions` is None, the broker tries all partitions, and may report
-        only those with a result. Raises UnsupportedVersionError for unclean elections from brokers before 2.4."""
+        partition needs no election. If `partitions` is None, the broker tries all partitions, and its response may
+        leave out partitions that need no election. Raises UnsupportedVersionError for unclean elections from brokers
+        before 2.4."""
         by_topic: dict[str, ElectLeadersRequestTopic] | None = None
         if partitions is not None:
             by_topic = {}

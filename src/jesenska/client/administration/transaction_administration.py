@@ -91,10 +91,11 @@ class TransactionAdministration(Administration):
     async def list_transactions(
         self, *, longer_than_ms: int = -1, pattern: str | None = None, producer_ids: Collection[int] = ()
     ) -> list[ListedTransaction]:
-        """Returns the transactions of all coordinators that pass all filters: open for longer than `longer_than_ms`
-        (-1: all), a transactional id that matches `pattern` as a whole (None: all), one of `producer_ids` (empty:
-        all). If a broker does not support patterns (before 4.1), the client applies the pattern. Raises
-        UnsupportedVersionError if a broker does not support durations (before 3.8)."""
+        """Returns the transactions of all coordinators that pass three filters. The transaction has been open for
+        longer than `longer_than_ms` (-1: no filter). Its whole transactional id matches `pattern` (None: no filter).
+        Its producer id is one of `producer_ids` (empty: no filter). If a broker does not support patterns (before
+        4.1), the client applies the pattern. Raises UnsupportedVersionError if a broker does not support durations
+        (before 3.8)."""
         await self.cluster.refresh([])
         brokers = sorted(self.cluster.nodes)
         answers = await asyncio.gather(
@@ -257,8 +258,8 @@ class TransactionAdministration(Administration):
         await persistently(self.cluster, _MOVED, attempt)
 
     async def force_terminate_transaction(self, transactional_id: str) -> None:
-        """Aborts the open transaction of a transactional id and fences its producer. This is done by InitProducerId,
-        as by a new producer with that id. The coordinator completes the abort soon after the call."""
+        """Aborts the open transaction of a transactional id and fences its producer. The client sends InitProducerId,
+        as a new producer with that id does. The coordinator completes the abort soon after the call."""
         request = InitProducerIdRequest(
             transactional_id=transactional_id, transaction_timeout_ms=int(self.cluster.request_timeout_seconds * 1000)
         )

@@ -1,5 +1,5 @@
-"""Administers the SCRAM credentials of users (KIP-554). The controller answers. It receives salted passwords, never a
-password."""
+"""Administers the SCRAM credentials of users (KIP-554). Requests go to the controller. The client salts and hashes
+each password first, so the controller never receives a plain password."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class ScramPassword(NamedTuple):
 
 
 class UserAdministration(Administration):
-    """Administrative calls for users."""
+    """Methods for SCRAM credentials of users, of the class `Admin`."""
 
     async def alter_user_credentials(self, user: str, passwords: Mapping[str, ScramPassword | None]) -> None:
-        """Sets the password of a user for each SCRAM mechanism that is named; None removes the credential of the
-        mechanism. Raises KafkaError if the broker refuses the changes."""
+        """Sets the passwords of a user, by SCRAM mechanism. The value None removes the user's credential of that
+        mechanism. Raises KafkaError if the controller refuses the changes."""
         request = AlterUserScramCredentialsRequest()
         for mechanism, given in passwords.items():
             code = MECHANISM_NUMBERS[mechanism]

@@ -1,8 +1,8 @@
 """Assigns the partitions of a group to its members, in the member that is the group's leader. The functions are pure:
 the same members and partitions always give the same assignment.
 
-    range                each topic by itself: consecutive partitions; the first members get one more if they do not
-                         divide evenly
+    range                each topic by itself: consecutive partitions; if they do not divide evenly, the first members
+                         get one partition more than the other members
     roundrobin           all partitions of all topics in order, dealt out to the members in order
     sticky               as even as possible, and as many partitions as possible stay with their owner
     cooperative-sticky   the same assignment; a partition that moves is taken from its old owner first, and given to
@@ -92,7 +92,7 @@ def assign_sticky(members: Sequence[MemberView], partitions: Mapping[str, int]) 
 
 
 def _previous_owners(members: Mapping[str, MemberView], existing: set[TopicPartition]) -> dict[TopicPartition, str]:
-    """Returns the member that may keep each partition. If two members claim a partition, the one with the later
+    """Returns the member that may keep each partition. If two members claim a partition, the member with the later
     generation keeps it. If their generations are equal, neither keeps it."""
     claims: dict[TopicPartition, list[MemberView]] = {}
     for member in members.values():

@@ -1,5 +1,5 @@
-"""The table of all settings of the broker, the names that are synonyms, and the settings that each listener may have
-for itself.
+"""The table of all settings of the broker, the groups of names that mean the same setting in different units of time,
+and the settings that may have another value for a single listener.
 
 A listener's own value of a setting is written `listener.name.<name in lower case>.<setting>`. It replaces the general
 value for that listener."""
@@ -35,7 +35,8 @@ UNIT_MS: dict[str, int] = {
     "log.roll.jitter.hours": 3_600_000,
 }
 
-#: Dynamic settings that a listener may have for itself, in addition to all that begin with `ssl.` or `sasl.`.
+#: Dynamic settings that may have another value for a single listener, in addition to all settings that begin with
+#: `ssl.` or `sasl.`.
 PER_LISTENER = frozenset(
     {"max.connections", "max.connection.creation.rate", "principal.builder.class", "connections.max.reauth.ms"}
 )

@@ -1,5 +1,5 @@
-"""Settings of a topic: those of Kafka 1.0 and of all later releases, and the broker's settings that are their
-defaults."""
+"""The table of a topic's settings, of Kafka 1.0 and all later releases. Also the broker's settings from which each
+topic setting takes its default."""
 
 from __future__ import annotations
 

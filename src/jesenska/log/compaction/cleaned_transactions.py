@@ -2,7 +2,7 @@
 output.
 
     records of an aborted transaction    are removed, and never count as the newest of their keys
-    records of a committed one           are like any others
+    records of a committed transaction   are treated like records outside of transactions
     an abort or commit marker            is kept if a batch of its transaction was found in this pass. Otherwise it is
                                          removed after `delete.retention.ms`: readers in the middle of the
                                          transaction must find it
@@ -27,10 +27,10 @@ class CleanedTransactions:
 
     def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
         #: Aborted transactions that the pass has not reached yet, in descending order, so that the last element is the
-        #: next one.
+        #: transaction that the pass reaches next.
         self._later = sorted(aborted, key=lambda transaction: transaction.first_offset, reverse=True)
         #: `_begun` has the aborted transactions that the pass has reached, by producer id. `_met` has the producers of
-        #: which this pass has seen a batch of such a transaction.
+        #: which this pass has seen a batch of an aborted transaction.
         self._begun: dict[int, AbortedTransaction] = {}
         self._met: set[int] = set()
         #: Producers of which this pass has seen a batch of a transaction that was not aborted.

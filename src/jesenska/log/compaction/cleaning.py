@@ -5,19 +5,20 @@ files.
                 records remain)
     copy        for each group of segments: copies the remaining records to files named `.cleaned`, which are synced
                 and then named `.swap`
-    replace     the log's owner replaces the group's segments by the new one (`PartitionLog.replace_segments`); then
-                the names are synced
+    replace     the log's owner replaces the group's segments by the new segment (`PartitionLog.replace_segments`);
+                then the new file names are synced
 
 Everything except the replacement runs in another thread, a piece at a time. After each piece, `steps` yields the
 number of bytes read and written, and for each copied group a `Replacement`. The thread reads the files by their names
 and does not touch the log object.
 
-After a crash the next start removes `.cleaned` files. A `.swap` file is complete, so the start replaces the segments
-that it covers by it. It does the same with a result that already has its final name, if the disk has lost the renaming
-of the covered segments.
+After a crash the next start removes `.cleaned` files. A `.swap` file is complete, so the next start puts it in place
+of the segments whose offsets it covers. A new segment may already have its final name while the old segments that it
+covers still exist, because the disk has lost their renaming. Then the next start removes the old segments.
 
 `cleaned_transactions` describes the handling of transactions. The last batch of each producer, and the last batch of
-the compacted part, are kept even without records: so the log keeps its sequence numbers and its end."""
+the compacted part, are kept even without records. So the log keeps the producers' sequence numbers and its end
+offset."""
 
 from __future__ import annotations
 
@@ -68,11 +69,11 @@ class CleaningSettings(NamedTuple):
 
 
 class CancelledError(Exception):
-    """The owner of the log has cancelled the compaction."""
+    """Raised if the owner of the log has cancelled the compaction."""
 
 
 class NotCompactedError(Exception):
-    """The log cannot be compacted. The message is the reason."""
+    """Raised if the log cannot be compacted. The message is the reason."""
 
 
 class Replacement(NamedTuple):
@@ -113,8 +114,8 @@ class _CleanedFile:
             self.buffer = bytearray(size_bytes)
 
     def write(self) -> int:
-        """Writes the collected batches and returns the number of bytes. Before that each batch is checked again, and
-        noted for the indexes."""
+        """Writes the collected batches and returns the number of bytes. Before the write each batch is checked again,
+        and its entries for the segment's indexes are recorded."""
         segment, at = self.segment, 0
         while at < self.filled:
             good = self._scan.feed(self.buffer, at, self.filled, self._position + at)
@@ -437,7 +438,7 @@ class Cleaning:
 
     def _pieces(self, facts: CleanerSegment) -> Iterator[int]:
         """Reads a segment's file piece by piece. After each step the buffer has batches from `_at` to `_held`, and the
-        caller must handle all complete ones before the next step. Yields the number of bytes read."""
+        caller must handle all complete batches before the next step. Yields the number of bytes read."""
         path = self._path(facts)
         descriptor = self._files.open(path, os.O_RDONLY)
         try:

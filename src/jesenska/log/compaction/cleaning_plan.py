@@ -104,8 +104,8 @@ def is_due(part: CleanablePart, config: LogConfig) -> bool:
 
 
 def dirtiest(candidates: Iterable[tuple[T, CleanablePart]]) -> tuple[T, CleanablePart] | None:
-    """Returns the log with the largest dirty share, and the first one if several are equal. Returns None if there are
-    no candidates."""
+    """Returns the log with the largest dirty share, together with its cleanable part. If several logs have the same
+    share, returns the first of them. Returns None if there are no candidates."""
     return max(candidates, key=lambda candidate: candidate[1].dirty_ratio, default=None)
 
 

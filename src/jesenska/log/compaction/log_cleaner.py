@@ -2,9 +2,9 @@
 next log, applies the results of its compaction, and limits the speed.
 
     look            every second: if fewer compactions run than are allowed, the dirtiest log is compacted
-    a step ends     the next one is started, delayed if `log.cleaner.io.max.bytes.per.second` requires it; a copied
+    a step ends     the next step is started, delayed if `log.cleaner.io.max.bytes.per.second` requires it; a copied
                     group of segments replaces its sources in the log
-    the last ends   the first dirty offset is written (`cleaner-offset-checkpoint`)
+    last step ends  the first dirty offset is written (`cleaner-offset-checkpoint`)
     abort           segments of a log are about to be removed: its compaction is cancelled
 
 `cleaning_plan` makes the decisions; `cleaning` reads and copies. For topics with a compaction lag, another thread
@@ -53,8 +53,8 @@ Moved = int | Replacement | None
 
 @dataclass(frozen=True, slots=True)
 class CleanerSettings:
-    """The broker's settings for compaction. The names are Kafka's without `log.cleaner.`; the defaults are Kafka's,
-    too."""
+    """The broker's settings for compaction. Names (without the prefix `log.cleaner.`) and defaults are those of
+    Kafka's settings."""
 
     enable: bool = True
     threads: int = 1
@@ -326,7 +326,7 @@ class LogCleaner:
         topic_partition = run.log.topic_partition
         self._give_up(run)
         if isinstance(error, FileNotFoundError):
-            logger.info("%s: a compaction was given up, since segments have left the log", topic_partition)
+            logger.info("%s: a compaction was given up, because segments were removed from the log", topic_partition)
         elif isinstance(error, OSError):
             logger.error(
                 "%s could not be compacted: %s; it is tried again in %d ms",
@@ -375,7 +375,8 @@ class LogCleaner:
                 directory.write_cleaner_offsets()
 
     def truncated(self, directory: LogDirectory, logs: Sequence[PartitionLog]) -> None:
-        """Lowers the first dirty offsets of truncated logs to their log end offsets: new records will follow there."""
+        """Lowers the first dirty offset of each truncated log to its log end offset, because new records will be
+        appended from there."""
         offsets, lowered = directory.cleaner_offsets, False
         for log in logs:
             known = offsets.get(log.topic_partition)
@@ -386,7 +387,7 @@ class LogCleaner:
             directory.write_cleaner_offsets()
 
     def close(self) -> None:
-        """Cancels all compactions. Afterwards no compaction begins."""
+        """Cancels all compactions. After this call no compaction begins."""
         self._closed = True
         for run in list(self._running.values()):
             self._give_up(run)
@@ -406,7 +407,7 @@ def _step(steps: Iterator[int | Replacement]) -> tuple[int, Moved]:
 
 
 def _facts_of(log: PartitionLog) -> list[CleanerSegment]:
-    """Returns the facts about the sealed segments of the log, for `cleaning_plan`."""
+    """Returns for each sealed segment of the log the facts from which `cleaning_plan` decides."""
     has_lag = _has_lag(log)
     return [
         CleanerSegment(

@@ -3,7 +3,7 @@
     sealed segments             hard links (.log, .index, .timeindex, .txnindex, .snapshot)
     the end of the log          a copy of the batches that belong to the branch, checked, with its own indexes
     active segment              new and empty; it begins at the end of the records from the source
-    leader-epoch-checkpoint     the source's, up to there
+    leader-epoch-checkpoint     the source's leader epochs up to the end of the records from the source
     <end>.snapshot              the source's producers, without their sequences: a producer that writes to both topics
                                 begins the branch at sequence 0, as in any partition. Open transactions are open here,
                                 too
@@ -54,12 +54,12 @@ from jesenska.log.segments.segment_file import OpenFiles
 
 
 class SourceChangedError(Exception):
-    """Segments were removed from the source log while they were linked. The branch must be planned again."""
+    """Raised if segments were removed from the source log while they were linked. The branch must be planned again."""
 
 
 class StaleCheckpointError(Exception):
-    """The checkpoint of log start offsets on the disk still names an earlier topic with the branch's name. That
-    checkpoint must be written first."""
+    """Raised if the checkpoint of log start offsets on the disk still has an entry of an earlier topic with the
+    branch's name. The checkpoint must be written before the branch is made."""
 
 
 class BranchPlan(NamedTuple):
@@ -75,10 +75,10 @@ class BranchPlan(NamedTuple):
     path: Path
     #: The sealed and synced segments that are linked, in order.
     linked: Sequence[LogSegment]
-    #: A copy of the segment after the linked ones, of which the part before `end_offset` is copied; None if nothing is
-    #: copied.
+    #: A copy (`LogSegment.copy`) of the segment after the linked segments. The part of this segment before
+    #: `end_offset` is copied into the branch; None if nothing is copied.
     copied: LogSegment | None
-    #: The offset at which the branch's own records begin, after those of the source.
+    #: The offset at which the branch's own records begin, after the records from the source.
     end_offset: int
     log_start_offset: int
     epochs: Sequence[tuple[int, int]]

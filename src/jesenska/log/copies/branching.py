@@ -13,8 +13,8 @@ The branch ends at the high watermark, or earlier at the first record whose lead
 first epoch. So all records from the source have older epochs than the branch's own records. Replicas may branch at
 slightly different ends; they then find the offset at which they differ in the usual way (OffsetsForLeaderEpoch).
 
-An active segment of up to `BRANCH_COPIED_BYTES` is copied. A larger one is copied if it has records above the high
-watermark. The source keeps every record; the only effect on it is that a segment may end sooner."""
+An active segment of up to `BRANCH_COPIED_BYTES` is copied. A larger active segment is copied only if it has records
+above the high watermark. The source keeps every record; the only effect on it is that a segment may end sooner."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ Branched = Callable[[BranchedLog | KafkaError], None]
 
 
 class BranchWanted(NamedTuple):
-    """A request for a branch: a partition that is to begin as a copy of another one. `first_epoch` is the leader epoch
-    of its first leader."""
+    """A request for a branch: a partition that is to begin as a copy of another partition. `first_epoch` is the leader
+    epoch of the branch's first leader."""
 
     target: TopicPartition
     topic_id: UUID | None

@@ -5,8 +5,8 @@ the log's files, byte by byte, in
 
 The copy is filled while the log is in use (`replica_move` and `move_steps` decide the order). All functions here run
 in another thread than the log's owner. Segments, indexes and snapshots are copied unchanged: nothing is decoded and no
-index is built. If a start finds files under such a name, they become a part of the copy: their bytes are compared with
-the log's, and written if they differ.
+index is built. If a start finds a directory with such a name, its files become a part of the copy: their bytes are
+compared with the log's bytes, and overwritten if they differ.
 
 The end of a move, while the log takes no appends:
 
@@ -15,7 +15,7 @@ The end of a move, while the log takes no appends:
     2  the log's directory gets the file `jesenska-moved-to`, synced, which names the directory of 3
     3  the copy's directory is renamed to the partition's name, and that is synced
     4  on the owner's thread: the log's old directory is renamed to a name in `-delete`, and the log continues in the
-       new one
+       new directory
     5  after the names of 4 are synced, the file of 1 is removed, and later the old directory
 
 After a crash:
@@ -29,8 +29,8 @@ After a crash:
 
 So at each moment one known directory is the log, and it has everything that was acknowledged. If 3 fails, the file of
 2 is removed before the log takes appends again. A directory with the file of 1 that is left in the target is removed.
-`partition_loading` reads the two files. While a directory that one of them names cannot be read, the partition stays
-offline."""
+`partition_loading` reads the two files. While a directory that is named in one of these files cannot be read, the
+partition stays offline."""
 
 from __future__ import annotations
 
@@ -69,16 +69,16 @@ _DIGITS = 20
 
 
 class SegmentIsGoneError(Exception):
-    """The segment that was being copied is no longer in the log."""
+    """Raised if the segment that was being copied is no longer in the log."""
 
 
 class MoveIsOverError(Exception):
-    """The owner of the move has ended it."""
+    """Raised if the owner of the move has ended the move."""
 
 
 class SourceFailedError(Exception):
-    """A file of the log itself could not be read. With `is_in_doubt`, it could not be restored to the required
-    state."""
+    """Raised if a file in the log's own directory could not be read or written. With `is_in_doubt`, it is also unknown
+    if the directory still has the file `jesenska-moved-to`, or its old name, after a crash."""
 
     def __init__(self, error: OSError, *, is_in_doubt: bool = False) -> None:
         super().__init__(str(error))
@@ -87,7 +87,8 @@ class SourceFailedError(Exception):
 
 
 class TargetFailedError(Exception):
-    """The copy could not be written. With `is_in_doubt`, it could not be synced."""
+    """Raised if the copy could not be written. With `is_in_doubt`, a sync of the copy failed, so it is unknown what is
+    on its disk."""
 
     def __init__(self, error: OSError, *, is_in_doubt: bool) -> None:
         super().__init__(str(error))
@@ -111,8 +112,8 @@ class LogEnd(NamedTuple):
 
 
 def future_directory_name(topic_partition: TopicPartition, unique: UUID) -> str:
-    """Returns Kafka's name for the directory of a copy that is being made. `unique` makes the name differ from that of
-    an earlier move."""
+    """Returns Kafka's name for the directory of a copy that is being made. `unique` makes the name differ from the
+    names of earlier moves."""
     return f"{topic_partition}.{unique.hex}{FUTURE_DIRECTORY_SUFFIX}"
 
 

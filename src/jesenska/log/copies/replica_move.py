@@ -5,8 +5,8 @@ changes the files, in another thread; `move_steps` decides the next step.
     WAITING    waits for a free thread                            COPYING
     COPYING    pieces are copied; the log is in use               CLOSING, when nothing is missing
     CLOSING    the log takes no appends (they wait in its queue)  COPYING again, if too much has changed meanwhile;
-               while the rest is copied and synced                OVER, when the log continues in the new directory
-    OVER       it has moved, or the move was given up
+               while the last bytes are copied and synced         OVER, when the log continues in the new directory
+    OVER       the replica has moved, or the move was given up
 
 Segments are copied as files, and appends wait only while the last part of the active segment is copied. Reading and
 appending each record, as a follower does, would be much slower, and a second log would need its own indexes, epochs
@@ -138,8 +138,8 @@ class ReplicaMove:
         self.target = target
         self.future = future
         self.state = MoveState.WAITING
-        #: The next directory for the replica. It is set if another move was requested when this one could no longer be
-        #: given up.
+        #: The log directory to which the replica moves after this move. It is set if another move was requested when
+        #: this move could no longer be given up.
         self.next_target: LogDirectory | None = None
         self._files = files
         self._around = around
@@ -400,8 +400,8 @@ class ReplicaMove:
             self._failed(outcome)
             self._let_go()
         elif log.is_closed or log.is_failed:
-            # The log's directory has failed, and the next start finds the log in the new one; or the partition was
-            # deleted together with the copy.
+            # The log's directory has failed, and the next start finds the log in the new directory; or the partition
+            # was deleted together with the copy.
             self._files.close(outcome)
             self._let_go()
             self.state = MoveState.COPYING

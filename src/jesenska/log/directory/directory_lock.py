@@ -3,7 +3,7 @@
 exclude each other; `flock` would not do that. The file contains the broker's process id as text, for
 kafka-server-stop; Kafka leaves it empty.
 
-Such a lock belongs to the process, and is released when *any* descriptor of the file is closed. So this module
+This kind of lock belongs to the process, and is released when *any* descriptor of the file is closed. So this module
 remembers the files that its process has locked, and never opens them again. A crash releases the lock."""
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _REMEDIES = {
 
 
 class LogDirectoryError(JesenskaError):
-    """The broker cannot use a log directory. The message is one sentence with cause and remedy."""
+    """Raised if the broker cannot use a log directory. The message is one sentence with cause and remedy."""
 
 
 class UnusableDirectoryError(LogDirectoryError):
-    """The disk does not allow a log directory to be used (`what`: created, read, written). A broker with other
-    directories continues without it. `reason` has only the cause, `remedy` the advice for the operator."""
+    """Raised if the disk does not allow a log directory to be created, read or written (`what` is this word). A broker
+    with other directories continues without it. `reason` has only the cause, `remedy` the advice for the operator."""
 
     def __init__(self, directory: Path, what: str, error: OSError) -> None:
         self.reason = f"it cannot be {what} ({cause_of(error)})"
@@ -53,8 +53,8 @@ def _remedy(what: str, error: OSError) -> str:
 
 def make_directory(path: Path, files: FileLayer) -> None:
     """Makes a directory and its missing parents, and syncs their names, so that they survive a crash of the machine.
-    The name of an existing directory is synced, too: the process that made it may have been killed before it synced
-    the name."""
+    The name of an existing directory is also synced, because the process that made the directory may have been killed
+    before it synced the name."""
     named = [path]
     while not named[-1].parent.is_dir():
         named.append(named[-1].parent)

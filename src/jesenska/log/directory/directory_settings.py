@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class DirectorySettings:
-    """The broker's settings for its log directories. The names are Kafka's without their common prefixes (`log.`,
-    `num.`); the defaults are Kafka's, too."""
+    """The broker's settings for its log directories. Names (without the prefixes `log.` and `num.`) and defaults are
+    those of Kafka's settings."""
 
     recovery_threads_per_data_dir: int = 1
     flush_offset_checkpoint_interval_ms: int = 60_000

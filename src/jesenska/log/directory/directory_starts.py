@@ -17,7 +17,7 @@ from jesenska.base.identifiers import uuid_from_text, uuid_to_text
 
 FILE_NAME: Final = "jesenska-starts"
 _VERSION: Final = 0
-#: Number of start ids in the file. This many starts in a row may fail before the tree records one of them.
+#: Number of start ids in the file. This many starts in a row may fail before the metadata tree records a start.
 _STARTS_MAX: Final = 20
 
 

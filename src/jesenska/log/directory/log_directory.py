@@ -54,11 +54,11 @@ Written = Callable[[BaseException | None], None]
 
 
 class IncomingLog(NamedTuple):
-    """A log that is about to move into the directory. It is added to the directory's checkpoints before the move, so
-    that they are correct after it."""
+    """A log that is about to move into the directory. Before the move it is added to the directory's checkpoints, so
+    that the checkpoints are correct after the move."""
 
     log: PartitionLog
-    #: The copy has everything below this offset, and has synced it.
+    #: All records below this offset are in the copy and synced.
     synced_end: int
 
 
@@ -237,7 +237,7 @@ class LogDirectory:
         self.starts = starts
 
     def take_as_it_is(self, topic_partition: TopicPartition) -> None:
-        """Ends the search for the lost records of a log. The log is used in its present state."""
+        """Stops treating a log as a log that has lost records. The log is used as it is now."""
         if self.cut_logs.pop(topic_partition, None) is not None:
             self._write(self.cut_checkpoint, self.cut_logs.copy, _ignore)
 
@@ -255,8 +255,8 @@ class LogDirectory:
 
     def forget_checkpoints(self, log: PartitionLog) -> None:
         """Prepares a new log of this directory. A checkpoint may still have offsets of an earlier log of the same
-        partition. The new log then accepts no appends until these are overwritten, because the next start would use
-        them for the new log."""
+        partition. The new log accepts no appends until these old offsets are overwritten, because the next start would
+        apply them to the new log."""
         topic_partition = log.topic_partition
         self._announced_starts.pop(topic_partition, None)
         on_disk = [known.get(name, {}) for known in (self._written, self._writing) for name in _OF_ONE_LOG]
@@ -269,7 +269,8 @@ class LogDirectory:
 
     def take_cleaner_offsets(self) -> None:
         """Loads the first dirty offsets from the cleaner's checkpoint at a start, after the logs are loaded. Offsets
-        of removed partitions are dropped, so that a new partition of the same name begins without one."""
+        of removed partitions are dropped, so that a new partition of the same name begins without a first dirty
+        offset."""
         name = self.cleaner_checkpoint.path.name
         on_disk = self._written[name]
         self.cleaner_offsets = {key: offset for key, offset in on_disk.items() if key in self.logs}

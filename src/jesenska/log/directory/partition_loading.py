@@ -1,5 +1,6 @@
-"""Loads, at a broker's start, the partitions in the log directories that the metadata tree also has. Several
-partitions are loaded at once, in threads. If the last shutdown of a directory was not clean, its logs are recovered.
+"""Loads, at a broker's start, the partitions in the log directories. A partition is loaded only if it is also in the
+metadata tree (ZooKeeper's nodes). Several partitions are loaded at once, in threads. If the last shutdown of a
+directory was not clean, its logs are recovered.
 
     orders-0/                   a partition: its log is loaded, if the metadata know it; otherwise it is named in a
                                 warning and not changed
@@ -11,10 +12,10 @@ A directory that cannot be read goes offline (`LogDirectory.fail`), with all of 
 directories are loaded.
 
 The marker of a clean shutdown is removed before the first log is loaded. So after a later crash all logs are
-recovered. If a partition is in two directories, the start is refused, since it is unknown which one is right. There is
-one exception: one of the two directories has a file that names the other as the target of a move (future_files). Then
-a crash came between two steps of a move, and the directory with that file is removed. If the other directory cannot be
-read, the partition is not loaded."""
+recovered. If a partition is in two directories, the start is refused, since it is unknown which directory has the
+right log. There is one exception: one of the two directories has a file that names the other directory as the target
+of a move (module `copies.future_files`). Then a crash came between two steps of a move, and the directory with that
+file is removed. If the other directory cannot be read, the partition is not loaded."""
 
 from __future__ import annotations
 
@@ -241,12 +242,13 @@ def _remove_moved(moved: Mapping[FoundPartition, _Removed], files: FileLayer, do
         path = _path_of(found)
         if home.is_offline:
             logger.error(
-                "the log of %s may be in %s, which cannot be read: the partition is offline until that is mended",
+                "the log of %s may be in %s, which cannot be read: the partition is offline until "
+                "that directory is repaired and the broker is started again",
                 path,
                 log_path,
             )
         elif not found.directory.is_offline:
-            logger.warning("%s is what an interrupted move has left of the log in %s, and is removed", path, log_path)
+            logger.warning("%s is left over from an interrupted move, and is removed: the log is in %s", path, log_path)
             target = doomed_directory(path, found.topic_partition)
             try:
                 files.rename(path, target)

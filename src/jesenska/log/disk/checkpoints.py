@@ -15,7 +15,8 @@ Each file has the form
     orders 1 99
 
 A leader-epoch-checkpoint (see leader_epochs) begins in the same way and has other lines. Files are replaced as a whole
-(written under another name, synced, renamed, directory synced), so after a crash there is the old file or the new one.
+(written under another name, synced, renamed, directory synced), so after a crash there is either the old file or the
+new file.
 
     .kafka_cleanshutdown    {"version":0,"brokerEpoch":-1}
 

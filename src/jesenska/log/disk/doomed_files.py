@@ -26,7 +26,7 @@ class DoomedFiles:
         self._waiting.extend((due_ms, path) for path in paths)
 
     def remove_due(self, elapsed_ms: int) -> None:
-        """Removes the paths whose time has come, in the background."""
+        """Removes, in the background, the paths whose time of removal has passed."""
         due = [path for due_ms, path in self._waiting if due_ms <= elapsed_ms]
         if not due:
             return

@@ -6,12 +6,11 @@
     3 1180
 
 A new leader epoch changes the table. The file is replaced as a whole within seconds, by the background thread or by
-the next flush, and is synced by that flush. A new log gets the file only after its first record. An empty log does not
-need it, since the next leader would assign the same epochs again.
+the next flush, and is synced by that flush. A new log gets the file only after its first record.
 
 After a crash, recovery takes missing entries from the batches above the recovery point. A file that cannot be read is
 rebuilt from the whole log in the same way. Several threads write the file, so each write has a version: an older table
-never replaces a newer one. Nothing is written after the log has left its directory."""
+never replaces a newer table. Nothing is written after the log has left its directory."""
 
 from __future__ import annotations
 
@@ -53,9 +52,9 @@ class EpochsFile:
         self.is_unsynced = False
 
     def is_unwritten(self, log_end_offset: int) -> bool:
-        """Returns true if the table must be written to its file. It must have changed since the last write. A table
-        without entries at the start is written only if the log is not empty (`log_end_offset` > 0), or if the file
-        exists already."""
+        """Returns true if the table must be written to its file because it has changed since the last write. A log
+        without records does not get a new file: if the table was empty when the log was opened, it is written only if
+        the log end offset is above 0 or the file exists already."""
         return self._version != self._on_disk and (log_end_offset > 0 or not self._was_empty or self._on_disk > 0)
 
     def changed(self) -> None:
@@ -69,8 +68,8 @@ class EpochsFile:
         return EpochsWrite(self, self._version, self._table.entries()) if self.is_unwritten(log_end_offset) else None
 
     def put(self, version: int, entries: list[tuple[int, int]]) -> None:
-        """Writes a table to the file, unless the file already has a newer one. The next flush syncs the file. Raises
-        OSError if the write fails."""
+        """Writes a table to the file. Does nothing if the file already has a newer table. The next flush syncs the
+        file. Raises OSError if the write fails."""
         with self._lock:
             if version > self._on_disk and not self._is_gone:
                 write_leader_epochs(self._directory, entries, self._files, sync=False)

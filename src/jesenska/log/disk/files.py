@@ -29,8 +29,8 @@ _ZEROS = bytes(256 * 1024)
 _READ_AHEAD_BYTES = 1024 * 1024
 _FULL_FSYNC = getattr(__import__("fcntl"), "F_FULLFSYNC", None) if sys.platform == "darwin" else None
 _NOWAIT: int = getattr(os, "RWF_NOWAIT", 0)
-#: File descriptors of the process that are reserved for sockets and other files. The rest of the limit may be used for
-#: segments.
+#: File descriptors of the process that are reserved for sockets and other files. All other descriptors up to the
+#: process's limit may be used for segments.
 _RESERVED_DESCRIPTORS = 512
 
 

@@ -30,7 +30,8 @@ _SAYS_WHOSE = ("broker.id", "node.id", "cluster.id")
 
 
 class ForeignDataError(JesenskaError):
-    """The data in a log directory belong to another cluster, to another broker, or to a KRaft node."""
+    """Raised if the data in a log directory belong to another cluster, to another broker, or to a KRaft node. The
+    message is one sentence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,7 @@ def _number(name: str, text: str) -> int:
 
 
 def refuse_raft_data(directory: Path, found: MetaProperties | None) -> None:
-    """Raises ForeignDataError, with one sentence, if the directory has the data of a KRaft node."""
+    """Raises ForeignDataError if the directory has the data of a KRaft node."""
     if (found is not None and found.version != 0) or (directory / KRAFT_LOG).is_dir():
         raise ForeignDataError(
             f"The log directory {directory} holds data of a Kafka node in KRaft mode, which this broker cannot serve "
@@ -83,8 +84,8 @@ def refuse_raft_data(directory: Path, found: MetaProperties | None) -> None:
 
 
 def check_meta_properties(directory: Path, found: MetaProperties | None, cluster_id: str, broker_id: int) -> None:
-    """Checks that the data belong to this broker and this cluster, or have no owner yet. Raises ForeignDataError, with
-    one sentence, otherwise."""
+    """Checks that the data belong to this broker and this cluster, or have no owner yet. Raises ForeignDataError
+    otherwise."""
     refuse_raft_data(directory, found)
     if found is None:
         return
@@ -102,15 +103,15 @@ def check_meta_properties(directory: Path, found: MetaProperties | None, cluster
 
 
 def refuse_empty_tree(directories: Iterable[tuple[Path, MetaProperties | None]], tree: str, *, is_own: bool) -> None:
-    """Checks the log directories if the metadata tree has no cluster id yet. Raises ForeignDataError, with one
-    sentence, if a directory has a cluster id: the broker would begin a second cluster on the data of the first. If the
-    tree is the broker's own (`is_own`), a directory without partitions is allowed."""
+    """Checks the log directories if the metadata tree has no cluster id yet. Raises ForeignDataError if a directory
+    has a cluster id, because the broker would begin a second cluster on the data of the first cluster. If the tree is
+    the broker's own (`is_own`), a directory without partitions is allowed."""
     for directory, found in directories:
         if found is not None and found.cluster_id is not None and not (is_own and partition_in(directory) is None):
             raise ForeignDataError(
                 f"The log directory {directory} belongs to cluster {found.cluster_id}, but {tree} knows no cluster: "
                 f"correct the tree's address, "
-                "build a tree that is lost anew (jesenska tree rebuild), or name empty directories in log.dirs to "
+                "rebuild a lost tree (jesenska tree rebuild), or name empty directories in log.dirs to "
                 "begin another cluster."
             )
 

@@ -1,5 +1,5 @@
-"""The file `partition.metadata`, which has the topic id of a partition's directory. It distinguishes a directory left
-over from a deleted topic from that of a new topic of the same name.
+"""The file `partition.metadata`, which has the topic id of a partition's directory. By the topic id a directory that
+is left over from a deleted topic is distinguished from the directory of a new topic with the same name.
 
     version: 0
     topic_id: 9tbXHgBvRzO0K-63RUy5HQ

@@ -10,8 +10,9 @@ files: a truncation, the recovery of a damaged file, and the rebuilding of an in
 `FileLayer.links` if the file is shared, and then makes its own copy. Renaming and removing change only a name; the
 other logs keep the file.
 
-`own_copy` is safe against crashes: it syncs the content before the copy takes the name, so the name belongs to the old
-file or to the new one. A `.tmp` file may be left over, which the next start removes."""
+`own_copy` is safe against crashes: it syncs the content before the copy takes the name, so the name always belongs
+either to the old file or to the complete copy. After a crash a `.tmp` file may be left over, which the next start
+removes."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ _NO_LINKS = frozenset({errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP
 
 
 def is_shared(files: FileLayer, path: Path) -> bool:
-    """Returns true if the file has another name, so that another log has it, too."""
+    """Returns true if the file has a second name, so that another log uses the same file."""
     return files.links(path) > 1
 
 
@@ -50,8 +51,8 @@ def share(files: FileLayer, source: Path, target: Path) -> int:
 
 
 def copy_file(files: FileLayer, source: Path, target: Path, size_bytes: int | None = None) -> int:
-    """Copies the first `size_bytes` bytes of a file, or the whole file, to a new file, and syncs that. Returns the
-    size of the new file in bytes."""
+    """Copies the first `size_bytes` bytes of a file, or the whole file, to a new file, and syncs the new file. Returns
+    the size of the new file in bytes."""
     descriptor = copy_open(files, source, target, size_bytes)
     try:
         return files.size(descriptor)

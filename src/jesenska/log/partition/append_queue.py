@@ -1,14 +1,14 @@
 """Queues the appends of a log that have their offsets but must wait for the directory's writer thread. Appends are
-written in order and published (made visible to readers) in order. If an append fails, all later ones fail, too, since
-there would be a gap in the offsets.
+written in order and published (made visible to readers) in order. If an append fails, all later appends in the queue
+also fail, since there would be a gap in the offsets.
 
-A roll is queued between appends: its files are made before anything is written to them, and making files may wait for
-the disk, too. A barrier is queued after everything that waits. An operation that must follow all earlier appends (a
-truncation) begins at the barrier, even if these appends failed. A hold is a barrier after which everything waits until
-it is released. It is used while the log's files are replaced, by a move to another directory.
+A roll is queued between appends: its files are made before anything is written to them, and the making of files may
+also wait for the disk. A barrier is queued after everything that waits. An operation that must follow all earlier
+appends (a truncation) begins at the barrier, even if these appends failed. A hold is a barrier after which everything
+waits until it is released. It is used while the log's files are replaced, by a move to another directory.
 
     owner's thread      submit ---------------------------> published (or all failed)
-    writer thread               pwrite or make files, unless one failed before"""
+    writer thread               pwrite or make files, unless an earlier item failed"""
 
 from __future__ import annotations
 
@@ -83,7 +83,8 @@ class PendingRoll:
         self._snapshot_path = directory / self._snapshot_path.name
 
     def make(self, files: FileLayer) -> None:
-        """Makes the segment's files, in the writer thread. If a file cannot be made, the others are removed."""
+        """Makes the segment's files, in the writer thread. If a file cannot be made, the files that were made are
+        removed."""
         opened = self.created.make_files(self._config)
         try:
             files.replace_file(self._snapshot_path, self._snapshot, sync=False)
@@ -116,7 +117,8 @@ Pending = PendingAppend | PendingRoll | PendingBarrier
 
 
 class _Generation:
-    """A group of queued writes that share one failure: after one of them has failed, the others do nothing."""
+    """A group of queued writes that share one failure: after one write of the group has failed, the later writes do
+    nothing."""
 
     __slots__ = ("failure",)
 

@@ -2,7 +2,7 @@
 
     close_log       prepare_close -> sync (log_flush) -> finish_close
     close_logs      the same for many logs, which are synced in parallel
-    mark_deleted    renames the directory, so that a topic of the same name can have a new one; files are removed later
+    mark_deleted    renames the directory, so that its old name is free for a new topic; files are removed later
 
 After any of these calls the log accepts no appends. Reads that have begun can still use their file. After a clean
 close the recovery point is the log end offset, there is a producer snapshot at that offset, and unused space at the
@@ -71,7 +71,7 @@ def close_logs(
 
 
 def _not_in_order(log: PartitionLog, error: OSError) -> bool:
-    logger.error("%s could not be closed in order: %s; the next start recovers it", log.topic_partition, error)
+    logger.error("%s could not be closed cleanly: %s; the next start recovers it", log.topic_partition, error)
     return False
 
 
@@ -116,7 +116,7 @@ def finish_close(log: PartitionLog, work: FlushWork | None, outcome: int | NotOp
             if isinstance(outcome, OSError):
                 raise outcome
             if log.recovery_point < log.log_end_offset:
-                raise OSError(errno.EIO, "the files beside it could not be written")
+                raise OSError(errno.EIO, "the index, epoch and snapshot files of the log could not be written")
             log.snapshots.keep_only({segment.base_offset for segment in log.segments} | {log.log_end_offset})
     finally:
         for segment in log.segments:
@@ -126,7 +126,7 @@ def finish_close(log: PartitionLog, work: FlushWork | None, outcome: int | NotOp
 def mark_deleted(log: PartitionLog) -> Path:
     """Renames the partition's directory after its topic was deleted, and returns the new path. Reads that have begun
     continue. The files are removed after `file.delete.delay.ms`, or at the next start. The name is not synced here:
-    `LogDirectories.sync_names` syncs those of many partitions together. Raises OSError if the directory cannot be
+    `LogDirectories.sync_names` syncs the names of many partitions together. Raises OSError if the directory cannot be
     renamed."""
     log.refuse_appends()
     log.leave_directory()

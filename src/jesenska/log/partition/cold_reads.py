@@ -6,9 +6,9 @@ memory, and then the read is tried again.
     another thread                              run
 
 The other thread never touches the log's own segments. It reads copies of them (`LogSegment.copy`), and the owner
-stores the results in the segments. Batches that were in the file at the start of the broker are checked at the same
-time (checked_batches). The data that was read is then in the page cache. If the system has removed it before the next
-read, that read is cold again, and after a few attempts the caller waits for the disk."""
+stores the results in the segments. Batches that were in the file at the start of the broker are checked for damage at
+the same time (module `segments.checked_batches`). The data that was read is then in the page cache. If the system has
+removed it before the next read, that read is cold again, and after a few attempts the caller waits for the disk."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class WarmUp:
         self._bounds = bounds
         self._offset = offset
         self._copies = [segment.copy() for segment in segments]
-        #: New index entries for each segment whose index may be wrong, and None for the others.
+        #: For each segment new index entries, if its index may be wrong; otherwise None.
         self._entries: list[list[Entry] | None] = [None] * len(segments)
 
     def run(self) -> None:

@@ -3,9 +3,9 @@ Offsets increase, and have gaps where the leader was compacted.
 
     the first batch begins at the log's end or later    it is appended; if the segment must be rolled, the new one
                                                         begins with it
-    it begins before, and an empty log ends within it   the log is restarted at the batch, since the leader's log
-                                                        start offset may be within a batch
-    it begins before, otherwise                         OFFSET_OUT_OF_RANGE
+    it begins before the end of an empty log and        the log is restarted at the batch, since the leader's log
+    contains that end                                   start offset may be within a batch
+    it begins before the log's end, otherwise           OFFSET_OUT_OF_RANGE
 
 The leader has checked the sequence numbers, so they are not checked here. The properties on which the log itself
 depends (increasing offsets, complete batches) are checked again (follower_batches)."""

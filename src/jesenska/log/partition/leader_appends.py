@@ -3,9 +3,9 @@ batches of producers, in the caller's buffer. Sizes are checked first, then the 
 append leaves the log unchanged.
 
     a batch that was appended before    the result has the offsets of the first append; if that append still waits
-                                        to be written, both get their results together
+                                        to be written, both callers get their results together
     flush.messages is reached           the result waits until the records are synced, also for a batch that
-                                        repeats an unsynced one
+                                        repeats an unsynced batch
 
 The caller checks the content of a batch (records/check). `PartitionLog.write` describes how a write reaches the file,
 and the effects of a failure."""
@@ -34,7 +34,7 @@ class AppendResult(NamedTuple):
     #: timestamp that the producer gave to its records, as in Kafka.
     log_append_time_ms: int
     log_start_offset: int
-    #: True if the batch was appended before. The offsets are those of the first append.
+    #: True if the batch was appended before. The offsets are then the offsets of the first append.
     duplicate: bool
 
 
@@ -69,10 +69,10 @@ def append_or_queue(
     the bytes and returns None. It calls `done` on the owner's thread when the batches are written, or the write has
     failed.
 
-    If `flush.messages` is reached, `done` is called after the sync. If a batch repeats an earlier one that still
-    waits, both get their results together. Without `done` nothing is queued or synced. Without `of_client` only the
-    producer's epoch is checked, not the sequence numbers: the batches come from a coordinator, which ensures their
-    order."""
+    If `flush.messages` is reached, `done` is called after the sync. If a batch repeats an earlier batch whose write or
+    sync still waits, the callers of both batches get their results together. Without `done` nothing is queued or
+    synced. Without `of_client` only the producer's epoch is checked, not the sequence numbers: the batches come from a
+    coordinator, which ensures their order."""
     queues = done is not None and bool(log.queue.waiting or log.writer.flushes_in_flight)
     if log.is_closed or log.is_hindered or log.flushes.failure is not None:
         log.check_writable()
@@ -153,9 +153,9 @@ def _prepare(
     of_client: bool,
     prepared: _Prepared,
 ) -> RememberedBatch | None:
-    """Writes offsets, leader epoch and append time into the buffer and updates the producers' states. If a batch
-    repeats an earlier one, the earlier one is returned. In that case, and after a KafkaError, the producers' states
-    are unchanged."""
+    """Writes offsets, leader epoch and append time into the buffer and updates the producers' states. Returns the
+    earlier batch if one of the batches repeats it, otherwise None. If an earlier batch is returned, or a KafkaError is
+    raised, the producers' states are unchanged."""
     producers = log.producers
     batches, changes = prepared.batches, prepared.changes
     offset, position = log.next_offset, 0
@@ -195,8 +195,8 @@ def _prepare(
 
 
 def _roll(log: PartitionLog, now_ms: int, queues: bool) -> bool:
-    """Rolls the active segment before an append. Returns true if the roll was queued because making the files may wait
-    for the disk. Then this append and later ones wait for it."""
+    """Rolls the active segment before an append. Returns true if the roll was queued, because making the files may
+    wait for the disk. Then this append and all later appends wait for the roll."""
     if queues:
         log.queue_roll(now_ms)
         return True
@@ -225,16 +225,16 @@ def _duplicate(log: PartitionLog, earlier: RememberedBatch, done: Appended | Non
 
 
 def waits_for_sync(log: PartitionLog, result: AppendResult) -> bool:
-    """Returns true if the topic's `flush.messages` is reached, or if the batch repeats one that may not be synced
-    yet."""
+    """Returns true if the topic's `flush.messages` is reached, or if the batch repeats an earlier batch that may not
+    be synced yet."""
     flushes, limit = log.flushes, log.config.flush_messages
     repeats = result.duplicate and limit < UNLIMITED and flushes.runs and result.last_offset >= flushes.recovery_point
     return flushes.unflushed_records >= limit or repeats
 
 
 def finish(log: PartitionLog, result: AppendResult, done: Appended, failure: KafkaError | None) -> None:
-    """Calls `done` with the result of an append, or with the error if it failed. If the topic requires a sync, that is
-    done first."""
+    """Calls `done` with the result of an append, or with the error if the append failed. If the topic requires a sync,
+    `done` is called after the sync."""
     if failure is not None:
         done(failure)
     elif waits_for_sync(log, result):

@@ -1,13 +1,13 @@
 """Syncs one log, in another thread than the owner's, and raises the recovery point after the sync.
 
-    flush()        everything that is published; calls during a flush share the next one (a group commit)
-    flush_up_to()  everything below an offset: a segment that was just sealed
+    flush()        everything that is published; all calls during a flush share the next flush (a group commit)
+    flush_up_to()  everything below an offset, such as the end of a segment that was just sealed
 
 The recovery point is raised only after a flush has ended, and not if the log was truncated during the flush. So all
 records below the recovery point are on the disk. After a failed fsync the content of the disk is unknown (a second
 fsync may report success). So the log counts as failed: it accepts no appends until the next start has recovered it. If
-a file could not even be opened (too many are open), the content of the disk is not in doubt. Then the recovery point
-stays, and the next flush tries again."""
+a file could not even be opened (because too many files are open), the content of the disk is not in doubt. Then the
+recovery point stays, and the next flush tries again."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class FileWrite(Protocol):
 
 
 class SegmentWork(NamedTuple):
-    """The part of a flush that is about one segment."""
+    """The part of a flush that concerns one segment."""
 
     #: The segment's file, which must be released after the flush.
     opened: OpenFile
@@ -61,13 +61,13 @@ class SegmentWork(NamedTuple):
     writes: list[IndexWrite]
     base_offset: int
     #: The segment's index, and the generation of the index when the work was collected. A truncation begins a new
-    #: generation, in which the file has another end.
+    #: generation and changes the end of the file, so work of an older generation is not done.
     guard: IndexFile
     generation: int
 
     def trim(self, files: FileLayer) -> None:
-        """Cuts a preallocated file to its content. Does nothing if a truncation has given the file another end
-        meanwhile."""
+        """Cuts a preallocated file to its content. Does nothing if a truncation has changed the end of the file since
+        the work was collected."""
         if self.cut_to is None:
             return
         with self.guard.lock:
@@ -224,13 +224,13 @@ class LogFlush:
         self.recovery_point = max(self.recovery_point, offset)
 
     def is_synced(self, offset: int) -> bool:
-        """Returns true if everything below an offset is on the disk, and the file has been synced since the last
-        truncation."""
+        """Returns true if everything below `offset` is on the disk. After a truncation it returns false until a flush
+        has synced the log again."""
         return self.recovery_point >= offset and self._synced_truncations == self.truncations
 
     def truncated(self, offset: int) -> None:
-        """Records that the log, or its files, now end at `offset`. A flush in progress syncs the content of before the
-        truncation, so its result no longer counts."""
+        """Records that the log, or its files, now end at `offset`. A flush that is in progress began before the
+        truncation, so its result is not used."""
         self.truncations += 1
         self.recovery_point = min(self.recovery_point, offset)
 
@@ -257,7 +257,7 @@ def sync(files: FileLayer, work: FlushWork) -> int | NotOpenedError:
             for write in item.writes:
                 write.run()
         except OSError as error:
-            logger.warning("the files of segment %d could not be brought to their end: %s", item.base_offset, error)
+            logger.warning("the files of segment %d could not be cut to their content: %s", item.base_offset, error)
             reached = min(reached, item.base_offset)
         files.fsync(item.opened.fileno())
     if work.epochs is not None:

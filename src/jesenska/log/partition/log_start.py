@@ -3,7 +3,7 @@ segments.
 
     delete_records          moves the log start offset, at once; the records stay in their files
     start_after_retention   the log start offset after the removal of the old segments
-    delete_old_segments     removes them from the log and renames their files to names that end in `.deleted`; the log
+    delete_old_segments     removes old segments from the log, and renames their files to names in `.deleted`; the log
                             start offset moves to the first remaining segment
 
 `retention` decides which segments are old. The timestamps of segments that have not been read since the start are
@@ -11,9 +11,9 @@ unknown; the caller first has them read in another thread (`segments_of_unknown_
 files named `.deleted`. A log start offset that DeleteRecords has raised is lost in a crash if it was not in a
 checkpoint yet; records that are still in their files can then be read again.
 
-After a crash the disk may have any part of the new names, so that segments are missing between others. Therefore the
-log start offset is written to its checkpoint before retention renames anything (`Housekeeping`): segments that are
-missing below the log start offset are no loss."""
+A crash may undo some of the renamings and keep others. Then a segment can be missing between two segments that still
+exist. Therefore the log start offset is written to its checkpoint before retention renames a file (`Housekeeping`).
+The next start then knows that segments below the log start offset were deleted on purpose."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A partition's log: an ordered list of segments. Appends go to the last segment. One thread (the broker's event loop)
 owns the log. Other threads get bytes to write and files to sync, but never see the log's own state.
 
-Other modules have the operations on a log:
+Some operations on a log are in other modules:
 
     leader_appends, follower_appends    batches are checked and get their offsets
     reading                             the bytes of a file for an offset, or the offset for a time
@@ -11,17 +11,17 @@ Other modules have the operations on a log:
 
 An append has three phases:
 
-    1  on the loop      sequence check, roll if needed, offsets written into the caller's buffer; `next_offset` moves
+    1  on the loop      sequence check, roll if needed, offsets written into the caller's buffer; `next_offset` rises
     2  write            one pwrite from the caller's buffer at the position that phase 1 gave
     3  publish          indexes, `segment.size_bytes`, `log_end_offset`: readers see the batch
 
 If no flush of the directory is in progress, all three phases happen in the call. During a flush a write may wait for
 the disk. So the bytes are copied and the write is queued for the directory's writer thread, after earlier writes. The
-callbacks of a queued append are called on the loop after phase 3. While appends of this log are queued, later ones are
-queued after them.
+callbacks of a queued append are called on the loop after phase 3. While appends of this log are queued, later appends
+are queued after them.
 
 A write that fails (disk full) is undone: the file is cut to its published size, offsets and producers are restored,
-and everything queued after it fails, too, with KAFKA_STORAGE_ERROR. Reads go on; the next append tries again. After a
+and everything queued after it also fails with KAFKA_STORAGE_ERROR. Reads go on; the next append tries again. After a
 failed fsync the content of the disk is unknown: the log accepts no appends until the broker is started again and has
 recovered it.
 
@@ -72,9 +72,9 @@ Finish = Callable[[KafkaError | None], None]
 
 
 class PartitionLog:
-    """The log of one partition. Operations that need little of its state are in other modules (see above). The class
-    is long because appends, rolls, truncations and failures of the queue change the same offsets and positions, which
-    must agree after each step."""
+    """The log of one partition. Operations that need only a few fields of the log are in other modules (see the top of
+    this file). The class is long because appends, rolls, truncations and failures of the queue change the same offsets
+    and positions, which must agree after each step."""
 
     def __init__(
         self,
@@ -91,8 +91,8 @@ class PartitionLog:
         high_watermark: int = 0,
         cleaner: Cleaner = NO_CLEANER,
     ) -> None:
-        """`high_watermark` is that of the checkpoint; if it is outside of the log, the log start or end offset is
-        used. `cleaner` is called before segments are removed."""
+        """`high_watermark` is the high watermark in the checkpoint. If it is below the log start offset or above the
+        log end offset, the nearer of these two is used. `cleaner` is called before segments are removed."""
         self.topic_partition = topic_partition
         self.topic_id = topic_id
         self.directory = loaded.directory
@@ -294,8 +294,8 @@ class PartitionLog:
                 item.reached()
 
     def _take_back(self, first: PendingAppend | PendingRoll, appends: list[PendingAppend]) -> None:
-        """Restores the log to its state before the first failed item of the queue. All items after it are undone,
-        too."""
+        """Restores the log to its state before the first failed item of the queue. All later items of the queue are
+        undone as well."""
         for pending in reversed(appends):
             self.producers.undo(pending.changes)
         last_kept = first.segment if isinstance(first, PendingAppend) else first.sealed
@@ -321,8 +321,8 @@ class PartitionLog:
                 self.files.unlink(path)
 
     def _cut_torn_tail(self) -> None:
-        """Cuts the active segment's file to its published size. If that fails, the next append tries it again
-        first."""
+        """Cuts the active segment's file to its published size. If that fails, the next append first tries the cut
+        again."""
         try:
             self.files.truncate(self.active_segment.file.handle().fileno(), self.active_segment.size_bytes)
             self._torn_tail = False
@@ -331,7 +331,8 @@ class PartitionLog:
         self.look_for_hindrance()
 
     def look_for_hindrance(self) -> None:
-        """Updates `is_hindered`. It must be called after a reason to refuse appends has begun or ended."""
+        """Updates `is_hindered`, which is true while the log accepts no appends. It must be called after a reason to
+        refuse appends has begun or ended."""
         self.is_hindered = self._torn_tail or (self._truncations is not None and self._truncations.hinders)
 
     def check_writable(self) -> None:
@@ -372,22 +373,22 @@ class PartitionLog:
 
     def assign_leader_epoch(self, epoch: int, start_offset: int) -> None:
         """Records that a leader of this epoch writes from `start_offset` on. It must be called when a broker becomes
-        leader, before its first append: from then on clients get the epoch, and ask for its end offset."""
+        leader, before its first append, because clients then learn the epoch and may ask for its end offset."""
         if self.leader_epochs.assign(epoch, start_offset):
             self.epochs_file.changed()
 
     def begin_to_lead(self, epoch: int) -> None:
         """Records that this broker leads the partition in the leader epoch `epoch`, which begins at the next offset.
         Queued appends have earlier epochs, which are added to the table first: the table does not accept an epoch
-        below its newest one."""
+        below its newest epoch."""
         for pending in self.queue.waiting:
             if isinstance(pending, PendingAppend):
                 self.note_epochs(pending.epochs)
         self.assign_leader_epoch(epoch, self.next_offset)
 
     def note_epochs(self, epochs: Sequence[tuple[int, int]]) -> None:
-        """Adds the leader epochs of batches to the table, with their start offsets. Epochs that are not newer than the
-        newest are already in the table."""
+        """Adds the leader epochs of batches to the table of leader epochs, with their start offsets. Epochs that are
+        not newer than the newest epoch of the table are ignored, because they are already in the table."""
         for epoch, offset in epochs:
             if epoch > self.leader_epochs.latest_epoch:
                 self.assign_leader_epoch(epoch, offset)
@@ -400,7 +401,7 @@ class PartitionLog:
     # -- segments -----------------------------------------------------------------------------------------------------
 
     def roll(self, now_ms: int, base_offset: int | None = None) -> LogSegment:
-        """Seals the active segment and begins a new one at the next offset. The sealed segment is synced in the
+        """Seals the active segment and begins a new segment at the next offset. The sealed segment is synced in the
         background."""
         base_offset = self.next_offset if base_offset is None else base_offset
         sealed = self.active_segment
@@ -445,7 +446,8 @@ class PartitionLog:
 
     def _pass_gap(self, created: LogSegment) -> None:
         """Raises the log end offset to the base offset of a new segment that begins after a gap in the offsets. Such a
-        gap exists if the leader has compacted the records between. A start of the broker does the same."""
+        gap exists if the leader has compacted the records in it away. When the broker starts, it sets the log end
+        offset in the same way."""
         if created.base_offset > self.log_end_offset:
             self.log_end_offset = created.base_offset
             self.next_offset = max(self.next_offset, created.base_offset)
@@ -524,7 +526,8 @@ class PartitionLog:
     # -- beginning and end --------------------------------------------------------------------------------------------
 
     def move_log_start(self, offset: int) -> None:
-        """Raises the log start offset to `offset`. Does nothing if it is already as high."""
+        """Raises the log start offset to `offset`. Does nothing if the log start offset is already at `offset` or
+        above."""
         if offset > self.log_start_offset:
             self.log_start_offset = offset
             if self.leader_epochs.truncate_from_start(offset):
@@ -654,7 +657,7 @@ class PartitionLog:
         return self._truncations is not None and self._truncations.is_under_way
 
     def hold(self) -> None:
-        """Makes the log refuse appends. They are allowed again after as many calls of `release` as of `hold`."""
+        """Makes the log refuse appends, until `release` was called as many times as `hold`."""
         self._all_truncations().hold()
 
     def release(self) -> None:
@@ -732,8 +735,8 @@ class PartitionLog:
         self.producers = changes.producers
         self.producers.high_watermark_moved(self.high_watermark)
         self._torn_tail = False
-        # A flush since `hide` may have synced the file's end from before the truncation, so the flushes get the new
-        # end again.
+        # A flush that ran since `hide` may have recorded an offset above the new end as synced, so the new end is
+        # recorded again.
         self.flushes.truncated(self.log_end_offset)
         self.unsynced.names_changed()
 

@@ -1,10 +1,10 @@
 """Reads a log: finds the bytes of a file that contain the records from an offset on, or the offset for a timestamp.
 The records themselves are only read for a look-up by timestamp.
 
-    the last batches    their positions are in memory (tail)
-    older batches       the offset index of their segment, and the headers after its entry
-    found at a start    checked before they are served (checked_batches)
-    a time              the time index and the batches themselves, in another thread (time_lookup)
+    the last batches                         their positions are in memory (tail)
+    older batches                            the offset index of their segment, and the headers after its entry
+    batches from before the broker's start   as older batches, but first checked for damage (checked_batches)
+    a timestamp                              the time index and the batches, in another thread (time_lookup)
 
 A look-up may wait for the disk if an index is not loaded, or if pages of the file are not in memory. `read_log` can
 refuse such a read. Then `warm_up_for` returns the work that brings the data into memory (cold_reads)."""
@@ -26,8 +26,8 @@ from jesenska.log.segments.time_lookup import TimeLookup
 #: The number of segments that a warm-up reads. The batch for an offset is in the segment of that offset or, if a
 #: compaction has left a gap, in one of the next segments. If the batch is farther away, the read waits for the disk.
 _WARMED_SEGMENTS_MAX = 4
-#: The largest number of checks for one read. Each check goes beyond the offset of the read, or inspects the whole
-#: segment.
+#: The largest number of checks for one read. Each further check covers batches after the previous check, or inspects
+#: the whole segment.
 _CHECKS_MAX = 3
 _NOWHERE = BatchPlace(-1, -1, -1, -1)
 
@@ -153,8 +153,8 @@ def _nothing_yet(log: PartitionLog) -> ReadResult:
 
 def aborted_transactions(log: PartitionLog, offset: int, result: ReadResult) -> list[AbortedTransaction]:
     """Returns the aborted transactions with records in the region that was read from `offset` on. The list may include
-    transactions whose records come shortly after the region. It is so in Kafka, too: the end of the region is looked
-    up in the offset index and not in the batches' headers."""
+    transactions whose records come shortly after the region, as in Kafka: the end of the region is looked up in the
+    offset index, which is less exact than the batches' headers."""
     region = result.region
     if region is None:
         return []

@@ -4,32 +4,34 @@ After a clean shutdown the files are trusted. After a crash everything from the 
 read completely:
 
     batch by batch:  header is valid, magic is 2, the length fits into the file, offsets increase, CRC32C fits
-    first that fails:  the file is cut there, later segments are removed; the records cut off were never acknowledged
-                       as synced (if they were, see below)
+    first bad batch:  the file is cut there, later segments are removed; the records cut off were never acknowledged
+                      as synced (damage to synced records is described below)
     on the way:  both indexes are rebuilt; leader epochs that the file has lost are added
     then:  producers = newest readable snapshot + all headers after it; with them the transaction indexes of these
-           segments, for which the snapshot must be from before the first of them
+           segments, so the snapshot must be older than the first segment whose transaction index is rebuilt
 
-Both kinds of corruption end at the same place: missing bytes (the batch does not fit into the file) and wrong bytes
-(zeros, old blocks, flipped bits: CRC, magic or length). Everything before the first bad batch is kept. Nothing after
-it is kept, even if it looks good, since the offsets would have a gap.
+Missing bytes (the batch does not fit into the file) and wrong bytes (zeros, old blocks or flipped bits, found by CRC,
+magic or length) are handled in the same way. Everything before the first bad batch is kept. Nothing after the first
+bad batch is kept, even if it looks good, since the offsets would have a gap.
 
 A crash may also have cut a file exactly between two batches, which shows only in the name of the next segment. Above a
-known recovery point, segments after such a gap are removed, too: they were never acknowledged as synced, and an
-idempotent producer could not send the missing batches again. If the gap may be intended (compaction, retention,
-records that were synced) they are kept. An exception is an empty segment at the end, which is removed: readers would
-wait there for records that never come. A compaction of jesenska keeps the last batch of its segments, so an empty
-segment after a gap shows a loss. Below the recovery point Apache Kafka's compaction may have made the gap.
+known recovery point, segments after such a gap are also removed: their records were never acknowledged as synced, and
+an idempotent producer could not send the missing batches again. If compaction or retention may have made the gap, or
+if the records after it were synced, the segments after the gap are kept. An exception is an empty segment after a gap
+at the end of the log: it is removed. A compaction of jesenska keeps the last batch of its segments, so such a gap
+means that records were lost. Below the recovery point the gap may come from Apache Kafka's compaction.
 
-Damage to synced records (after a clean shutdown, or below the recovery point) is a fault of the disk. A segment in
-which it is found is inspected from end to end (checked_batches): the damaged parts are marked, and good batches after
-them are kept. If no synced batch follows, the end is cut off, and saved under another name (damage). Segments that
-need not be read are not changed; they are checked when they are read.
+Damage to synced records (after a clean shutdown, or below the recovery point) is a fault of the disk. A segment with
+such damage is inspected from end to end (module `segments.checked_batches`). The damaged parts are recorded in memory,
+so that reads of them are refused, and good batches after them are kept. If no synced batch follows the damage, the end
+of the file is cut off and saved under another name (module `segments.damage`). Segments that a start need not read are
+not changed. They are checked when they are first read.
 
 A crash during recovery is harmless: the next recovery makes the same changes. Files of interrupted work are handled
 first: `.deleted` and `.cleaned` files are removed, and a `.swap` (the finished result of a compaction) replaces its
-segments. This also works if the result has its final name and the replaced segments still have theirs. A file that is
-shared with a branch is not changed: the log gets its own copy (shared_files).
+segments. This also works if the disk has kept the renaming of the result to its final name, but has lost the renaming
+of the segments that it replaces. A file that is shared with a branch is not changed: the log gets its own copy
+(shared_files).
 
 Recovery runs in a thread of a pool. It reads in pieces of some megabytes, and both the read and the CRC release
 Python's interpreter lock."""
@@ -149,8 +151,8 @@ class _Window:
         return self.position + wanted <= self.end
 
     def fault(self, last_offset: int) -> str | None:
-        """Checks the batch at `position`; the batch before it ends with `last_offset`. Returns its fault. Returns None
-        if the batch was only missing from the buffer, and is there now."""
+        """Checks the batch at `position`; the batch before it ends with `last_offset`. Returns the fault of the batch.
+        Returns None if the batch was only not in the buffer yet; it has then been read into the buffer."""
         left = self._size_bytes - self.position
         if self.end - self.position < HEADER_SIZE:
             return f"{left} bytes are left, less than a batch's header"
@@ -231,8 +233,8 @@ def rebuild_segment(
     synced_end: int = 0,
 ) -> ScanResult:
     """Checks all of a segment, rebuilds its indexes, and cuts its file after the last good batch. With `keeps_end` the
-    part that is cut off is saved in a separate file. If there is a fault below the offset `synced_end`, it is returned
-    and nothing is cut."""
+    part that is cut off is saved in a separate file. If there is a fault below the offset `synced_end`, the result
+    with this fault is returned and nothing is cut."""
     descriptor = segment.file.handle().fileno()
     file_bytes = files.size(descriptor)
     segment.offset_index.reset()
@@ -274,8 +276,8 @@ def _cut_file(files: FileLayer, segment: LogSegment, size_bytes: int) -> None:
 
 
 def _may_be_left_of(left: BatchHeader, whole: BatchHeader | None) -> bool:
-    """Returns true if `left` may be a copy of `whole`, the batch at the same offset in an older segment, or the result
-    of its compaction."""
+    """Returns true if the batch `left` may be a copy of the batch `whole`, or what compaction has kept of it. `whole`
+    is the batch at the same offset in an older segment."""
     if whole is None:
         return False
     if left.crc == whole.crc:
@@ -400,8 +402,8 @@ class LogLoader:
             segments, next_offset = [first], log_start_offset
         if rebuild_epochs:
             self._rebuild_epochs(segments, epochs)
-        # A leader epoch may begin at the log's end, because its leader has not written yet. But after a crash it may
-        # also be that of lost records.
+        # A leader epoch may begin at the log's end, because its leader has not written yet. But after a crash such an
+        # epoch may also belong to records that were lost.
         epochs.truncate_from_end(next_offset + 1 if self._clean else next_offset)
         epochs.truncate_from_start(log_start_offset)
         if epochs.entries() != (stored_epochs or []):
@@ -425,7 +427,8 @@ class LogLoader:
         )
 
     def _make_ready(self, segments: list[LogSegment]) -> None:
-        """Seals all segments but the last one, which takes the appends. Writes the indexes and closes the files."""
+        """Seals all segments except the last segment, which takes the appends. Writes the indexes and closes the
+        files."""
         for segment in segments[:-1]:
             segment.is_sealed = True
         last = segments[-1]
@@ -625,7 +628,7 @@ class LogLoader:
         while left:
             segment, left = left[0], left[1:]
             kept.append(segment)
-            # The last segment is the active one, which is never compacted.
+            # The last segment is the active segment, which is never compacted.
             covered = [later for later in left[:-1] if later.base_offset <= self._last_offset_of(segment)]
             if covered and self._is_result_of(segment, covered):
                 for later in covered:
@@ -655,9 +658,9 @@ class LogLoader:
         return last
 
     def _is_result_of(self, segment: LogSegment, covered: Sequence[LogSegment]) -> bool:
-        """Returns true if the segment is the result of a compaction of the covered segments. Then all its batches in
-        their range come from batches of these segments, or from segments that are named `.deleted`. Otherwise the
-        segments may overlap because an offset is damaged."""
+        """Returns true if `segment` is the result of a compaction of the segments `covered`. It is if all its batches
+        in the offset range of `covered` come from batches of these segments, or from segments whose names end in
+        `.deleted`. Otherwise the segments may overlap because an offset is damaged."""
         try:
             found = [header for _, header in segment.headers() if header.last_offset >= covered[0].base_offset]
             there = [{header.base_offset: header for _, header in later.headers()} for later in covered]
@@ -706,10 +709,10 @@ class LogLoader:
                         segment.transaction_index.truncate_to(result.next_offset)
 
     def _mend(self, segments: list[LogSegment], index: int, synced_end: int, positions: Sequence[int]) -> ScanResult:
-        """Repairs a segment with damage to synced records (those below offset `synced_end`). Good batches after the
-        damage are kept, and the damage is marked (checked_batches). If no synced batch follows, the end is cut off and
-        saved in a separate file: a follower gets it again from its leader. `positions` are the batch positions from
-        the former index."""
+        """Repairs a segment with damage to synced records (records below the offset `synced_end`). Good batches after
+        the damage are kept, and the damaged parts are recorded, so that reads of them are refused. If no synced batch
+        follows the damage, the end of the file is cut off and saved in a separate file. A follower then fetches the
+        records again from its leader. `positions` are the batch positions from the former index."""
         segment, is_last = segments[index], index + 1 == len(segments)
         descriptor = segment.file.handle().fileno()
         segment.size_bytes = segment.unchecked_bytes = self._files.size(descriptor)
@@ -783,8 +786,8 @@ def replay_producers(
     copies: bool = False,
     unindexed: Set[int] = frozenset(),
 ) -> None:
-    """Sets `producers` to the state after all batches below `end_offset`. Snapshots above that offset, and damaged
-    ones, are removed. With `copies` the segments belong to another thread, and copies of them are read. For the
+    """Sets `producers` to the state after all batches below `end_offset`. Snapshots above that offset and damaged
+    snapshots are removed. With `copies` the segments belong to another thread, and copies of them are read. For the
     segments in `unindexed` (base offsets) the transaction index is filled."""
     producers.clear()
     replay_from = log_start_offset

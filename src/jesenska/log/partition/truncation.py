@@ -1,21 +1,22 @@
-"""Removes the end of a log, or all its records. A follower does that when its log differs from its leader's.
-`replication.follower.fetcher` (`cut_offset`) decides from which offset on.
+"""Removes the end of a log, or all its records. A follower does that when its log differs from its leader's log.
+`replication.follower.fetcher` (`cut_offset`) decides from which offset on the log is removed.
 
     owner's thread                               writer thread of the directory
     ------------------------------------------   --------------------------------------------------------
-    refuse appends, wait for queued ones
+    refuse appends, wait for queued appends
                                                  look up the start of the batch that holds the offset
     hide: segments, log end offset, high
-    watermark and leader epochs are the new ones
-                                                 remove files, newest first; cut the last one and its indexes;
+    watermark and leader epochs change at once
+                                                 remove files, newest first; cut the last segment and its indexes;
                                                  read the producers' state from the remaining files
     adopt the producers, accept appends
 
-Readers never see an intermediate state: the last remaining segment is replaced by a shortened copy, and the files are
-changed only afterwards. The writer thread changes nothing that the owner reads.
+Readers never see an intermediate state: the last remaining segment is first replaced in memory by a shortened copy,
+and the files are changed afterwards. The writer thread changes nothing that the owner reads.
 
-Files are removed from the newest to the oldest, and the last one is cut at the end. So after a crash the log is a
-prefix of the original, without a gap. The follower asks its leader again for the offset at which the logs differ.
+Files are removed from the newest to the oldest. After that the file of the last remaining segment is cut. So after a
+crash the log is a prefix of the original, without a gap. The follower asks its leader again for the offset at which
+the logs differ.
 
 If the files cannot be changed (the disk is full or broken), the log has its new end but accepts no appends. The change
 is tried again before the next truncation, and each time that an append is refused. A start recovers the log.
@@ -112,8 +113,8 @@ class Truncatable(Protocol):
     def hide(
         self, kept: tuple[LogSegment, ...], original: LogSegment | None, last: LogSegment, end_offset: int, now_ms: int
     ) -> FileChanges:
-        """Hides the removed records from readers. `last` replaces the segment `original`; if that is None, it is the
-        log's new first segment. Returns the file changes that must follow."""
+        """Hides the removed records from readers. `last` replaces the segment `original`; if `original` is None,
+        `last` is the log's new first segment. Returns the file changes that must follow."""
         ...
 
     def forget_epochs_from(self, offset: int) -> None: ...
@@ -132,12 +133,12 @@ class Truncatable(Protocol):
 
 
 class LogIsGoneError(OSError):
-    """The partition was deleted during its truncation."""
+    """Raised if the partition was deleted during its truncation."""
 
 
 def shorten_copy(copy: LogSegment, offset: int) -> int:
-    """Shortens the copy of a segment to the batches before the one that contains an offset. Returns the new log end
-    offset. It runs in the writer thread."""
+    """Removes the batch that contains `offset`, and all later batches, from the copy of a segment. Returns the new log
+    end offset. It runs in the writer thread."""
     copy.keep_entries()
     place = copy.find(offset)
     if place is None:
@@ -164,9 +165,9 @@ class FileChanges:
         producers: ProducerState,
         now_ms: int,
     ) -> None:
-        """`gone` are the segments that are removed completely, `segments` the remaining ones. The last of these is a
-        shortened copy of `original`, or a new segment if `original` is None. `producers` is an empty state, to be
-        filled from the remaining files."""
+        """`gone` are the segments that are removed completely, `segments` the remaining segments. The last remaining
+        segment is a shortened copy of `original`, or a new segment if `original` is None. `producers` is an empty
+        state, to be filled from the remaining files."""
         self._files = files
         self._directory = directory
         self._gone = gone
@@ -179,9 +180,10 @@ class FileChanges:
         self._lock = Lock()
         self._is_gone = False
         self.producers = producers
-        #: The last segment's file: before the cut the file that is to be cut, afterwards the new file.
+        #: The last remaining segment's file: before `run` the file that is to be cut, afterwards the shorter file.
         self._opened: OpenFile | None = None
-        #: The file that has replaced the last segment's file because that is shared with a branch.
+        #: The shorter copy that has replaced the last segment's file, because the old file is shared with a branch of
+        #: the topic.
         self._own: OpenFile | None = None
         self._index_writes: list[IndexWrite] = [] if original is None else segments[-1].unwritten(trim=True)
 
@@ -296,9 +298,9 @@ class Truncations:
         #: The writer of the log's directory. It may be replaced only while no truncation is running.
         self.writer = writer
         self._cleaner = cleaner
-        #: The requests for truncations. The first one is running, the others wait.
+        #: The requests for truncations. The first request is being carried out, all others wait.
         self._asked: list[Truncation] = []
-        #: The file changes of the running truncation, or of an earlier one that has failed.
+        #: The file changes of the running truncation, or of an earlier truncation that has failed.
         self._changes: FileChanges | None = None
         self._holds = 0
 
@@ -309,7 +311,7 @@ class Truncations:
     @property
     def has_open_changes(self) -> bool:
         """True if the files do not match the log because a truncation could not change them. The next start must then
-        recover the log, unless a truncation changes the files first."""
+        recover the log, except if the changes succeed before."""
         return self._changes is not None
 
     @property
@@ -345,14 +347,14 @@ class Truncations:
             self._changes.leave()
 
     def ask(self, asked: Truncation) -> None:
-        """Adds a request for a truncation, after those that are running or waiting."""
+        """Adds a request for a truncation, after the requests that are being carried out or wait."""
         self._asked.append(asked)
         self._log.look_for_hindrance()
         if len(self._asked) == 1:
             self._log.after_queue(self._begin)
 
     def _begin(self) -> None:
-        """Starts the first requested truncation. Everything that was queued before it has ended."""
+        """Starts the first requested truncation. It is called when all appends that were queued earlier have ended."""
         log, asked = self._log, self._asked[0]
         offset = asked.offset
         failure = log.why_not_truncated()

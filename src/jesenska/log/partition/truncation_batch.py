@@ -1,6 +1,6 @@
 """Truncates many logs together: a broker that becomes a follower may have to truncate thousands of logs. Only a
-limited number of truncations runs at once, so that the owner's thread can do other work in between. The work after
-them (`LogDirectories` writes the recovery points to the disk) is done once for all of them.
+limited number of truncations runs at once, so that the owner's thread can do other work in between. After all
+truncations `LogDirectories` writes the recovery points to the disk, once for all logs.
 
 A log accepts no appends from the moment when it is added to a batch until the caller releases it."""
 
@@ -14,14 +14,14 @@ from jesenska.base.errors import KafkaError, KafkaStorageError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.log.partition.partition_log import PartitionLog
 
-#: The number of logs that are truncated at once. It is limited because each has an open file meanwhile.
+#: The number of logs that are truncated at once. It is limited because each truncation has an open file.
 _TRUNCATED_AT_ONCE = 64
 
 
 class TruncationBatch:
-    """Runs the truncations of several logs. `wanted` has for each partition the offset, and true if the log loses all
-    records and continues at that offset. `ended` is called when all truncations have ended, even if some have
-    failed."""
+    """Runs the truncations of several logs. `wanted` has for each partition the offset, and a flag that is true if the
+    log loses all records and continues at that offset. `ended` is called when all truncations have ended, even if some
+    have failed."""
 
     def __init__(
         self,
@@ -50,8 +50,8 @@ class TruncationBatch:
             self._wanted.append((log, offset, restarts))
 
     def go_on(self) -> None:
-        """Starts as many truncations as the limit allows. If a truncation ends immediately, the loop starts the next
-        one, not a nested call."""
+        """Starts as many truncations as the limit allows. If a truncation ends immediately, the loop in this function
+        starts the next truncation, so that calls are not nested."""
         if self._goes_on:
             return
         self._goes_on = True

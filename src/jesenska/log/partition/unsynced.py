@@ -3,13 +3,13 @@ background thread that writes index entries and leader epochs to their files.
 
 A flush up to an offset includes
 
-    segments        each with records between the recovery point and the offset; a sealed one is cut to its size
-    index entries   those of these segments that are only in memory
-    leader epochs   the table, if its file is not up to date, or was written and not synced
-    a snapshot      that of the producers as of the offset, if there is one
-    names           the directory's, and the topic id in it, with the first flush of a new log
+    segments        all with records between the recovery point and the offset; a sealed segment is cut to its size
+    index entries   the entries of these segments that are only in memory
+    leader epochs   the table of epochs, if its file is outdated, or was written but not synced
+    a snapshot      the producer snapshot at the offset, if there is one
+    names           the directory's name and the topic id in it, with the first flush of a new log
 
-Most flushes sync one file, that of the active segment. The small files (indexes, snapshots, leader epochs) and the
+Most flushes sync only the file of the active segment. The small files (indexes, snapshots, leader epochs) and the
 directory are skipped if they have not changed since their last sync.
 
 If a flush could not complete its work, the next flush repeats it (`give_back`)."""
@@ -86,14 +86,14 @@ class Unsynced:
             paths.append(directory / FILE_NAME)
             self._epochs_file.is_unsynced = False
         if self._is_new:
-            # The directory's own name must survive a crash of the machine, too.
+            # The name of the log's directory must survive a crash of the machine as well as its content.
             paths.append(directory / partition_metadata.FILE_NAME)
             directories.append(directory.parent)
             self._is_new = False
         return FlushWork(works, epochs, paths, directories, offset)
 
     def give_back(self, work: FlushWork) -> None:
-        """Records that a flush could not sync these names and files, so that the next flush syncs them."""
+        """Records that a flush could not sync the names and files of `work`, so that the next flush syncs them."""
         self._epochs_file.is_unsynced = True
         self.names_changed()
         if len(work.directories) > 1:

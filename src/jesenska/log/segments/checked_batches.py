@@ -1,8 +1,8 @@
-"""Checks the segment files from before the broker's start, when their records are first read. After a clean shutdown
-no file is read completely at the start. So bytes that a disk has lost or changed are found by this check, and are not
-sent to a client.
+"""Checks segment files that were written before the broker's start, when their records are first read. After a clean
+shutdown no file is read completely at the start. So bytes that a disk has lost or changed are found by this check, and
+are not sent to a client.
 
-    Checked          the bytes of the file that were checked, and the damaged ones among them
+    Checked          the parts of the file that were checked, and the damaged parts
     check            checks the batches around an offset: their CRCs, and that their offsets follow one another
     inspect          the same for the whole file, after a fault was found: the damaged parts, the good batches
                      after them, and the index entries of the good batches
@@ -10,9 +10,10 @@ sent to a client.
 Reads at offsets of damaged batches are refused (CORRUPT_MESSAGE); the offsets before and after them can be read.
 Batches that this process has written, or checked at its start, are not checked again.
 
-A batch's base offset is not covered by its CRC. It is compared with its neighbours: it must be above the last offset
-before it, and the next base offset must be above its own. If two batches contradict each other, the batch that does
-not directly follow the offset before them is damaged, or both are.
+A batch's base offset is not covered by its CRC. So the offsets of neighbouring batches are compared: a batch's base
+offset must be above the last offset of the batch before it. If two neighbours contradict this rule, the batch whose
+base offset does not directly follow the batch before is taken as damaged. If neither follows directly, both are taken
+as damaged.
 
 The functions run in any thread. They read a copy of a segment (`LogSegment.copy`), and the owner of the segment stores
 the result in it."""
@@ -37,7 +38,7 @@ _INT64_MAX = 2**63 - 1
 #: Bytes after the start of damage in which a good batch is searched at every position.
 _SEARCH_BYTES = 1024 * 1024
 _MAGIC = bytes([MAGIC_V2])
-#: The errors of bytes that are not a batch. A magic of 0 or 1 in a log of batches is damage, too.
+#: The errors of bytes that are not a batch. A magic of 0 or 1 in a log of batches also counts as damage.
 _NO_BATCH = (CorruptMessageError, UnsupportedForMessageFormatError)
 
 
@@ -102,7 +103,7 @@ class CheckedSegment(Protocol):
 
 
 class DamagedRecordsError(CorruptMessageError):
-    """The records at an offset are damaged. A reader can continue at `next_offset`."""
+    """Raised if the records at an offset are damaged. A reader can continue at `next_offset`."""
 
     def __init__(self, message: str, next_offset: int) -> None:
         super().__init__(message)
@@ -110,8 +111,8 @@ class DamagedRecordsError(CorruptMessageError):
 
 
 class Checked:
-    """The results of the checks of one segment. They are about the first `size_bytes` bytes of its file: those that
-    the file had at the broker's start."""
+    """The results of the checks of one segment. They cover the first `size_bytes` bytes of the segment's file, which
+    were in the file at the broker's start."""
 
     __slots__ = ("_ends", "_starts", "damaged", "size_bytes")
 
@@ -303,7 +304,8 @@ class _GoodRun:
 
 def inspect(segment: CheckedSegment, bound: int, positions: Sequence[int]) -> list[Entry]:
     """Checks a whole segment, records the result in `segment.checked`, and returns the index entries of its good
-    batches. `positions` are possible starts of batches, where good batches far after a damaged one are searched."""
+    batches. `positions` are possible starts of batches. They are tried to find the next good batch far after a damaged
+    batch."""
     checked = segment.checked
     assert checked is not None
     end, last_offset, position = checked.size_bytes, segment.base_offset - 1, 0
@@ -340,8 +342,8 @@ def inspect(segment: CheckedSegment, bound: int, positions: Sequence[int]) -> li
 
 
 def _is_first_wrong(run: _GoodRun, following: BatchHeader) -> bool:
-    """Returns true if, of two batches with contradicting offsets, the first has the wrong base offset. A batch that
-    directly follows the offset before it is correct."""
+    """Returns true if, of two neighbouring batches with contradicting offsets, the first batch has the wrong base
+    offset. A batch that directly follows the offset before it is taken as correct."""
     _, header, floor = run.last_batch()
     return following.base_offset > floor and header.base_offset != floor + 1
 
@@ -374,7 +376,7 @@ def _header_in(data: bytes | memoryview) -> BatchHeader | None:
 def _resumed(
     segment: CheckedSegment, position: int, end: int, last_offset: int, bound: int, positions: Sequence[int]
 ) -> int:
-    """Returns the position of the next good batch after a bad one. It tries the end of the bad batch by its length,
+    """Returns the position of the next good batch after a bad batch. It tries the end of the bad batch by its length,
     every byte nearby, and `positions`. Returns the end of the segment if no good batch follows."""
     header = _header_in(segment.read_bytes(position, HEADER_SIZE))
     following = end if header is None else position + header.size_bytes
@@ -386,7 +388,8 @@ def _resumed(
             found = _fault_at(segment, candidate, end)
             if not isinstance(found, BatchHeader) or not last_offset < found.base_offset <= found.last_offset < bound:
                 continue
-            # Records may contain bytes that look like a batch. So the batch after it is checked, too.
+            # Records may contain bytes that look like a batch. So the batch that follows the candidate is also
+            # checked.
             next_position = candidate + found.size_bytes
             if (
                 next_position == end
@@ -400,8 +403,8 @@ def _resumed(
 
 
 def _looks_like_batches(data: bytes, position: int) -> Iterator[int]:
-    """Yields the positions in `data` at which a batch header may begin, except its first byte. `position` is that of
-    `data` in the file."""
+    """Yields the positions in `data` at which a batch header may begin, except its first byte. `position` is the
+    position of `data` in the file."""
     at = data.find(_MAGIC, MAGIC_OFFSET + 1)
     while at >= 0:
         start = at - MAGIC_OFFSET
@@ -435,7 +438,8 @@ def _joined(damaged: list[Damage]) -> Iterator[Damage]:
 def _with_offsets(
     segment: CheckedSegment, runs: list[_GoodRun], damaged: Iterator[Damage], bound: int
 ) -> Iterator[Damage]:
-    """Yields the damaged parts with their offsets: those between the good batches on either side."""
+    """Yields the damaged parts with their offsets, which are the offsets between the good batches on both sides of the
+    part."""
     ends = {run.position: run.last_offset for run in runs}
     starts = {run.start for run in runs}
     for item in damaged:
@@ -446,8 +450,8 @@ def _with_offsets(
 
 
 def _entries(segment: CheckedSegment, runs: list[_GoodRun], has_damage: bool) -> list[Entry]:
-    """Returns the index entries of all runs. The first batch of each run after damage gets an entry, too, so that a
-    look-up never begins before the damage."""
+    """Returns the index entries of all runs. The first batch of each run after damage always gets an entry, so that a
+    look-up of a later offset never begins before the damage."""
     entries: list[Entry] = []
     newest, newest_offset = -1, segment.base_offset
     for run in runs:

@@ -24,7 +24,8 @@ _COPY_BYTES = 4 * 1024 * 1024
 
 
 class DamagedSegmentError(CorruptMessageError):
-    """A segment's file has no complete batch at a position that should have one. `base_offset` is the segment's."""
+    """Raised if a segment's file has no complete batch at a position where a batch must be. `base_offset` is the base
+    offset of the segment."""
 
     def __init__(self, base_offset: int, message: str) -> None:
         super().__init__(message)
@@ -32,7 +33,7 @@ class DamagedSegmentError(CorruptMessageError):
 
 
 def keep_end(files: FileLayer, path: Path, descriptor: int, position: int, file_bytes: int) -> Path:
-    """Copies the bytes of a file from `position` on into a new file, syncs that, and returns its path."""
+    """Copies the bytes of a file from `position` on into a new file, syncs the new file, and returns its path."""
     target = path.with_name(f"{path.name}.{position}{CUT_SUFFIX}")
     copy = files.open(target, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
     try:

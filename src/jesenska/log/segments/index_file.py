@@ -30,7 +30,7 @@ _PIECE = 16_384
 
 
 class CorruptIndexError(Exception):
-    """The content of the file is not that of an index. The index can be rebuilt from the segment."""
+    """Raised if the content of an index file is not valid. The index can be rebuilt from the segment."""
 
 
 def goes_up(column: array[int]) -> bool:
@@ -45,8 +45,8 @@ def goes_up(column: array[int]) -> bool:
 
 
 def big_endian(column: array[int]) -> array[int]:
-    """Returns the numbers converted between the machine's byte order and that of the file (big-endian). The result is
-    a new array, or on a big-endian machine the same one."""
+    """Returns the numbers converted between the machine's byte order and the file's byte order (big-endian). On a
+    big-endian machine `column` itself is returned, otherwise a new array."""
     if sys.byteorder == "big":
         return column
     swapped = column[:]
@@ -148,12 +148,12 @@ class IndexFile:
         self._loaded = True
 
     def take(self, other: IndexFile) -> None:
-        """Makes this index a copy of another index of the same file. Both use the same arrays of entries, since
-        neither changes those of a sealed segment."""
+        """Makes this index a copy of another index of the same file. Both indexes use the same arrays of entries,
+        since the arrays of a sealed segment do not change."""
         self._share(other)
         self._written, self._longer = other._written, other._longer
         # This is done last, the reverse of the order in `unload`. If the owner unloads the other index meanwhile, this
-        # one is unloaded, too.
+        # index is also marked as not loaded.
         self._loaded = other._loaded
         if not self._loaded:
             self._clear()

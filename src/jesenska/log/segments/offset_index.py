@@ -5,16 +5,16 @@
         4  position          start of that batch in the .log file
 
 Both columns increase. An entry is added after more than `index.interval.bytes` were appended since the last entry. So
-a batch is found at most about that many bytes after the position that a look-up returns. Since the key is the *last*
-offset of the batch, the batch that contains offset X begins at or after the position of the largest entry <= X.
+a batch is found at most about `index.interval.bytes` after the position that a look-up returns. Since the key is the
+*last* offset of the batch, the batch that contains offset X begins at or after the position of the largest entry <= X.
 
 The entries are kept in two arrays in memory and are written in groups (index_file). Kafka gives the file of an active
 segment its full size (`segment.index.bytes`), with zeros after the entries. Here the file ends with its entries, so
 the files of a running broker have no zeros.
 
 After a crash the file may lack entries, or end in zeros that the file system or Kafka wrote. Such a file belongs to a
-segment above the recovery point, and recovery rebuilds it. A file that is not valid when it is first needed is
-rebuilt, too.
+segment above the recovery point, and recovery rebuilds it. A file that is not valid when it is first needed is also
+rebuilt.
 
 The base class `index_file.IndexFile` handles the file, the unwritten entries in memory, and the cutting."""
 
@@ -41,8 +41,8 @@ class OffsetIndex(IndexFile):
     _positions: array[int]
 
     def append(self, offset: int, position: int) -> None:
-        """Adds an entry if its offset is above the last one. A full index drops the entry; the segment is rolled at
-        the next append."""
+        """Adds an entry if its offset is above the offset of the last entry. A full index drops the entry; the segment
+        is rolled at the next append."""
         if not self.is_loaded:
             self.load()
         relative = offset - self.base_offset
@@ -60,8 +60,9 @@ class OffsetIndex(IndexFile):
         return self._positions[index - 1] if index else 0
 
     def around(self, position: int) -> tuple[int, int | None]:
-        """Returns the offset of the last entry before a position, and the offset of the entry at the position, or
-        None. If there is no entry before, the first value is the segment's base offset less one."""
+        """Returns two offsets: the offset of the last entry before a position, and the offset of the entry at the
+        position (None if there is no such entry). If there is no entry before the position, the first value is the
+        segment's base offset less one."""
         index = bisect_left(self._positions, position)
         before = self.base_offset + (self._offsets[index - 1] if index else -1)
         is_there = index < len(self._positions) and self._positions[index] == position
@@ -140,5 +141,5 @@ class OffsetIndex(IndexFile):
             raise CorruptIndexError(f"The entries of {self.path} do not go up.")
 
     def _drop(self, count: int) -> None:
-        # New arrays are made, because another thread may be reading the old ones.
+        # New arrays are made, because another thread may be reading the old arrays.
         self._offsets, self._positions = self._offsets[:count], self._positions[:count]

@@ -1,7 +1,7 @@
-"""The producer snapshots of a log: the files `<offset>.snapshot` beside the segments. Each has the state of the
-producers at that offset (`producer_state` describes the format, and how a start reads it). A snapshot is written for
-each new segment, and at the log end offset at a clean shutdown. It is not synced when it is written: a flush syncs it,
-and a start ignores an incomplete one."""
+"""The producer snapshots of a log: the files `<offset>.snapshot` beside the segments. Each file has the state of the
+producers at its offset (`producer_state` describes the format, and how a start reads the file). A snapshot is written
+for each new segment, and at the log end offset at a clean shutdown. A snapshot is not synced when it is written: a
+later flush syncs it, and a start ignores an incomplete snapshot."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class ProducerSnapshots:
         return [target]
 
     def keep_only(self, offsets: Collection[int]) -> None:
-        """Removes all snapshots except those at `offsets`, because the others belong to removed segments."""
+        """Removes all snapshots except the snapshots at `offsets`, because all others belong to removed segments."""
         for offset in snapshot_offsets(self.directory, self._files):
             if offset not in offsets:
                 self.remove(offset)

@@ -19,8 +19,8 @@ Each snapshot is a file, `<offset, 20 digits>.snapshot`: the state after every b
                      8  current_txn_first_offset   -1 if none is open
 
 Snapshots are taken when a segment is rolled and at a clean shutdown. After a crash the state is the newest readable
-snapshot that is not above the log's end, updated with the headers of all batches after it. A damaged snapshot is
-ignored, so an incomplete one only means that more batches are read.
+snapshot that is not above the log's end, updated with the headers of all batches after it. A damaged or incomplete
+snapshot is ignored; an older snapshot and more batches are then read.
 
 A snapshot has only the last batch of each producer; the state in memory has the last five. So after a snapshot was
 loaded, a repeat of an older batch counts as out of order and not as a duplicate, as in Kafka.
@@ -34,8 +34,8 @@ The rules for a batch from a client, in this order:
     the producer is not known (expired, or its    any sequence is accepted
       records deleted)
     same epoch                                    sequence follows the last, else OUT_OF_ORDER_SEQUENCE_NUMBER
-    it is outside a transaction while one is      INVALID_TXN_STATE
-      open
+    it is in no transaction, but the producer     INVALID_TXN_STATE
+      has an open transaction
 
 Kafka expires a producer by its records' timestamps. Here the time of the append counts if it is later. So a producer
 that writes records with old timestamps is still protected against duplicates. The file format is the same.
@@ -50,8 +50,8 @@ As in Kafka, three more rules apply until then:
 
     before the coordinator is asked: its epoch    INVALID_PRODUCER_EPOCH
       is older than the known epoch
-    its sequence is above the lowest one that     OUT_OF_ORDER_SEQUENCE_NUMBER
-      has arrived since, in the newest epoch
+    its sequence is above the lowest sequence     OUT_OF_ORDER_SEQUENCE_NUMBER
+      that has arrived since, in the newest epoch
     no batch of the producer is known, and its    sequence must be 0, else OUT_OF_ORDER_SEQUENCE_NUMBER
       first request since leaves it to the leader
       to add the partition"""
@@ -98,7 +98,7 @@ class RememberedBatch(NamedTuple):
 
 
 class ProducerEntry(NamedTuple):
-    """The state of one producer. The value is immutable, so that the earlier one can be restored after a failed
+    """The state of one producer. The value is immutable, so that the earlier value can be restored after a failed
     append."""
 
     producer_id: int
@@ -110,7 +110,8 @@ class ProducerEntry(NamedTuple):
     last_timestamp: int
     #: The first offset of the open transaction; -1 if no transaction is open.
     current_txn_first_offset: int
-    #: The time at which this broker last received a batch of the producer. The producer expires by it.
+    #: The time at which this broker last received a batch of the producer. The producer expires
+    #: `producer.id.expiration.ms` after this time.
     last_seen_ms: int
 
     @property
@@ -132,8 +133,8 @@ class AbortedTransaction(NamedTuple):
     first_offset: int
     #: The offset of the transaction marker.
     last_offset: int
-    #: The last stable offset once the marker is committed: the first offset of the oldest transaction that is open
-    #: then, else the offset after the marker.
+    #: The last stable offset after the marker is committed: the first offset of the oldest transaction that is still
+    #: open then. If no transaction is open, the offset after the marker.
     last_stable_offset: int
 
 
@@ -151,7 +152,8 @@ class Verification:
         self.is_for_new_clients = is_for_new_clients
 
 
-#: A change of the state that can be undone: the producer id, and its entry before the change (None if it had none).
+#: A change of the state that can be undone: the producer id, and the producer's entry before the change (None if there
+#: was no entry).
 Undo = tuple[int, ProducerEntry | None]
 
 
@@ -164,7 +166,7 @@ class ProducerState:
         #: The value of `producer.id.expiration.ms`.
         self.expiration_ms = expiration_ms
         self.max_producers = max_producers
-        #: The producers in the order of their last batches, so that the first one is the next to be removed.
+        #: The producers in the order of their last batches, so that the first producer is the next to be removed.
         self._producers: dict[int, ProducerEntry] = {}
         #: The producer id of each open transaction, by first offset. Offsets only increase, so the first key is the
         #: smallest.
@@ -202,9 +204,9 @@ class ProducerState:
             ]
 
     def check(self, header: BatchHeader) -> RememberedBatch | None:
-        """Checks a batch from a client before it is appended. Returns the earlier batch that it repeats, or None if it
-        may be appended. Otherwise raises one of the errors in the table above. A follower does not check: it appends
-        everything that the leader has appended."""
+        """Checks a batch from a client before it is appended. Returns the earlier batch if the batch repeats it, or
+        None if the batch may be appended. Otherwise raises one of the errors in the table at the top of this file. A
+        follower does not check: it appends everything that the leader has appended."""
         entry = self._producers.get(header.producer_id)
         if entry is None:
             if self._verifications:
@@ -248,8 +250,8 @@ class ProducerState:
         return None
 
     def _check_verification(self, header: BatchHeader, *, has_batches: bool) -> None:
-        """Raises OUT_OF_ORDER_SEQUENCE_NUMBER if an earlier batch, which must be written before this one, was
-        refused."""
+        """Raises OUT_OF_ORDER_SEQUENCE_NUMBER if an earlier batch of the producer, which must be written before this
+        batch, was refused."""
         verification = self._verifications.get(header.producer_id)
         if verification is None:
             return
@@ -287,8 +289,8 @@ class ProducerState:
         self, producer_id: int, producer_epoch: int, sequence: int, now_ms: int, *, is_for_new_clients: bool
     ) -> Verification:
         """Begins the verification of a transaction's first batch, before the leader asks the coordinator if the
-        partition is in the transaction. With the returned object `is_verified` finds out later if a transaction of the
-        producer has ended here since. `sequence` is that of the batch, -1 if a coordinator writes it. With
+        partition is in the transaction. The caller passes the returned object to `is_verified` after the coordinator's
+        response. `sequence` is the sequence number of the batch, -1 if a coordinator writes the batch. With
         `is_for_new_clients` the coordinator is asked to add the partition."""
         verification = self._verifications.get(producer_id)
         if verification is None:
@@ -344,10 +346,10 @@ class ProducerState:
     def apply_marker(
         self, header: BatchHeader, base_offset: int, marker: ControlMarker, now_ms: int
     ) -> tuple[Undo, AbortedTransaction | None]:
-        """Ends the producer's transaction. `header` is that of the control batch with its offset, `marker` its
-        content. Returns the value with which `undo` undoes the change, and the aborted transaction, or None if the
-        marker commits. Raises TRANSACTION_COORDINATOR_FENCED for a marker of an older coordinator,
-        INVALID_PRODUCER_EPOCH for one of an older producer epoch."""
+        """Ends the producer's transaction. `header` is the header of the control batch, `base_offset` the batch's
+        offset, `marker` its content. Returns the value with which `undo` undoes the change, and the aborted
+        transaction, or None if the marker commits. Raises TRANSACTION_COORDINATOR_FENCED for a marker of an older
+        coordinator epoch, INVALID_PRODUCER_EPOCH for a marker of an older producer epoch."""
         producer_id, coordinator_epoch = header.producer_id, marker.coordinator_epoch
         aborted: AbortedTransaction | None = None
         previous = self._producers.get(producer_id)
@@ -402,7 +404,7 @@ class ProducerState:
 
     def expire(self, now_ms: int) -> int:
         """Removes the producers that have written nothing for `expiration_ms` and have no open transaction, and
-        returns their number. Verifications older than `expiration_ms` are removed, too."""
+        returns their number. Verifications older than `expiration_ms` are also removed."""
         gone = [
             entry.producer_id
             for entry in self._producers.values()
@@ -434,7 +436,8 @@ class ProducerState:
 
     def _forget_oldest(self) -> None:
         """Removes the oldest producers to make room for new ones. A hundredth of all producers is removed at once: the
-        search for the oldest is slow, because it passes the empty slots of the producers removed before."""
+        search for the oldest producer is slow, because it passes the empty slots of producers that were removed
+        earlier."""
         wanted = max(1, self.max_producers // 100)
         oldest: list[int] = []
         for producer_id, entry in self._producers.items():
@@ -469,8 +472,8 @@ def encode_snapshot(entries: Iterable[ProducerEntry]) -> bytes:
 
 def decode_snapshot(data: bytes, now_ms: int) -> list[ProducerEntry]:
     """Returns the entries of a .snapshot file. Raises CorruptMessageError if the file is incomplete, has another
-    version, or its CRC is wrong. `now_ms` becomes the time at which the producers were last seen, if their records are
-    not newer."""
+    version, or its CRC is wrong. The time at which a producer was last seen is `now_ms`, or the timestamp of its last
+    batch if that is later."""
     try:
         version, crc, count = _HEADER.unpack_from(data)
     except StructError as error:

@@ -1,5 +1,5 @@
-"""A segment: a range of a partition's log. Its files have the same name, the base offset (the first possible offset)
-in 20 digits.
+"""A segment: the part of a partition's log for a range of offsets. All files of a segment have the same name, the base
+offset (the first possible offset) in 20 digits, with different suffixes.
 
     00000000000000001180.log         batches, one after the other, with no gaps (records.batch has a drawing)
     00000000000000001180.index       offset -> position, sparse (offset_index)
@@ -8,7 +8,8 @@ in 20 digits.
     00000000000000001180.snapshot    the producers as of this offset (producer_state)
     *.deleted                        waits to be removed; readers that began earlier still hold the file
 
-Only the last segment of a log (the *active* segment) takes appends. A roll seals it and begins the next.
+Only the last segment of a log (the *active* segment) takes appends. A roll seals the active segment and begins a new
+segment.
 
 Invariants: the offsets in the file increase and are never below the base offset; `size_bytes` is always the end of a
 complete batch; the positions in the indexes are always below `size_bytes`.
@@ -68,7 +69,7 @@ _PLACE = Struct(f">qi{LAST_OFFSET_DELTA_OFFSET - LENGTH_OVERHEAD}xi")
 
 
 class ColdError(Exception):
-    """The data needed for a read may not be in memory, so the read could wait for the disk."""
+    """Raised if the data needed for a read may not be in memory, so that the read could wait for the disk."""
 
 
 class BatchPlace(NamedTuple):
@@ -134,7 +135,7 @@ class LogSegment:
         #: A lock that another thread holds while it reads or rebuilds the index files of this segment through a copy
         #: of the segment.
         self._guard: Lock | None = None
-        #: The segment of which this one is a copy; None for a segment of a log.
+        #: The original segment, if this segment is a copy; None for a segment of a log.
         self._original: LogSegment | None = None
         #: The numbers of entries of the two indexes that a copy shares with an active segment, until `keep_entries`.
         self._shared_entries: tuple[int, int] | None = None
@@ -149,8 +150,8 @@ class LogSegment:
         self.transaction_index: TransactionIndex | None = None
         #: Bytes of complete batches that readers may see.
         self.size_bytes = size_bytes
-        #: Bytes at the beginning of the file whose batches are from before the broker's start and are not all known to
-        #: be good (checked_batches); 0 if all are good.
+        #: The number of bytes at the beginning of the file that were written before the broker's start and are not
+        #: completely checked for damage yet (module `checked_batches`); 0 if all of them were checked and are good.
         self.unchecked_bytes = 0
         self._checked: Checked | None = None
         self.index_interval_bytes = config.index_interval_bytes
@@ -166,8 +167,9 @@ class LogSegment:
         self.created_ms = created_ms
         self.jitter_ms = jitter_ms
         self.is_sealed = False
-        #: True after the segment has left the log: its files have other names, and another segment's files may have
-        #: its names. A copy that is still in use may read the wrong files, so its results are ignored.
+        #: True after the segment was removed from the log: its files have been renamed, and another segment's files
+        #: may have the old names. A copy of this segment that is still in use may read the wrong files, so its results
+        #: are ignored.
         self.is_gone = False
 
     def __repr__(self) -> str:
@@ -193,7 +195,7 @@ class LogSegment:
 
     def make_files(self, config: LogConfig) -> OpenFile:
         """Makes the segment's files as `create` does, but in another thread than the owner's. Returns the open log
-        file. If a file cannot be made, the others are removed."""
+        file. If a file cannot be made, the files that were made are removed."""
         path = self.file.path
         descriptor = self._files.open(path, os.O_RDWR | os.O_CREAT)
         try:
@@ -283,8 +285,8 @@ class LogSegment:
         self, write_position: int, more_bytes: int, max_timestamp: int, last_offset: int, now_ms: int, config: LogConfig
     ) -> bool:
         """Returns true if the next append needs a new segment. There are four reasons: this segment would become too
-        large, it is too old, an index is full, or the offset is too far from the base offset. Age is measured by the
-        records' timestamps, or by the clock if they have none."""
+        large, it is too old, an index is full, or the offset is too far from the base offset. The age is measured by
+        the records' timestamps, or by the clock if the records have no timestamps."""
         if write_position == 0:
             return last_offset - self.base_offset > _RELATIVE_OFFSET_MAX
         if write_position + more_bytes > config.segment_bytes:
@@ -373,7 +375,7 @@ class LogSegment:
 
     def copy(self) -> LogSegment:
         """Returns a copy of the segment for another thread, with its own file handle and the present index entries.
-        Only the owner may copy the active segment; any thread may copy a sealed one. The user of the copy calls
+        Only the owner may copy the active segment; any thread may copy a sealed segment. The user of the copy calls
         `keep_entries` before the first use, and closes the copy."""
         copy = LogSegment(
             self.file.path.parent,
@@ -403,9 +405,10 @@ class LogSegment:
         return copy
 
     def in_another_directory(self, directory: Path, opened: OpenFile | None, open_files: OpenFiles) -> LogSegment:
-        """Returns the segment that continues this one with a copy of its files in `directory`. This segment has then
-        left the log. `opened` is the copy of the active segment's file; its index entries, which are not in a file
-        yet, remain in memory. A sealed segment's index files are complete, and are read when they are needed."""
+        """Returns a segment that takes the place of this segment in the log, with a copy of its files in `directory`.
+        This segment is no longer part of the log afterwards. `opened` is the copy of the active segment's file; its
+        index entries, which are not in a file yet, remain in memory. A sealed segment's index files are complete, and
+        are read when they are needed."""
         moved = self.copy()
         moved._guard = moved._original = moved._shared_entries = None
         moved.jitter_ms = self.jitter_ms
@@ -428,8 +431,8 @@ class LogSegment:
         return moved
 
     def keep_entries(self) -> None:
-        """Gives a copy its own index entries: those that the active segment had when the copy was made. They may take
-        megabytes, so they are copied in the other thread, and not by the owner."""
+        """Gives a copy its own index entries, which are the entries of the active segment at the time when the copy
+        was made. They may take megabytes, so they are copied in the other thread, and not by the owner."""
         shared, self._shared_entries = self._shared_entries, None
         if shared is not None:
             self.offset_index.keep(shared[0])
@@ -457,8 +460,8 @@ class LogSegment:
 
     @property
     def checked(self) -> Checked | None:
-        """The results of the checks of batches from before the broker's start; None if all of these are known to be
-        good."""
+        """The results of the checks for damage of the batches from before the broker's start; None if all these
+        batches are known to be good."""
         if self._checked is None and self.unchecked_bytes:
             self._checked = Checked(self.unchecked_bytes)
         return self._checked
@@ -670,7 +673,7 @@ class LogSegment:
             ) from error
 
     def last_place(self) -> BatchPlace | None:
-        """Returns the last batch of the segment; None if it is empty."""
+        """Returns the last batch of the segment; None if the segment is empty."""
         self.check_indexes()
         entry = self.offset_index.last()
         position = entry[1] if entry is not None else 0
@@ -702,15 +705,15 @@ class LogSegment:
         return self._timestamps_known and (self.first_timestamp >= 0 or self._times_were_read or self.size_bytes == 0)
 
     def learn_times(self, copy: LogSegment) -> None:
-        """Takes the timestamps that a copy of this sealed segment has read, and records that they were read, even if
-        that failed."""
+        """Takes the timestamps that a copy of this sealed segment has read. Records that the timestamps were read,
+        even if the read failed, so that it is not repeated."""
         self._times_were_read = True
         if copy.size_bytes == self.size_bytes and not self.is_gone:
             self._take_timestamps(copy)
 
     def largest_timestamp(self) -> int:
-        """Returns the largest timestamp of the segment's records; -1 if they have none. The first call reads it from
-        the time index."""
+        """Returns the largest timestamp of the segment's records; -1 if no record has a timestamp. The first call
+        reads it from the time index."""
         if not self._timestamps_known:
             newest = self.time_index.peek_last() if self.is_sealed and self.time_index.exists() else None
             if newest is not None:
@@ -722,7 +725,7 @@ class LogSegment:
 
     def retention_timestamp(self) -> int:
         """Returns the timestamp that retention uses: the largest timestamp of the records, or the file's modification
-        time if they have none."""
+        time if the records have no timestamps."""
         largest = self.largest_timestamp()
         return largest if largest >= 0 else int(self.file.path.stat().st_mtime * 1000)
 
@@ -765,8 +768,8 @@ class LogSegment:
         """Shortens a copy of a segment in memory: it then ends at `position`, the start of the batch that contains
         `offset`. The files are unchanged."""
         self.is_sealed = False
-        # The copy needs its own arrays, because those of a sealed segment are shared with other copies, and these will
-        # grow.
+        # The copy needs its own arrays, because the arrays of a sealed segment are shared with other copies, and the
+        # arrays of this copy will grow.
         self.offset_index.keep(len(self.offset_index))
         self.time_index.keep(len(self.time_index))
         self.offset_index.truncate_to(offset)

@@ -3,8 +3,8 @@ Fetch responses that are being sent keep a reference to the open file. So they c
 renamed or deleted.
 
     SegmentFile   the file by name; knows if it is open
-    OpenFile      one descriptor with a count of its holders: the cache is one, each region in flight is another;
-                  the last holder closes it
+    OpenFile      one descriptor with a count of its users (the cache, and each region that is being sent); the last
+                  user closes it
     OpenFiles     the open files of sealed segments, least recently used first; the files of active segments are
                   always open and not in it
 
@@ -93,7 +93,8 @@ class SegmentFile:
         return self._open is not None
 
     def handle(self) -> OpenFile:
-        """Returns the open file. A caller that uses it after the current call must call `acquire`."""
+        """Returns the open file. A caller that uses the open file after its own call has returned must call
+        `acquire`."""
         opened = self._open
         if opened is None:
             opened = self._open = OpenFile(self._files.open(self.path, os.O_RDWR), self._files)

@@ -1,6 +1,6 @@
-"""Stores the positions of the last batches of a log, which consumers read most. So finding them needs neither index
-nor file. The positions are only in memory: after a start, a truncation or a roll there are none, and the index is
-used."""
+"""Stores the positions of the last batches of a log, which consumers read most. So these batches are found without a
+read of an index or a file. The positions are only in memory. After a start, a truncation or a roll there are no
+positions, and the index is used."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class PublishedBatch(NamedTuple):
 
 
 class LogTail:
-    """The positions of the last published batches, all of one segment."""
+    """The positions of the last published batches of a log. All these batches are in one segment."""
 
     __slots__ = ("_last_offsets", "_places", "first_offset", "segment")
 
@@ -64,6 +64,6 @@ class LogTail:
 
     def position_of(self, offset: int) -> int:
         """Returns the position of the batch that contains an offset, or of the first batch after it. Returns the
-        segment's end if there is none."""
+        segment's end if there is no such batch."""
         index = bisect_left(self._last_offsets, offset)
         return self._places[index][0] if index < len(self._places) else self.segment.size_bytes

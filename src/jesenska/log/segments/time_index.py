@@ -3,14 +3,14 @@ reached: records with larger timestamps come after that offset.
 
     12 bytes per entry, big-endian:
         8  timestamp         largest timestamp of the segment so far, in ms
-        4  relative_offset   last offset of the batch that holds it, less the segment's base offset
+        4  relative_offset   last offset of the batch with this timestamp, less the segment's base offset
 
 Timestamps increase strictly; an entry that would not increase them is left out (late records make no entry). Therefore
 every record with a timestamp larger than an entry's comes after that entry's offset. Entries are added together with
-those of the offset index. A further entry is added when the segment is sealed, so that the last entry of a sealed
-segment has its largest timestamp.
+the entries of the offset index. A further entry is added when the segment is sealed, so that the last entry of a
+sealed segment has its largest timestamp.
 
-As in offset_index, entries are written in groups, and a crash has the same effects as there."""
+Entries are written in groups, and a crash has the same effects as on an offset index (module `offset_index`)."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class TimeIndex(IndexFile):
         return self._loaded and len(self._timestamps) >= self.max_entries - 1
 
     def append(self, timestamp: int, offset: int, *, sealing: bool = False) -> None:
-        """Adds an entry if its timestamp is larger than that of the last entry."""
+        """Adds an entry if its timestamp is larger than the timestamp of the last entry."""
         if not self.is_loaded:
             self.load()
         if timestamp < 0 or (self._timestamps and timestamp <= self._timestamps[-1]):
@@ -55,9 +55,9 @@ class TimeIndex(IndexFile):
         self._offsets.append(offset - self.base_offset)
 
     def lookup(self, timestamp: int) -> int:
-        """Returns the offset of a batch: this batch or a later one contains the first record with a timestamp of at
-        least `timestamp`. An entry names the first batch that reached its timestamp, so all batches before are
-        older."""
+        """Returns the offset of a batch. This batch or a later batch contains the first record with a timestamp of at
+        least `timestamp`. An entry names the first batch that reached its timestamp, so all earlier batches have
+        smaller timestamps."""
         if not self.is_loaded:
             self.load()
         index = bisect_right(self._timestamps, timestamp)
@@ -136,5 +136,5 @@ class TimeIndex(IndexFile):
             raise CorruptIndexError(f"The entries of {self.path} do not go up.")
 
     def _drop(self, count: int) -> None:
-        # New arrays are made, because another thread may be reading the old ones.
+        # New arrays are made, because another thread may be reading the old arrays.
         self._timestamps, self._offsets = self._timestamps[:count], self._offsets[:count]

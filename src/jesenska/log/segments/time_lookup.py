@@ -61,7 +61,8 @@ class TimeLookup:
     def starts_before(self, timestamp_ms: int, limit: int, end_offset: int, now_ms: int) -> list[int]:
         """Returns the result of ListOffsets version 0: at most `limit` base offsets of segments whose files were last
         written at or before `timestamp_ms`, the newest first. If `timestamp_ms` is now or later, the log end offset
-        comes first. For the time -1 the result has all base offsets and the end, for -2 only the log start offset."""
+        comes first. For the time -1 (latest) the result has the log end offset and all base offsets, up to `limit`;
+        for -2 (earliest) only the log start offset."""
         starts, times = [], []
         for segment in self._segments:
             try:
@@ -81,7 +82,8 @@ class TimeLookup:
         return starts[:count][::-1][: max(limit, 0)]
 
     def _each(self, from_timestamp_ms: int) -> Iterator[LogSegment]:
-        """Yields copies of the segments with records, except those that are known to have only older records."""
+        """Yields copies of the segments with records. Segments that are known to have only records before
+        `from_timestamp_ms` are left out."""
         for segment in self._segments[:-1]:
             if segment.size_bytes == 0 or (segment.knows_its_time and segment.max_timestamp < from_timestamp_ms):
                 continue

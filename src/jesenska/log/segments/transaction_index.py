@@ -8,16 +8,16 @@ segment, in the order of the markers.
          8  last_offset          of the marker
          8  last_stable_offset   after the marker is committed (producer_state.AbortedTransaction)
 
-A read-committed consumer gets with its records a list of the aborted transactions in them. The search for these begins
-in the segment of the fetch. It finds every entry whose marker is not before the fetched records and whose first record
-is not after them. It ends with an entry whose last stable offset is not before the end of these records: the
-transaction of any later entry began after them.
+A read-committed consumer gets with its records a list of the aborted transactions among them. The search for these
+transactions begins in the segment of the fetch. It finds every entry whose marker is not before the fetched records
+and whose first record is not after the fetched records. It ends at an entry whose last stable offset is not before the
+end of the fetched records, because the transactions of all later entries began after the fetched records.
 
-Most segments have no aborted transaction, and no such file. The entries of all others are in memory, so a fetch does
-not wait for the disk.
+Most segments have no aborted transaction, and therefore no such file. The entries of all existing transaction indexes
+are in memory, so a fetch does not wait for the disk.
 
 After a crash the file may lack entries, or end in arbitrary bytes. Recovery rebuilds the index of each segment that it
-reads completely, and an index that is not valid. The base class is `index_file.IndexFile`, as for the other
+reads completely, and an index that is not valid. The base class is `index_file.IndexFile`, as for the offset and time
 indexes."""
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _NO_LIMIT_BYTES = 2**62
 
 class TransactionIndex(IndexFile):
     """The transaction index of a segment. The entries are in four arrays in memory. The file is made with the first
-    entry; instead of an empty file there is none."""
+    entry, so an index without entries has no file."""
 
     __slots__ = ("_first_offsets", "_last_offsets", "_producer_ids", "_stable_offsets")
 
@@ -64,7 +64,7 @@ class TransactionIndex(IndexFile):
 
     def find(self, from_offset: int, end_offset: int, found: list[AbortedTransaction]) -> bool:
         """Adds to `found` the aborted transactions with records from `from_offset` to before `end_offset`. Returns
-        true if no later segment can have further ones."""
+        true if no later segment can have a further transaction of this kind."""
         for index in range(bisect_left(self._last_offsets, from_offset), len(self._last_offsets)):
             if self._first_offsets[index] < end_offset:
                 found.append(self._entry(index))
@@ -95,8 +95,8 @@ class TransactionIndex(IndexFile):
         self._cut(bisect_left(self._last_offsets, offset))
 
     def put(self, data: bytes, position: int, size_bytes: int | None, create: bool) -> None:
-        """Writes entries to the file, which is made if it does not exist, because the segment does not make it. If no
-        entries are left, the file is removed."""
+        """Writes entries to the file. The file is made if it does not exist, because it is not made together with the
+        segment. If no entries are left, the file is removed."""
         if size_bytes == 0:
             self._files.unlink(self.path)
         else:
@@ -133,7 +133,7 @@ class TransactionIndex(IndexFile):
                     or not 0 <= aborted.first_offset <= aborted.last_offset
                     or aborted.last_offset < self.base_offset
                 ):
-                    raise CorruptIndexError(f"The entries of {self.path} make no sense.")
+                    raise CorruptIndexError(f"The entries of {self.path} are not valid.")
                 self.append(aborted)
             if not goes_up(self._last_offsets):
                 raise CorruptIndexError(f"The entries of {self.path} do not go up.")

@@ -16,7 +16,7 @@ message in order.
     its answer  (MultiHeader(type, False, 0)   body)*              MultiHeader(-1, True, -1)          all were done
                 (MultiHeader(-1, False, code)  INT code)*          MultiHeader(-1, True, -1)          none was
 
-multiRead has the form of multi, but each of its answers is independent of the others.
+multiRead has the form of multi, but each of its reads succeeds or fails by itself.
 
 A length or a count that does not fit into its frame is refused before memory is allocated. Reading raises only
 MessageError. Not supported: reconfig, SASL, containers, nodes with a time to live, persistent watches. Their request
@@ -187,7 +187,7 @@ class Reader:
     def end(self) -> None:
         """Raises MessageError if bytes remain after the message."""
         if self.left:
-            raise MessageError(f"{self.left} bytes stand behind the message")
+            raise MessageError(f"{self.left} bytes are left after the message")
 
 
 _INT = struct.Struct(">i")

@@ -9,8 +9,8 @@ writes the remaining records to other files (`keep_batches`, `keep_records`). A 
 The time when a tombstone expires is stored in its batch: the first compaction that reads the batch writes this time
 into `base_timestamp` of the header, and marks that in the attributes (the delete horizon, KIP-534).
 
-A batch keeps its first and last offset even if their records are removed. A batch without records is removed, unless
-it is the last of a producer: then its header remains, so that the log keeps the producer's sequence number.
+A batch keeps its first and last offset even if their records are removed. A batch without records is removed, except
+if it is the last batch of a producer: then its header remains, so that the log keeps the producer's sequence number.
 
 Compressed, transactional and control batches are left to the caller: `add_batches` and `keep_batches` stop before
 them."""
@@ -245,7 +245,8 @@ class KeyOffsets:
 
 def _plain_batch(view: memoryview, at: int, end: int) -> BatchHeader | None:
     """Returns the header of the batch at `at` if the batch ends before `end` and this module can handle it. Returns
-    None for an incomplete batch, and for batches that are left to the caller."""
+    None for an incomplete batch, and for batches that are left to the caller (compressed, transactional and control
+    batches)."""
     if end - at < HEADER_SIZE:
         return None
     header = BatchHeader._make(HEADER.unpack_from(view, at))

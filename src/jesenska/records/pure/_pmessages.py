@@ -96,8 +96,8 @@ def messages_to_records(
     append_timestamp: int | None = None,
 ) -> tuple[int, int, int]:
     """Appends the messages of `data` to `out` as records of one batch. All messages must be of format `magic` and
-    uncompressed. Returns their number, the base timestamp (that of the first message) and the largest timestamp.
-    Structural faults and rejected records raise the same errors as those of a batch.
+    uncompressed. Returns the number of messages, the base timestamp (the timestamp of the first message) and the
+    largest timestamp. Structural faults and rejected records raise the same errors as in the check of a batch.
 
     For a producer's set, `max_message_bytes` limits each message, and an incomplete message at the end is ignored. For
     the content of a compressed message it is -1, and the content must end with its last message. `append_timestamp`
@@ -182,8 +182,8 @@ def records_to_messages(
 ) -> tuple[int, int, int]:
     """Appends the records of a decompressed batch, from `first_offset` on, to `out` as messages. Record headers are
     dropped. Under log append time (`append_timestamp` is not -1) all messages have that time. `relative_to` is
-    subtracted from the offsets. Returns the number of messages, the offset of the last one and the largest timestamp.
-    Raises InvalidRecordError if the bytes are not exactly `count` complete records."""
+    subtracted from the offsets. Returns the number of messages, the offset of the last message and the largest
+    timestamp. Raises InvalidRecordError if the bytes are not exactly `count` complete records."""
     reader = RecordReader(bytes(body))
     messages = bytearray()
     written = 0

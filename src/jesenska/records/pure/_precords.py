@@ -2,8 +2,8 @@
 without a C compiler, and a reference in tests. `codec.py` chooses between the two. The layout of a record is in
 record.py.
 
-Numbers inside records are zigzag varints. Those of 32 bits take at most five bytes, those of 64 bits at most ten. Bits
-beyond the type are dropped and sums of timestamps wrap, as in the JVM."""
+Numbers inside records are zigzag varints. Numbers of 32 bits take at most five bytes, numbers of 64 bits at most ten.
+Bits beyond the type are dropped and sums of timestamps wrap, as in the JVM."""
 
 from __future__ import annotations
 

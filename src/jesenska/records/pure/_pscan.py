@@ -27,7 +27,8 @@ _KEPT_MAX = 4096
 class BatchScan:
     """Checks consecutive batches of a segment, and collects entries for the segment's indexes and for the leader
     epochs. There is an index entry for each batch that comes more than `index_interval_bytes` after the last entry.
-    There is a leader epoch for each batch whose epoch is newer than all before."""
+    There is an entry for a leader epoch at the first batch with that epoch, if the epoch is newer than all epochs
+    before it."""
 
     __slots__ = (
         "_base_offset",

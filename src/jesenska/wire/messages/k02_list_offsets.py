@@ -1,9 +1,16 @@
 """ListOffsets (key 2): finds offsets by timestamp.
 
 Versions: 0 returns a list of segment base offsets, 1 one offset and its timestamp. 2 adds isolation levels, 4 leader
-epochs, 6 the compact encoding, 10 a time-out. Special timestamps: -1 is the latest offset, -2 the earliest, from
-version 7 -3 the record with the greatest timestamp, from 8 -4 the earliest local offset, from 9 -5 the last tiered
-offset, from 11 -6 the earliest offset that waits for upload."""
+epochs, 6 the compact encoding, 10 a time-out.
+
+A negative timestamp asks for a special offset:
+
+- -1: the latest offset
+- -2: the earliest offset
+- -3: the offset of the record with the greatest timestamp (from version 7 on)
+- -4: the earliest offset on the broker's own disk (from version 8 on)
+- -5: the last offset in remote storage (from version 9 on)
+- -6: the earliest offset that has not been copied to remote storage yet (from version 11 on)"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Metadata (key 3): returns brokers, topics, partitions and their leaders.
 
-Versions: an empty list asks for all topics in version 0, null does from version 1 on. 4 may forbid automatic topic
-creation. 5 returns offline replicas, 7 leader epochs, 8 authorised operations. 9 uses the compact encoding, 10 returns
-topic ids, 12 takes topic ids in the request, 13 has an error for the whole response."""
+Versions: a request for all topics has an empty list in version 0, and null from version 1 on. 4 may forbid automatic
+topic creation. 5 returns offline replicas, 7 leader epochs, 8 authorised operations. 9 uses the compact encoding, 10
+returns topic ids, 12 takes topic ids in the request, 13 has an error for the whole response."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""LeaderAndIsr (key 4): the controller tells a broker the partitions that it leads or follows. Kafka 4 has removed
-this API."""
+"""LeaderAndIsr (key 4): the controller tells a broker which partitions the broker has to lead, and which partitions it
+has to follow. Kafka 4 has removed this API."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """OffsetFetch (key 9): returns the committed offsets of a group.
 
-Versions: 0 reads ZooKeeper's nodes, 1 __consumer_offsets. From 2 on null asks for every partition. 5 returns leader
-epochs, 6 uses the compact encoding, 7 can ask for stable offsets only, 8 takes several groups, 9 a member id and
-epoch, 10 topic ids."""
+Versions: 0 reads offsets from ZooKeeper's nodes, 1 from __consumer_offsets. From 2 on, null in place of the topics
+asks for every partition. 5 returns leader epochs, 6 uses the compact encoding, 7 can ask for stable offsets only, 8
+takes several groups, 9 a member id and epoch, 10 topic ids."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """SaslHandshake (key 17): a client names its SASL mechanism before it authenticates.
 
-Versions: after 0 the client sends SASL tokens without a request around them, after 1 SaslAuthenticate requests
-(KIP-152)."""
+Versions: after a handshake of version 0 the client sends bare SASL tokens, which are in no request. After version 1 it
+sends each token in a SaslAuthenticate request (KIP-152)."""
 
 from __future__ import annotations
 

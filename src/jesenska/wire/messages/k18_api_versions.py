@@ -1,8 +1,8 @@
 """ApiVersions (key 18): returns the APIs and versions that this broker supports. The response header is always version
 0, so that every client can read it.
 
-Versions: 3 uses the compact encoding, has the client's name, and returns features in tagged fields. In 4 a feature's
-lowest level may be 0 (KIP-584)."""
+Versions: 3 uses the compact encoding, has the client's name, and returns features in tagged fields. In 4 the lowest
+supported level of a feature may be 0 (KIP-584)."""
 
 from __future__ import annotations
 

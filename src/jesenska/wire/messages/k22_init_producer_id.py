@@ -1,7 +1,7 @@
 """InitProducerId (key 22): returns an id and an epoch for an idempotent or transactional producer.
 
 Versions: 2 uses the compact encoding. In 3 a producer may send its id and epoch, and gets a higher epoch (KIP-360). 4
-adds the error PRODUCER_FENCED, 5 TRANSACTION_ABORTABLE."""
+adds the error PRODUCER_FENCED, 5 the error TRANSACTION_ABORTABLE."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """OffsetForLeaderEpoch (key 23): returns the end offset of a leader epoch in the leader's log (KIP-101, KIP-320).
 
-Versions: 1 returns the epoch, too, 2 adds the current leader epoch, 3 the replica id, 4 the compact encoding."""
+Versions: 1 also returns the leader epoch to which the end offset belongs. 2 adds the current leader epoch to the
+request, 3 the replica id, 4 the compact encoding."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """AddOffsetsToTxn (key 25): adds a group's partition of __consumer_offsets to a transaction that is about to commit
 offsets.
 
-Versions: 2 adds the error PRODUCER_FENCED, 3 the compact encoding, 4 TRANSACTION_ABORTABLE."""
+Versions: 2 adds the error PRODUCER_FENCED, 3 the compact encoding, 4 the error TRANSACTION_ABORTABLE."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """EndTxn (key 26): commits or aborts a transaction.
 
-Versions: 2 adds the error PRODUCER_FENCED, 3 the compact encoding, 4 TRANSACTION_ABORTABLE. 5 returns the producer id
-and epoch of the next transaction (KIP-890)."""
+Versions: 2 adds the error PRODUCER_FENCED, 3 the compact encoding, 4 the error TRANSACTION_ABORTABLE. 5 returns the
+producer id and epoch of the next transaction (KIP-890)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SaslAuthenticate (key 36): one message of a SASL exchange (KIP-152).
+"""SaslAuthenticate (key 36): carries one message of a SASL exchange between client and broker (KIP-152).
 
 Versions: 1 returns the lifetime of the session (KIP-368), 2 uses the compact encoding."""
 

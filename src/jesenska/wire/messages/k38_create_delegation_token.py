@@ -1,6 +1,6 @@
 """CreateDelegationToken (key 38), versions 0-3: makes a delegation token (KIP-48).
 
-3    the owner may be another user than the requester (KIP-373)
+In version 3 a user may request a token for another user, who becomes the token's owner (KIP-373).
 """
 
 from __future__ import annotations

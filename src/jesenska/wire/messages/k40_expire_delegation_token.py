@@ -1,4 +1,5 @@
-"""ExpireDelegationToken (key 40), versions 0-2: ends a delegation token, at once or later (KIP-48)."""
+"""ExpireDelegationToken (key 40), versions 0-2: sets the time at which a delegation token expires, or removes the
+token at once (KIP-48)."""
 
 from __future__ import annotations
 

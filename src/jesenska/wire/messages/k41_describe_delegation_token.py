@@ -1,6 +1,6 @@
 """DescribeDelegationToken (key 41), versions 0-3: lists delegation tokens (KIP-48).
 
-3    the requester of each token (KIP-373)
+Version 3 also returns the user who requested each token (KIP-373).
 """
 
 from __future__ import annotations

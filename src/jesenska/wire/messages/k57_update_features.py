@@ -1,7 +1,7 @@
 """UpdateFeatures (key 57): changes the finalised levels of the cluster's features (KIP-584).
 
-Versions: 1 has the type of a downgrade, and validate_only. 2 returns no result for single features: either all are
-changed or none."""
+Versions: 1 has the type of a downgrade, and validate_only. 2 returns no result for single features: either all
+features of the request are changed, or none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""DescribeTransactions (key 65), version 0: returns the coordinator's state of transactional ids (KIP-664)."""
+"""DescribeTransactions (key 65), version 0: returns the state of transactional ids, as their transaction coordinator
+stores it (KIP-664)."""
 
 from __future__ import annotations
 

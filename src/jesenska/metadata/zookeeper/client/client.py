@@ -219,7 +219,7 @@ class ZooKeeperStore:
 
     async def add_auth(self, scheme: str, auth: bytes) -> None:
         """Sends the server one more identity (scheme and credentials), which is sent again on later connections.
-        Raises NoAuthError if the server refuses it; the session is then closed."""
+        Raises NoAuthError if the server refuses the identity; the session is then closed."""
         self._session.show(scheme, auth)
         try:
             await self.sync()  # answers arrive in order

@@ -1,5 +1,5 @@
 """Parses connect strings, `host:port,host:port/chroot`: the form in which Kafka's zookeeper.connect and ZooKeeper's
-own clients write the address of a ZooKeeper."""
+own clients write the addresses of a ZooKeeper ensemble."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ DEFAULT_PORT = 2181
 
 @dataclass(frozen=True, slots=True)
 class ConnectString:
-    """A parsed connect string. `chroot` is empty if there is none; it begins with a slash and does not end with
-    one."""
+    """A parsed connect string. `chroot` is empty if the connect string has no chroot. Otherwise it begins with a slash
+    and does not end with a slash."""
 
     servers: tuple[tuple[str, int], ...]
     chroot: str = ""

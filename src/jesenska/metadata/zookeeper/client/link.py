@@ -40,7 +40,8 @@ class Link(asyncio.Protocol):
         self._owner = owner
         self._frames = Frames(ZOOKEEPER_ANSWER_MAX_BYTES)
         self._transport: asyncio.Transport | None = None
-        #: Frames to send at the end of the current iteration of the event loop. None if nothing has been sent in it.
+        #: Frames to send at the end of the current iteration of the event loop. None if nothing has been sent in this
+        #: iteration.
         self._held: list[bytes] | None = None
         self.connected: asyncio.Future[ConnectResponse] = asyncio.get_running_loop().create_future()
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -55,7 +56,7 @@ class Link(asyncio.Protocol):
             while self._transport is not None and (frame := self._frames.next()) is not None:
                 if not self.connected.done():
                     self.connected.set_result(messages.read_connected(frame))
-                    # Later frames belong to the session, so the owner must learn of the session first.
+                    # Later frames belong to the session, so the owner must get the session's id first.
                     self._owner.welcomed(self, self.connected.result())
                 else:
                     self._owner.frame(frame)

@@ -61,16 +61,16 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.05, 1.0
-#: A connection that has lasted this long counts as accepted: after it ends, the pauses between attempts start again at
-#: the shortest.
+#: A connection that has lasted this long counts as accepted: after it ends, the pauses between attempts to connect
+#: start again at the shortest pause.
 _STEADY_SECONDS = 2.0
-#: After this many handshakes in a row that a server ended without an answer, the client logs a warning. A single one
-#: may be due to a stop of the server.
+#: After this many handshakes in a row that a server ended without an answer, the client logs a warning. A single such
+#: handshake may be due to a stop of the server.
 _SHUT_OUT_TIMES = 3
 
 
 class NoSessionError(ConnectionLossError):
-    """Raised when a server accepts connections but ends each one instead of opening a session."""
+    """Raised when a server accepts connections but ends each connection instead of opening a session."""
 
 
 def no_session(servers: str) -> str:
@@ -110,8 +110,8 @@ class ClientSession:
         self._backoff = Backoff(
             _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS, random.random, is_shortened=True, is_first_at_once=True
         )
-        #: The session's timeout: the one that the server granted, or the requested one before the server's first
-        #: answer.
+        #: The session's timeout in milliseconds: the timeout that the server granted; before the server's first
+        #: answer, the requested timeout.
         self.timeout_ms = session_timeout_ms
         self._auth = tuple(auth)
         #: Id and password, by which a server recognizes the session on a new connection.
@@ -153,8 +153,8 @@ class ClientSession:
             raise
 
     async def close(self) -> None:
-        """Ends the session. It also ends on the server if the server answers within a third of the timeout; otherwise
-        the server lets it expire."""
+        """Ends the session. The client waits up to a third of the timeout for the server to confirm the end. Without
+        this confirmation the session ends on the server when its timeout has passed."""
         if self.state in (SessionState.CLOSED, SessionState.EXPIRED):
             return
         self._closing = True
@@ -201,7 +201,7 @@ class ClientSession:
         self._send(self._require_connected(), RequestHeader(Xid.AUTH, OpCode.AUTH), AuthPacket(0, scheme, auth))
 
     def keep_identity(self, scheme: str, auth: bytes) -> None:
-        """Adds an identity to those that are sent on each new connection."""
+        """Adds an identity to the identities that are sent on each new connection."""
         self._auth = (*self._auth, (scheme, auth))
 
     # Connecting
@@ -269,9 +269,9 @@ class ClientSession:
         self._shut_out += 1
         if self._shut_out >= _SHUT_OUT_TIMES and self._last_zxid and not self._is_over():
             logger.warning(
-                "the ZooKeeper at %s:%d ends every connection of this session, as one does that knows less than the "
-                "session has seen: where its tree was "
-                "lost, or is an older copy, stop this process, mend the tree, and start this process again",
+                "the ZooKeeper at %s:%d ends every connection of this session, as a server does whose tree is older "
+                "than the changes that this session has seen: if the tree was lost or replaced by an older copy, stop "
+                "this process, mend the tree, and start this process again",
                 host,
                 port,
                 extra={"once_a_minute": (host, port, "shut out")},
@@ -301,7 +301,7 @@ class ClientSession:
 
     def _look(self) -> None:
         """Sends a ping if no request was sent for a third of the timeout. Ends the connection if nothing arrived for
-        two thirds of it."""
+        two thirds of the timeout."""
         link, loop = self._link, asyncio.get_running_loop()
         if link is None:
             return

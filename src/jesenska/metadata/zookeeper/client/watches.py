@@ -4,7 +4,7 @@
     exist       of a missing node: it is created
     child       of an existing node: its children change, or it is deleted
 
-Several watches of one path count as one watch on the server. After a reconnect the client sends all of them to the new
+Several watches of one path count as one watch on the server. After a reconnect the client sends all watches to the new
 server (SetWatches), together with the newest zxid that it has seen. The server then sends at once the events of
 changes that happened since that zxid."""
 

@@ -3,8 +3,9 @@ same order, and sends watch events between them.
 
     bytes -> frames -> slot for each request -> write submitted | read waiting for its turn -> answer -> socket
 
-A slot holds a request's place in the order of the answers: it is answered after the slots before it. `requests`
-handles each request. `server` describes what is guaranteed about the order of answers and events."""
+A slot keeps a request's place in the order of the answers: the request is answered after the requests in the slots
+before it. `requests` handles each request. `server` describes what is guaranteed about the order of answers and
+events."""
 
 from __future__ import annotations
 
@@ -224,8 +225,8 @@ class ZooKeeperConnection(ServedConnection):
         )
 
     def _send(self, frame: bytes) -> None:
-        """Adds a frame to those that `write_out` will send, in order. Calls `write_out` itself when they are many
-        bytes."""
+        """Adds a frame to the gathered frames, which `write_out` sends in order. Calls `write_out` if the gathered
+        frames exceed `_WRITE_OUT_BYTES`."""
         if self._transport is None:
             return
         if not self._unsent:
@@ -347,8 +348,8 @@ class ZooKeeperConnection(ServedConnection):
         self._flush()
 
     def done(self, slot: Slot, answer: Answer) -> None:
-        """Takes the answer to a write that was committed or refused. The answer's zxid is that of the tree at this
-        moment."""
+        """Takes the answer to a write that was committed or refused. The answer has the zxid of the tree's last
+        committed transaction at this moment."""
         slot.answer = answer
         slot.zxid = self._tree.last_zxid
         if self._transport is not None and self.slots and self.slots[0] is slot and not self._is_busy:

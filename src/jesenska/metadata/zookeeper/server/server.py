@@ -6,9 +6,9 @@ package does the input and output; the decisions are made in `tree` and `session
 
 A write is decided when it arrives, and answered when it is committed. A read waits for the earlier writes of its
 client, and is answered from the committed tree. The events of a transaction are sent when it is committed. So a client
-gets the event of a change before any answer that shows the change. The zxid of an answer is that of the state that the
-answer shows. Answers and events are gathered before they are written to the socket: once after each read from the
-socket, and once after each commit.
+gets the event of a change before any answer that shows the change. The zxid of an answer is the zxid of the last
+transaction that the answer shows. Answers and events are gathered before they are written to the socket: once after
+each read from the socket, and once after each commit.
 
 If a client does not read its answers, or sends requests without waiting for answers, the server stops reading from it
 at a limit. Events cannot be delayed: a client that does not read its events is disconnected at a limit. Ephemeral

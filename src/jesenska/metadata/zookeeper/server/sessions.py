@@ -1,5 +1,5 @@
-"""The sessions of a ZooKeeper server's clients, with their timeouts and connections. This module decides only; callers
-pass the time.
+"""The sessions of a ZooKeeper server's clients, with their timeouts and connections. This module has no clock and does
+no input or output; callers pass the time.
 
     begin -> alive -- heard, reattach --> alive
                |
@@ -57,16 +57,16 @@ class Sessions(Generic[C]):
         self._heap: list[tuple[float, int]] = []
 
     def negotiated(self, timeout_ms: int) -> int:
-        """Returns the timeout in milliseconds that the server grants a client: the requested one, within the server's
-        bounds."""
+        """Returns the timeout in milliseconds that the server grants a client: the requested timeout, within the
+        server's bounds."""
         return max(self.min_timeout_ms, min(self.max_timeout_ms, timeout_ms))
 
     def password(self, session_id: int) -> bytes:
         return hmac.digest(self._secret, session_id.to_bytes(8, "big", signed=True), "sha256")[:PASSWORD_BYTES]
 
     def begin(self, session_id: int, timeout_ms: int, connection: C | None, now_ms: float) -> None:
-        """Adds a session: one that was just opened, or one that was in the tree when the server started (it has no
-        connection)."""
+        """Adds a session that was just opened, or a session that was in the tree when the server started. In the
+        second case `connection` is None."""
         self._by_id[session_id] = session = _Session(timeout_ms, now_ms + timeout_ms, connection)
         self._look_at(session_id, session)
 
@@ -92,8 +92,8 @@ class Sessions(Generic[C]):
             session.expires_ms = now_ms + session.timeout_ms
 
     def left(self, session_id: int, connection: C) -> None:
-        """Records that a connection has ended. The session continues. If it is already on another connection, nothing
-        changes."""
+        """Records that a connection has ended. The session continues. If the session is already on another connection,
+        nothing changes."""
         session = self._by_id.get(session_id)
         if session is not None and session.connection == connection:
             session.connection = None
