@@ -1,7 +1,8 @@
 """The processors of tables: tables from topics and streams, operations on each key, and lookups of values.
 
-A change contains the old value if a later node needs it (`sends_old`). A table with a store forwards the values that
-it has stored. A table without a store is computed from its parent, also for lookups."""
+A change of a table contains the old value only if a later node needs old values (`sends_old`). A table with a store
+forwards the values that it has stored. The values of a table without a store are computed from its parent table, also
+for lookups."""
 
 from __future__ import annotations
 
