@@ -153,8 +153,8 @@ def _become(request: bytes, descriptors: list[int]) -> None:
 
 
 def _have_other_random_numbers() -> None:
-    """Reseeds numpy's random numbers in a forked process, so that workers do not all have the same ones. Python's own
-    generator reseeds itself."""
+    """Reseeds numpy's random numbers in a forked process. Without this, all workers would draw the same numbers.
+    Python's own generator reseeds itself."""
     numpy_random = sys.modules.get("numpy.random")
     if numpy_random is not None:
         numpy_random.seed()

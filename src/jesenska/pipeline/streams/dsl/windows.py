@@ -189,8 +189,8 @@ class EmitStrategy(Enum):
 
 @dataclass(frozen=True, slots=True)
 class BufferConfig:
-    """The limits of the buffer of `suppress`; None means no limit. If a limit is exceeded, a buffer of
-    `emit_early_when_full` forwards its oldest update. Otherwise the application stops."""
+    """The limits of the buffer of `suppress`; None means no limit. If a limit is exceeded and `emit_early_when_full`
+    is True, the oldest update is forwarded. If it is False, the application stops."""
 
     max_records: int | None = None
     max_bytes: int | None = None
