@@ -230,7 +230,7 @@ class Expression:
     def __contains__(self, part: Any) -> NoReturn:
         raise refused(f"{self} is an expression and holds nothing yet: write {self}.contains(…).")
 
-    # Hidden from type checkers, so that they report unknown names themselves.
+    # Hidden from type checkers, so that they still report unknown names.
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:

@@ -3,8 +3,7 @@ state of the application the offset belongs.
 
 Each offset is committed with a metadata text:
 
-    read by a query of Spark, state <id>, topology <digest>    records before the offset are counted in this state, and
-                                                               in no other
+    read by a query of Spark, state <id>, topology <digest>    records before the offset are counted in this state only
     read by a query of Spark                                   records before the offset are counted in a state
     another text                                               Apache Kafka Streams has counted up to this offset
     no text                                                    a tool has set the offset: an application without state

@@ -17,8 +17,8 @@ attempts at the same task wait for each other, and the second repeats the work o
     "<store>/undo"    the previous contents of rows that the last micro-batch changed (was = 0: there was no row)
     "<store>/pages"   the previous contents of rows that were changed many at once: an Arrow table in each row
     "<store>/segments"                        rows of a join of streams, stored many at once (state_segments.py)
-    meta              name -> value, before   before: the value in the previous version; "<store>/mark" is a random text,
-                                              replaced in each version that changes the store's rows
+    meta              name -> value, before   before: the value in the previous version. "<store>/mark" is a random
+                                              text, replaced in each version that changes the store's rows
 
 The file is on a disk that all tasks can access, and that can lock files.
 
