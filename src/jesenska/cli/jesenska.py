@@ -5,7 +5,7 @@ Kafka's releases. Every other tool of the package has Kafka's own name.
     jesenska up --any-port                any free port if 9092 is taken
     jesenska up --host 0.0.0.0            clients on other machines can also connect
     jesenska up --zookeeper-port 2181     also serves the metadata tree to ZooKeeper's clients
-    jesenska up -n 3                      three brokers, at 9092 to 9094, and their metadata tree: a cluster on this machine
+    jesenska up -n 3                      three brokers, at 9092 to 9094, and their metadata tree: a cluster
     jesenska branch orders trial          a new topic that shares the records of the topic orders
     jesenska status                       state of a broker and its cluster; the exit code is for health checks
     jesenska settings retention           the meaning of settings
@@ -13,7 +13,7 @@ Kafka's releases. Every other tool of the package has Kafka's own name.
     jesenska init DIR --secure            a broker with TLS and logins, and the settings of its clients
     jesenska cert DIR broker-1 --host h   a certificate for one more broker or client, or a new one for an old name
     jesenska import DIR --zookeeper ...   a data directory of Apache Kafka becomes one of jesenska, in place
-    jesenska export DIR --zookeeper ...   the reverse: the metadata are written into a ZooKeeper, for Apache Kafka up to 3.9
+    jesenska export DIR --zookeeper ...   the reverse: writes the metadata into a ZooKeeper, for Apache Kafka up to 3.9
     jesenska tree backup FILE --data DIR  a copy of a cluster's metadata tree; also restore, inventory and rebuild
     jesenska forget-broker 3 --data DIR   deletes topics without waiting for a lost broker
     jesenska verify DIR                   prints damaged records of a log directory, which may be in use

@@ -3,7 +3,8 @@ replicas on these brokers does not wait for the brokers any more, and the names 
 
     jesenska forget-broker 3 --zookeeper HOST:PORT/PATH         only prints the deletions that wait for broker 3
     jesenska forget-broker 3 --zookeeper HOST:PORT/PATH --yes   the controller continues without broker 3
-    jesenska forget-broker 3 --data data --yes                  the same for the directory of jesenska up -n N, or for a dataDir
+    jesenska forget-broker 3 --data data --yes                  the same, for the directory of jesenska up -n N, or a
+                                                                dataDir
 
 The request is written into the metadata tree (node /admin/jesenska_lost_brokers), and the controller deletes it when
 it has acted. Replicas of topics that are not deleted do not change: if a broker with the same id and empty directories

@@ -2,7 +2,7 @@
 until it has stopped.
 
     kafka-server-stop                      the broker of ./data, as `jesenska up` starts it
-    kafka-server-stop --data DIR           another directory
+    kafka-server-stop --data DIR           the broker of the directory DIR
     kafka-server-stop server.properties    the broker that uses the log.dirs of that file
 
 Kafka's script ends every process whose command line looks like Kafka's. This tool ends only a process that has locked

@@ -4,8 +4,8 @@ and of jesenska's `KafkaStreams`.
 
     --input-topics a,b [--to-earliest | --to-offset N | ...]    the new offsets of these topics
     --intermediate-topics c                                     the application continues at the end of these topics
-    --internal-topics app-s-changelog                           of the internal topics, only these are deleted
-    --state-dir state                                           the application's state below this directory is also removed
+    --internal-topics app-s-changelog                           only these internal topics are deleted
+    --state-dir state                                           the state below this directory is also removed
 
 Internal topics are those whose names begin with the application's id and have an ending of Kafka Streams. Everything
 is looked up before anything is changed. The tool refuses to reset a running application, which must be closed first.

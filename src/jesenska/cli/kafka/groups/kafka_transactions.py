@@ -288,7 +288,8 @@ async def _force_terminate(admin: Admin, options: argparse.Namespace) -> None:
     try:
         await admin.force_terminate_transaction(options.transactional_id)
     except KafkaError as error:
-        # If the producer was fenced after the first request, it has no open transaction, so this error is ignored.
+        # If another client has just fenced the producer, the producer has no open transaction. So this error is
+        # ignored.
         if error.code != ErrorCode.PRODUCER_FENCED:
             raise
 

@@ -43,7 +43,7 @@ _ASSIGNOR_CLASSES = {
 
 class RecordReader(Protocol):
     async def look(self) -> None:
-        """Adds new topics and partitions. The first call starts reading."""
+        """Looks for new topics and partitions, and adds them. The first call starts reading."""
 
     def idle(self) -> bool:
         """Returns True if no record can be read: there is no record now, and no partition that could get records."""

@@ -4,7 +4,8 @@ partition, `topic:partition:offset`, as in Apache Kafka 4.3.1's tool. A partitio
 has no line.
 
     --topic PATTERN [--partitions 0,2]
-    --topic-partitions 'a:0,b.*:1-3,:2-'     patterns of topics, each with a partition or with a range that excludes its end"""
+    --topic-partitions 'a:0,b.*:1-3,:2-'     patterns of topics, each with a partition or with a range, whose
+                                             end is excluded"""
 
 from __future__ import annotations
 
