@@ -9,7 +9,7 @@ from types import TracebackType
 
 def _quiet_interrupt(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     """Handles an exception that was not caught. It prints nothing for KeyboardInterrupt, and the usual stack trace for
-    others. Python then ends the process."""
+    every other exception. Python then ends the process."""
     if not issubclass(kind, KeyboardInterrupt):
         sys.__excepthook__(kind, error, trace)
 

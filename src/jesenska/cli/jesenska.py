@@ -3,20 +3,20 @@ Kafka's releases. Every other tool of the package has Kafka's own name.
 
     jesenska up                           127.0.0.1:9092, data in ./data
     jesenska up --any-port                any free port if 9092 is taken
-    jesenska up --host 0.0.0.0            for other machines, too
-    jesenska up --zookeeper-port 2181     with its tree for ZooKeeper's clients, too
-    jesenska up -n 3                      three brokers, at 9092 to 9094, and their tree: a cluster on this machine
-    jesenska branch orders trial          a new topic with the records of another one, whose closed segments it shares
+    jesenska up --host 0.0.0.0            clients on other machines can also connect
+    jesenska up --zookeeper-port 2181     also serves the metadata tree to ZooKeeper's clients
+    jesenska up -n 3                      three brokers, at 9092 to 9094, and their metadata tree: a cluster
+    jesenska branch orders trial          a new topic that shares the records of the topic orders
     jesenska status                       state of a broker and its cluster; the exit code is for health checks
     jesenska settings retention           the meaning of settings
     jesenska init DIR                     DIR/bin, DIR/config: the commands of Kafka's quick start work unchanged
     jesenska init DIR --secure            a broker with TLS and logins, and the settings of its clients
     jesenska cert DIR broker-1 --host h   a certificate for one more broker or client, or a new one for an old name
     jesenska import DIR --zookeeper ...   a data directory of Apache Kafka becomes one of jesenska, in place
-    jesenska export DIR --zookeeper ...   the reverse: the metadata go into a ZooKeeper, for Apache Kafka up to 3.9
-    jesenska tree backup FILE --data DIR  a copy of a cluster's tree; restore, inventory and rebuild if it is lost
-    jesenska forget-broker 3 --data DIR   a broker never comes back: topics are deleted without it
-    jesenska verify DIR                   damaged records of a log directory, also while it is in use
+    jesenska export DIR --zookeeper ...   the reverse: writes the metadata into a ZooKeeper, for Apache Kafka up to 3.9
+    jesenska tree backup FILE --data DIR  a copy of a cluster's metadata tree; also restore, inventory and rebuild
+    jesenska forget-broker 3 --data DIR   deletes topics without waiting for a lost broker
+    jesenska verify DIR                   prints damaged records of a log directory, which may be in use
     jesenska streams run app.py           a program of the Streams API, on Spark
     jesenska completion bash              a script for bash or zsh: Tab completes the arguments of each tool
 
@@ -225,7 +225,8 @@ def _complete(options: argparse.Namespace) -> int:
 
 
 def _secured(options: argparse.Namespace) -> Iterator[tuple[Path, bool]]:
-    """Creates the files of a secured broker. Returns an iterator over each file, and true if it was created now."""
+    """Creates the files of a secured broker. Returns an iterator over the files of the layout; for each file it gives
+    the path, and True if this call has created the file."""
     from jesenska.cli.commands.secure_layout import lay_out_secured
 
     if not 0 < options.port < 65536:

@@ -25,7 +25,8 @@ from jesenska.records.header import BatchHeader
 from jesenska.transactions.records import TRANSACTIONS_TOPIC, read_record
 
 _NO_PRODUCER_ID = -1
-#: Distance between two index entries that a scan of batches makes. It is very large, because no index is needed here.
+#: The distance in bytes between two index entries in a scan of batches. It is very large, because no index is needed
+#: here.
 _INDEX_INTERVAL_BYTES = 1 << 30
 
 
@@ -33,7 +34,7 @@ def take(
     directories: Sequence[KafkaDirectory], files: FileLayer, progress: Callable[[str], None] = lambda text: None
 ) -> Inventory:
     """Returns the inventory of one broker's log directories. Raises JesenskaError if the directories do not belong to
-    one broker, or a log cannot be read."""
+    the same broker, or if a log cannot be read."""
     broker_id, cluster_id = broker_of(directories, None), cluster_of(directories)
     if cluster_id is None:
         raise JesenskaError(
@@ -73,7 +74,7 @@ def take(
 
 class _LogFacts:
     """The facts about one partition's log, read from its files. Only the newest segment is read batch by batch, up to
-    its last good batch."""
+    the last batch that is complete and readable."""
 
     def __init__(self, directory: Path, files: FileLayer) -> None:
         self.segments = sorted(
@@ -81,7 +82,7 @@ class _LogFacts:
             for name in files.names(directory)
             if name.endswith(LOG_SUFFIX) and (number := name.removesuffix(LOG_SUFFIX)).isdigit()
         )
-        #: `start` is the offset of the first segment, `end` the offset after the last batch.
+        #: `start` is the base offset of the first segment, and `end` is the offset after the last batch.
         self.start = self.end = 0
         #: `last_epoch` is the leader epoch of the last batch, `newest_epoch` the newest leader epoch that the log's
         #: files contain.
@@ -136,8 +137,8 @@ def _newest_of_snapshots(directory: Path, files: FileLayer) -> int:
 
 
 def _newest_of_transactions(directory: Path, segments: Sequence[int]) -> int:
-    """Returns the newest producer id in the records of __transaction_state. A transactional producer that has not
-    written any record appears only there."""
+    """Returns the newest producer id in the records of __transaction_state. The id of a transactional producer that
+    has not written any record appears only there."""
     newest = _NO_PRODUCER_ID
     for offset in segments:
         data = content_of(directory / file_name(offset, LOG_SUFFIX))

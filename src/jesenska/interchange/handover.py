@@ -1,9 +1,9 @@
-"""Decides which nodes of a broker's own metadata tree are written into a ZooKeeper for Apache Kafka, and if they may
-be written. These are pure decisions, without input and output.
+"""Decides which nodes of a broker's own metadata tree (in place of ZooKeeper) are written into a ZooKeeper for Apache
+Kafka, and if they may be written. The functions do no input or output.
 
-The nodes already have Kafka's format. Registrations of running brokers and notifications to them are left out, as in
-`takeover`. A ZooKeeper with another cluster, or with running brokers, is refused. Older nodes of the same cluster are
-overwritten only on request."""
+The nodes already have Kafka's format. Registrations of running brokers and notifications to brokers are left out, as
+in `takeover`. A ZooKeeper with another cluster, or with running brokers, is refused. Older nodes of the same cluster
+are overwritten only on request."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from jesenska.metadata.nodes import NodeFormatError, decode_cluster_id
 
 
 def plan_handover(own: Mapping[str, Node], there: FoundTree, where: str, *, replace: bool) -> dict[str, Node]:
-    """Returns the nodes to write into the ZooKeeper. Raises JesenskaError with one sentence if they may not be
-    written. `there` is the present content of the ZooKeeper, `where` its name in messages; `replace` allows
-    overwriting."""
+    """Returns the nodes to write into the ZooKeeper. `there` is the present content of the ZooKeeper, and `where` is
+    its name in messages. `replace` allows overwriting of older nodes. Raises JesenskaError with one sentence if the
+    nodes may not be written."""
     cluster_id = _cluster_id(own.get(paths.CLUSTER_ID))
     if cluster_id is None:
         raise JesenskaError(

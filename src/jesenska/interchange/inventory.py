@@ -1,8 +1,8 @@
-"""The inventory of one broker: the partitions in its log directories, as plain values and as JSON. From the
-inventories of all brokers a lost metadata tree can be rebuilt, even if they are on several machines.
+"""The inventory of one broker: the partitions in its log directories, as plain values and as JSON. A lost metadata
+tree can be rebuilt from the inventories of all brokers, even if the brokers are on several machines.
 
     {"format": "jesenska-inventory", "version": 1, "cluster": "BkqKvcOWQuuOhwNvbYx_og", "broker": 1,
-     "producerId": 4012,                          the largest producer id in it; -1: none
+     "producerId": 4012,                          the largest producer id in any log; -1: none
      "compacted": ["accounts"],                   topics that have been compacted
      "partitions": [{"topic": "orders", "partition": 0, "topicId": "9tbXHgBvRzO0K-63RUy5HQ",
                      "start": 0, "end": 1180, "lastEpoch": 3, "newestEpoch": 3}, ...]}
@@ -30,8 +30,8 @@ NO_EPOCH = -1
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """One partition in a log directory: its first and end offset, the leader epoch of its last batch, and the newest
-    leader epoch in its files (-1: none)."""
+    """One partition in a log directory: its first offset, its end offset, the leader epoch of its last batch, and the
+    newest leader epoch in its files (-1: none)."""
 
     topic_id: UUID | None
     start: int
@@ -42,8 +42,8 @@ class Replica:
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """The inventory of one broker. `producer_id` is the largest producer id in any log, -1 if there is none.
-    `compacted` has the topics whose logs have been compacted."""
+    """The inventory of one broker. `producer_id` is the largest producer id in any log, or -1 if there is none.
+    `compacted` contains the topics whose logs have been compacted."""
 
     cluster_id: str
     broker_id: int

@@ -1,9 +1,9 @@
-"""Reads and writes the file of a broker's own metadata tree as a whole. It is written under another name and then
-renamed. So after a crash the directory has either no such file or a complete one.
+"""Reads and writes the file of a broker's own metadata tree as a whole. The file is written under another name and
+then renamed. So after a crash the directory contains no such file, or a complete file.
 
-    jesenska-metadata.db.new        being written; the next writer removes it
+    jesenska-metadata.db.new        the file while it is written; the next writer removes it
     jesenska-metadata.db            the tree (metadata.journal)
-    jesenska-metadata.db.exported   the tree of a directory that was given to Apache Kafka: it is not opened"""
+    jesenska-metadata.db.exported   the tree of a directory that was exported to Apache Kafka; not opened"""
 
 from __future__ import annotations
 
@@ -28,12 +28,13 @@ def has_tree(directory: Path) -> bool:
 
 
 def write_tree(directory: Path, nodes: Mapping[str, Node], last_zxid: int, now_ms: int, files: FileLayer) -> None:
-    """Writes the metadata tree's file into a broker's directory. Raises JesenskaError if that is not possible."""
+    """Writes the metadata tree's file into a broker's directory. Raises JesenskaError if the file cannot be
+    written."""
     write_tree_file(directory / METADATA_FILE, nodes, last_zxid, now_ms, files)
 
 
 def write_tree_file(target: Path, nodes: Mapping[str, Node], last_zxid: int, now_ms: int, files: FileLayer) -> None:
-    """Writes a metadata tree into the file `target`. Raises JesenskaError if that is not possible."""
+    """Writes a metadata tree into the file `target`. Raises JesenskaError if the file cannot be written."""
     directory, new = target.parent, target.with_name(target.name + _NEW)
     _remove(new)
     changes: list[Change] = []
@@ -81,7 +82,7 @@ def read_tree(directory: Path) -> dict[str, Node]:
 
 def read_tree_file(path: Path, chroot: str = "") -> FoundTree:
     """Returns the metadata tree in an existing file, without ephemeral nodes. Only the nodes below `chroot` are
-    returned, with paths relative to it. Raises JesenskaError if the file is not a tree."""
+    returned, with paths relative to `chroot`. Raises JesenskaError if the file does not contain a tree."""
     try:
         journal, tree = SqliteJournal.open(path)
         journal.close()

@@ -1,5 +1,5 @@
-"""Locks and reads the log directories of one Apache Kafka broker, before a broker of jesenska takes them over: their
-meta.properties and their partitions."""
+"""Locks the log directories of one Apache Kafka broker, and reads their meta.properties and their partitions, before a
+broker of jesenska takes them over."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ def _look(path: Path, files: FileLayer) -> KafkaDirectory:
 
 
 def broker_of(directories: Sequence[KafkaDirectory], wanted: int | None) -> int:
-    """Returns the id of the broker that owns the directories. Raises JesenskaError if they name no id, or different
-    ids."""
+    """Returns the id of the broker that owns the directories. Raises JesenskaError if the directories contain no
+    broker id, or different broker ids."""
     said = {
         item.properties.broker_id
         for item in directories
@@ -91,8 +91,8 @@ def broker_of(directories: Sequence[KafkaDirectory], wanted: int | None) -> int:
 
 
 def cluster_of(directories: Sequence[KafkaDirectory]) -> str | None:
-    """Returns the cluster id in the directories' meta.properties; None if there is none. Raises JesenskaError if they
-    name different clusters."""
+    """Returns the cluster id in the directories' meta.properties. Returns None if they contain no cluster id. Raises
+    JesenskaError if they contain different cluster ids."""
     said = {
         item.properties.cluster_id
         for item in directories

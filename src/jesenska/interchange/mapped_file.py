@@ -7,8 +7,8 @@ from pathlib import Path
 
 
 def content_of(path: Path) -> memoryview:
-    """Returns the content of a file as a read-only memory map. The map is closed when its last view is gone; a caught
-    exception may still hold a view."""
+    """Returns the content of a file as a read-only memory map. The map is closed when the last view of it is deleted.
+    A caught exception may keep a view alive."""
     if not path.stat().st_size:
         return memoryview(b"")
     with path.open("rb") as file:

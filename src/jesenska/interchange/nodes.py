@@ -2,8 +2,8 @@
 path.
 
 Ephemeral nodes are left out, because they end with the session that made them. `FoundTree` lists the running brokers
-instead. Times and transaction numbers of nodes are left out, too, and ACLs: these name users of one ZooKeeper, which
-another ZooKeeper does not know."""
+instead. Times and transaction numbers of nodes are also left out, and so are ACLs: these name users of one ZooKeeper,
+which another ZooKeeper does not know."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 
 class Node(NamedTuple):
-    """A node of the metadata tree. `data` is None for ZooKeeper's null."""
+    """A node of the metadata tree. `data` is None if the node's data in ZooKeeper is null."""
 
     data: bytes | None
     version: int = 0
@@ -23,7 +23,7 @@ class Node(NamedTuple):
 class FoundTree:
     """A cluster's metadata tree as it was read, and the brokers that were running."""
 
-    #: The nodes that Kafka makes, by path relative to the chroot.
+    #: The nodes that Kafka makes, by their path relative to the chroot.
     nodes: Mapping[str, Node]
     #: The largest transaction number (zxid) in the tree.
     last_zxid: int = 0
@@ -57,13 +57,13 @@ KAFKAS = frozenset(
 
 
 def is_kafkas(path: str) -> bool:
-    """Returns true if the first node of the path is one that Kafka's brokers and tools make."""
+    """Returns True if the first part of the path names a node that Kafka's brokers and tools make."""
     return path.split("/", 2)[1] in KAFKAS
 
 
 def below(nodes: Mapping[str, Node], chroot: str) -> dict[str, Node]:
-    """Returns Kafka's nodes below the chroot, with paths relative to it, parents first. An empty chroot means the
-    root."""
+    """Returns Kafka's nodes below the chroot, with paths relative to the chroot. Parents come before children. An
+    empty chroot means the root."""
     found = {}
     for path in sorted(nodes):
         if path.startswith(chroot + "/") and is_kafkas(seen := path.removeprefix(chroot)):

@@ -1,18 +1,19 @@
-"""Rewrites segments in the formats of before Kafka 0.11 (message sets, v0 and v1) as batches, because a log of
+"""Rewrites segments that have formats from before Kafka 0.11 (message sets, v0 and v1) as batches, because a log of
 jesenska stores only batches. (`records.message_set` shows the layout of a message.)
 
-    every message keeps its offset, time, key and value; messages compressed together become one batch of that codec,
-    and uncompressed messages are put together up to 16 KB
+    every message keeps its offset, time, key and value; messages that were compressed together become one batch with
+    the same codec, and uncompressed messages are combined into batches of up to 16 KB
 
 Apache Kafka from 0.11 on can read the rewritten segment, so the directory is usable at any moment:
 
-    00000000000000000000.log.cleaned    the new segment while it is written; the next start removes it (Kafka's, too)
-    .index and .timeindex               removed, then
+    00000000000000000000.log.cleaned    the new segment while it is written; the next start of a broker removes it
+    .index and .timeindex               removed before the next step
     00000000000000000000.log            replaced by renaming; a broker that starts rebuilds the indexes
 
-To find partitions with old segments, only the beginning of each segment is checked, and its end from the last entry of
-the offset index on. A check of every batch would read all data. So a partition is missed if old formats are only in
-the middle of segments. If one segment of a partition has an old format, every batch of the partition is checked.
+To find partitions with old segments, only two parts of each segment are checked: its beginning, and its end from the
+last entry of the offset index on. A check of every batch would read all data. So a partition is not found if old
+formats are only in the middle of segments. If one segment of a partition has an old format, every batch of the
+partition is checked.
 
 The file keeps its time of modification, which retention uses for records without timestamps. A damaged segment is
 refused: Kafka repairs it at its next start."""
@@ -42,7 +43,8 @@ from jesenska.records.header import (
 from jesenska.records.message_set import decode_message_set, whole_messages
 from jesenska.records.record import Record
 
-#: Size up to which uncompressed messages are put into one batch. It is the producers' default for batch.size.
+#: The size in bytes up to which uncompressed messages are combined into one batch. It is the producers' default for
+#: batch.size.
 _BATCH_BYTES = 16 * 1024
 _INDEX_ENTRY = Struct(">ii")
 _INT32_MAX = 2**31 - 1
@@ -77,8 +79,8 @@ def has_old_formats(directory: Path, progress: Callable[[], None] = lambda: None
 
 
 def _shows_old_format(path: Path) -> bool:
-    """Returns true if the segment begins with a message of an old format, or has one after the last entry of its
-    offset index. If the index does not match the segment, the whole segment is checked."""
+    """Returns True if the segment begins with a message of an old format, or contains such a message after the last
+    entry of its offset index. If the index does not match the segment, the whole segment is checked."""
     with path.open("rb") as file:
         if (first := _frame(file, 0)) is None or first[0] <= 0:
             return False
@@ -98,7 +100,8 @@ def _shows_old_format(path: Path) -> bool:
 
 
 def _frame(file: BinaryIO, position: int) -> tuple[int, int] | None:
-    """Returns the size field and the magic of the batch or message at a position; None at the end of the file."""
+    """Returns the size field and the magic of the batch or message at a position. Returns None at the end of the
+    file."""
     file.seek(position)
     head = file.read(MAGIC_OFFSET + 1)
     return (read_batch_length(head), head[MAGIC_OFFSET]) if len(head) > MAGIC_OFFSET else None
@@ -163,8 +166,8 @@ def _convert(path: Path, files: FileLayer) -> None:
 
 
 def new_batches(data: memoryview) -> Iterator[memoryview | bytearray]:
-    """Yields a segment's content in batches: existing batches unchanged, and new batches for messages of old formats.
-    Raises KafkaError for content that cannot be read."""
+    """Yields a segment's content as batches. Existing batches are unchanged; messages of old formats become new
+    batches. Raises KafkaError for content that cannot be read."""
     position = 0
     while position < len(data):
         if not _begins_message(data, position):
@@ -201,7 +204,7 @@ def new_batches(data: memoryview) -> Iterator[memoryview | bytearray]:
 
 
 def _begins_message(data: memoryview, position: int) -> bool:
-    """Returns true if a message of an old format begins at `position`. Zeros are not a message."""
+    """Returns True if a message of an old format begins at `position`. Zero bytes do not count as a message."""
     return (
         position + MAGIC_OFFSET < len(data)
         and data[position + MAGIC_OFFSET] < MAGIC_V2
@@ -210,8 +213,8 @@ def _begins_message(data: memoryview, position: int) -> bool:
 
 
 def _end_of_batches(data: memoryview, position: int) -> int:
-    """Returns the position after the batches that begin at `position`. If something other than a message or a complete
-    batch follows (zeros, a part of a batch), returns the end of the file."""
+    """Returns the position after the batches that begin at `position`. Returns the end of the file if neither a
+    message nor a complete batch follows there (for example zeros, or a part of a batch)."""
     while position + MAGIC_OFFSET < len(data) and data[position + MAGIC_OFFSET] >= MAGIC_V2:
         try:
             size = read_header(data, position).size_bytes
@@ -224,8 +227,9 @@ def _end_of_batches(data: memoryview, position: int) -> int:
 
 
 def _fits(first: Record, record: Record) -> bool:
-    """Returns true if a record may be in one batch with the batch's first record. Offset differences are limited to 31
-    bits. All records of a batch have one kind of timestamp, and under log append time the same timestamp."""
+    """Returns True if `record` may be in the same batch as `first`, the batch's first record. The difference of their
+    offsets must fit into 31 bits. Both must have the same kind of timestamp; with log append time, both must have the
+    same timestamp."""
     return (
         record.offset - first.offset < _INT32_MAX
         and record.timestamp_type == first.timestamp_type

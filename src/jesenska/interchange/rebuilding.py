@@ -1,25 +1,25 @@
 """Rebuilds the metadata tree of a cluster from the contents of its brokers' directories, and from a backup of the tree
-if there is one. These are pure decisions on plain values.
+if there is one. The functions only compute: they do no input or output.
 
-    cluster id        the one that all inventories name
-    topics            all topics in the directories. If a name has several ids, the id in most directories counts;
-                      the others are topics that were deleted while their broker was stopped
-    assignment        that of the backup, if its brokers have the partition; else the brokers that have it.
+    cluster id        the cluster id that all inventories contain
+    topics            all topics in the directories. If a topic name has several topic ids, the id in most directories
+                      is used; the others belong to topics that were deleted while their broker was stopped
+    assignment        the assignment in the backup, if its brokers have the partition; else the brokers that have it.
                       A broker without an inventory stays in the assignment
     leader and ISR    the replicas whose log goes furthest: the newest leader epoch, then the highest offset.
                       Every record that was acknowledged with acks=all is on each member of the ISR, and no log of a
-                      member goes further than the furthest, so the furthest has all these records.
-                      A partition that begins empty has no state, like one that was created a moment ago
+                      member goes further than the furthest log, so the furthest log has all these records.
+                      A partition that begins empty has no state node, like a partition that was just created
     leader epoch      far above every epoch in any log or in the backup: elections after which nothing was
                       written are not in any log, and clients ignore an epoch that goes back. A second rebuilt tree
                       has higher epochs than the first, also for partitions without records
-    settings          those of the backup. Without a backup: the usual settings of the internal topics, `compact`
+    settings          the settings in the backup. Without a backup: the usual settings of internal topics, `compact`
                       for topics that were compacted, and `retention.ms=-1` for all others, so that nothing is
                       deleted before an operator sets it
     producer ids      far above every producer id in a log, so that no two producers get the same id
-    others            users, quotas, ACLs, groups of the 0.8 era, features: those of the backup, or none
+    other nodes       users, quotas, ACLs, groups of Kafka 0.8 and features are taken from the backup, if there is one
 
-`Rebuilt.notes` lists the facts that the directories do not contain, a sentence each."""
+`Rebuilt.notes` contains a sentence for each fact that is missing in the directories."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ from jesenska.metadata.nodes import (
     encode_feature,
 )
 
-#: Elections of a partition, and allocated producer ids, that may have happened without a trace in any log. The new
-#: numbers are higher by these amounts.
+#: Some elections of a partition, and some allocated producer ids, may not have left a trace in any log. So the new
+#: leader epochs and producer ids are higher than the known ones by these amounts.
 _EPOCHS_UNHEARD_OF = 1000
 _PRODUCER_IDS_UNHEARD_OF = 1_000_000
 _PRODUCER_IDS_AT_ONCE = 1000
@@ -66,7 +66,7 @@ _Holders = Mapping[int, Replica]
 
 @dataclass(frozen=True, slots=True)
 class Rebuilt:
-    """The nodes of the rebuilt tree, its numbers of topics and partitions, and notes for the operator."""
+    """The nodes of the rebuilt tree, the numbers of topics and partitions in it, and notes for the operator."""
 
     nodes: dict[str, Node]
     topics: int
@@ -82,7 +82,8 @@ def rebuild(
     allow_missing: bool = False,
 ) -> Rebuilt:
     """Returns the rebuilt metadata tree. Raises JesenskaError with one sentence if the inventories do not match each
-    other. With `allow_missing`, partitions that are not in any directory begin empty; otherwise they are an error."""
+    other. If `allow_missing` is True, partitions that are not in any directory begin empty. Otherwise such partitions
+    are an error."""
     cluster_id = _cluster_of(inventories, backup)
     notes: list[str] = []
     held = _held(inventories, notes)
@@ -107,7 +108,7 @@ def _nodes_of_cluster(
     cluster_id: str, inventories: Sequence[Inventory], backup: Mapping[str, Node] | None
 ) -> dict[str, Node]:
     """Returns the nodes that do not belong to a topic. They are taken from the backup, except the cluster id, the
-    controller epoch and the producer ids: these are set so high that no log has them."""
+    controller epoch and the producer ids. The controller epoch and the producer ids are set higher than in any log."""
     brokers = {item.broker_id for item in inventories}
     nodes = {} if backup is None else {path: node for path, node in backup.items() if not _is_rebuilt(path)}
     for path in paths.PERSISTENT_PATHS:
@@ -126,7 +127,7 @@ def _nodes_of_cluster(
 
 
 class _Topics:
-    """Adds the topics to the nodes of the rebuilt tree one by one, and remembers facts for the notes."""
+    """Adds topics to the nodes of the rebuilt tree, and collects facts for the notes."""
 
     def __init__(
         self, inventories: Sequence[Inventory], backup: Mapping[str, Node] | None, nodes: dict[str, Node]
@@ -151,8 +152,8 @@ class _Topics:
         known: TopicNode | None,
         new_uuid: Callable[[], UUID],
     ) -> None:
-        """Adds a topic with the partitions found in the directories. `known` is the topic of that name in the backup,
-        if there is one."""
+        """Adds a topic with the partitions that were found in the directories. `known` is the topic of the same name
+        in the backup, or None."""
         nodes = self._nodes
         if known is not None and topic_id is not None and known.topic_id not in (None, topic_id):
             known = None  # deleted and created again since
@@ -193,8 +194,8 @@ class _Topics:
 
 
 def raised(nodes: Mapping[str, Node]) -> dict[str, Node]:
-    """Returns the nodes of a restored tree with all epochs and producer ids raised by a large amount, because brokers
-    may have used higher ones after the backup."""
+    """Returns the nodes of a restored tree, with all epochs and producer ids raised by a large amount. Brokers may
+    have used higher epochs and producer ids after the backup was made."""
     changed = dict(nodes)
     for path, node, state in _states_of(nodes):
         changed[path] = Node(
@@ -226,13 +227,13 @@ def _cluster_of(inventories: Sequence[Inventory], backup: Mapping[str, Node] | N
 
 
 def _is_rebuilt(path: str) -> bool:
-    """Returns true for nodes that are not taken from the backup: topics and their states, and nodes that describe only
-    the current moment."""
+    """Returns True for nodes that are not taken from the backup: topics, partition states, and nodes that describe
+    only the current moment."""
     return is_left_out(path) or path.startswith((paths.TOPICS + "/", paths.DELETE_TOPICS + "/"))
 
 
 def _topics_of(backup: Mapping[str, Node]) -> dict[str, TopicNode]:
-    """Returns the topics of the backup, without those that were being deleted."""
+    """Returns the topics of the backup, without topics that were being deleted."""
     return {
         name: topic for name, topic in topics_in(backup, "the backup").items() if paths.delete_topic(name) not in backup
     }
@@ -241,7 +242,7 @@ def _topics_of(backup: Mapping[str, Node]) -> dict[str, TopicNode]:
 def _held(
     inventories: Iterable[Inventory], notes: list[str]
 ) -> dict[str, tuple[UUID | None, dict[int, dict[int, Replica]]]]:
-    """Returns for each topic its id, and the replicas of each partition by broker id."""
+    """Returns, for each topic, its topic id and the replicas of its partitions by broker id."""
     found: dict[str, list[tuple[int, int, Replica]]] = defaultdict(list)
     for item in inventories:
         for at, replica in item.replicas.items():
@@ -277,7 +278,8 @@ def _held(
 def _assignment(
     partitions: Mapping[int, _Holders], known: TopicNode | None, brokers: set[int]
 ) -> dict[int, tuple[int, ...]]:
-    """Returns the replicas (broker ids) of each partition from 0 on, the preferred leader first."""
+    """Returns the replicas (broker ids) of each partition from partition 0 on. The preferred leader is the first
+    replica."""
     count = max([*partitions, *(known.replicas if known is not None else ())]) + 1
     factor = max(len(holders) for holders in partitions.values())
     assignment = {}
@@ -299,7 +301,8 @@ def _some_brokers(brokers: Sequence[int], number: int, factor: int) -> list[int]
 
 
 def _newest_epoch(inventories: Iterable[Inventory], backup: Mapping[str, Node] | None) -> int:
-    """Returns the newest leader epoch of any partition in the inventories and the backup; 0 if there is none."""
+    """Returns the newest leader epoch of any partition in the inventories and the backup. Returns 0 if there is no
+    leader epoch."""
     in_logs = (
         max(replica.last_epoch, replica.newest_epoch) for item in inventories for replica in item.replicas.values()
     )

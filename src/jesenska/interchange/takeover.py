@@ -1,10 +1,10 @@
-"""Computes the metadata tree of a cluster after one broker of jesenska has taken over the data of one broker of Apache
-Kafka. These are pure decisions on plain values.
+"""Computes the metadata tree (ZooKeeper's nodes) of a cluster after one broker of jesenska has taken over the data of
+one broker of Apache Kafka. The functions do no input or output.
 
-    kept        topics, settings, quotas, users, ACLs, producer ids, features, offsets of the 0.8 era, and all other
-                nodes of Kafka, also those that jesenska does not use yet, so that an export returns them
-    left out    the running brokers and the controller (ephemeral), and notifications from one broker to the others,
-                whose numbers start again
+    kept        topics, settings, quotas, users, ACLs, producer ids, features, offsets of Kafka 0.8, and all other
+                nodes of Kafka. Nodes that jesenska does not use are also kept, so that an export contains them
+    left out    the nodes of running brokers and of the controller (ephemeral), and notifications from one broker to
+                other brokers, whose numbers start again
     changed     only if replicas of other brokers are dropped: assignment and state of those partitions
 
 A tree that does not match the directories is refused, with one sentence that names the cause and the remedy."""
@@ -31,7 +31,7 @@ _NOTES = (
     "/kafka-acl-changes",
     "/kafka-acl-extended-changes",
 )
-#: Nodes that describe operations in progress. The operations have ended, or are requested again.
+#: Nodes that describe operations in progress. The operations have ended, or brokers and tools request them again.
 _UNDER_WAY = (paths.CONTROLLER, paths.REASSIGN_PARTITIONS, paths.PREFERRED_REPLICA_ELECTION)
 _TOPIC_CONFIGS = paths.CONFIG + "/topics"
 _NAMED_MAX = 3
@@ -39,15 +39,15 @@ _NAMED_MAX = 3
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The data that is taken over, besides the metadata tree. `where` names the tree in messages."""
+    """The data that is taken over, in addition to the metadata tree. `where` is the name of the tree in messages."""
 
     where: str
     broker_id: int
-    #: The cluster id in the directories; None if they have none (they are older than cluster ids).
+    #: The cluster id in the directories. None if they contain no cluster id, since they are older than cluster ids.
     cluster_id: str | None
     #: The partitions in the directories, with the topic ids from their partition.metadata files.
     partitions: Mapping[TopicPartition, UUID | None]
-    #: The remedy for the message about replicas on other brokers, besides dropping those replicas.
+    #: A remedy for the message about replicas on other brokers. The message also offers to drop those replicas.
     beside_others: str = "start brokers of jesenska on that ZooKeeper (zookeeper.connect)"
 
 
@@ -134,7 +134,7 @@ def _cluster_id(nodes: Mapping[str, Node], where: str) -> str | None:
 
 def topics_in(nodes: Mapping[str, Node], where: str) -> dict[str, TopicNode]:
     """Returns the topics of a metadata tree. Raises JesenskaError with one sentence if a topic's node cannot be read.
-    `where` names the tree in that sentence."""
+    `where` is the name of the tree in this sentence."""
     found = {}
     for name in children(nodes, paths.TOPICS):
         path = paths.topic(name)
@@ -150,7 +150,7 @@ def _unreadable(where: str, path: str, error: NodeFormatError) -> JesenskaError:
 
 
 def _refuse_migration(nodes: Mapping[str, Node], where: str) -> None:
-    """Raises JesenskaError for a cluster that is being migrated to KRaft: its metadata is already in KRaft, and the
+    """Raises JesenskaError for a cluster that is being migrated to KRaft. Its metadata is already in KRaft, and the
     nodes in ZooKeeper may be outdated."""
     node = nodes.get(MIGRATION)
     if node is None or not node.data:
@@ -178,23 +178,23 @@ def _refuse_moves(topics: Mapping[str, TopicNode], where: str) -> None:
 
 
 def is_left_out(path: str) -> bool:
-    """Returns true for nodes that are not copied: they describe only the current moment, or brokers make them again by
-    themselves."""
+    """Returns True for nodes that are not copied: nodes that describe only the current moment, and nodes that brokers
+    make again by themselves."""
     is_under_way = (
         path in _UNDER_WAY
         or path.startswith(paths.BROKER_IDS + "/")
         or any(path.startswith(note + "/") for note in _NOTES)
     )
-    # The ids of brokers' starts are left out, because the directories may be newer than a restored tree, or other
-    # ones.
+    # The nodes with the ids of brokers' starts are left out. The directories may be newer than a restored tree, or may
+    # be other directories, and then the ids do not match.
     return is_under_way or path == paths.BROKER_STARTS or path.startswith(paths.BROKER_STARTS + "/")
 
 
 def _drop_others(
     nodes: dict[str, Node], topics: Mapping[str, TopicNode], broker_id: int, notes: list[str]
 ) -> dict[str, TopicNode]:
-    """Changes the nodes so that only this broker has replicas. Returns the topics that have a partition on this
-    broker."""
+    """Changes the nodes so that only this broker has replicas. Returns the topics of which this broker has a
+    partition."""
     left: dict[str, TopicNode] = {}
     out_of_sync: list[str] = []
     empty: list[str] = []
@@ -233,7 +233,8 @@ def _drop_others(
 
 
 def _topic_of(path: str) -> str | None:
-    """Returns the topic to which a node below /brokers/topics or /config/topics belongs; None for any other node."""
+    """Returns the topic to which a node below /brokers/topics or /config/topics belongs. Returns None for any other
+    node."""
     steps = path.split("/", 4)
     return steps[3] if len(steps) > 3 and f"/{steps[1]}/{steps[2]}" in (paths.TOPICS, _TOPIC_CONFIGS) else None
 
@@ -253,8 +254,9 @@ def _refuse_strange_ids(topics: Mapping[str, TopicNode], source: Source) -> None
 def _check_presence(
     topics: Mapping[str, TopicNode], nodes: Mapping[str, Node], source: Source, wishes: Wishes, notes: list[str]
 ) -> None:
-    """Compares the partitions in the metadata tree with those in the directories. Raises JesenskaError for partitions
-    that only the tree has, unless the operator accepts empty ones. Adds notes about the differences."""
+    """Compares the partitions in the metadata tree with the partitions in the directories. Raises JesenskaError for
+    partitions that only the tree has, unless the operator accepts that they begin empty. Adds notes about the
+    differences."""
     doomed = set(children(nodes, paths.DELETE_TOPICS))
     known = {TopicPartition(name, partition) for name, topic in topics.items() for partition in topic.replicas}
     missing = sorted(
@@ -291,7 +293,7 @@ def _brokers(ids: list[int]) -> str:
 
 
 def _some(names: Iterable[str]) -> str:
-    """Returns the first names as text, followed by the number of the further names."""
+    """Returns a text with the first few names and the number of the names that are left out."""
     every = list(names)
     shown = ", ".join(every[:_NAMED_MAX])
     return shown if len(every) <= _NAMED_MAX else f"{shown} and {len(every) - _NAMED_MAX} more"

@@ -1,10 +1,12 @@
-"""Reads a metadata tree from a running ZooKeeper, and writes a tree into one. Both also work with jesenska's own tree.
+"""Reads a metadata tree from a running ZooKeeper, and writes a tree into one. Reading and writing also work with
+jesenska's own server of the tree.
 
-Reading requests many nodes at a time and watches each of them. Nodes that have changed are read again, until none
-changes: so the copy is the tree at one moment, even if brokers are running.
+To read a tree, many nodes are requested at a time, with a watch on each node. Nodes that have changed are read again,
+until no node changes. So the copy is the tree at one moment, even if brokers are running.
 
-Writing is done in pieces, since ZooKeeper accepts a megabyte in one request; parents come first. /cluster/id is
-written last and removed first. So a broker that starts on a half-written tree finds no cluster id, and stops."""
+A tree is written in pieces, since ZooKeeper accepts at most a megabyte in one request. Parents are written before
+children. /cluster/id is written last and removed first. So a broker that starts on a half-written tree finds no
+cluster id, and stops."""
 
 from __future__ import annotations
 
@@ -19,20 +21,20 @@ from jesenska.metadata.tree_operations import Create, Delete, NoAuthError, NoNod
 from jesenska.metadata.watches import WatchEvent
 
 _AT_ONCE = 200
-#: Limit on the nodes of a tree. A larger tree belongs to another program, or is a mistake.
+#: The largest number of nodes of a tree. A larger tree belongs to another program, or is a mistake.
 NODES_MAX = 10_000_000
-#: Limit on the number of times that changed nodes are read again.
+#: The largest number of times that changed nodes are read again.
 _ROUNDS_MAX = 1000
 _PIECE_BYTES = 400 * 1024
-#: Largest number of operations in one write request.
+#: The largest number of operations in one write request.
 _PIECE_OPERATIONS = 500
 
 Progress = Callable[[str], None]
 
 
 async def read_store(store: Store, progress: Progress = lambda text: None) -> FoundTree:
-    """Returns all nodes of Kafka that are not ephemeral, as they are at one moment. Raises JesenskaError if a node may
-    not be read, or if the tree changes faster than it can be read."""
+    """Returns all nodes of Kafka that are not ephemeral, as they are at one moment. Raises JesenskaError if access to
+    a node is denied, or if the tree changes faster than it can be read."""
     reading = _Reading(store, progress)
     for _ in range(_ROUNDS_MAX):
         if reading.changed:
@@ -47,8 +49,8 @@ async def read_store(store: Store, progress: Progress = lambda text: None) -> Fo
 
 
 class _Reading:
-    """The nodes that have been read, and the paths that must be read again. The root's path is the empty string
-    here."""
+    """The nodes that have been read, and the paths that must be read again. In this class the path of the root is the
+    empty string."""
 
     def __init__(self, store: Store, progress: Progress) -> None:
         self._store = store
@@ -94,8 +96,8 @@ class _Reading:
                 "--zookeeper-data."
             ) from error
         if path:
-            # The store returns empty bytes for null. Kafka distinguishes the two, and writes null for a node without
-            # data.
+            # The store returns empty bytes for null. Kafka distinguishes null from empty bytes, and writes null for a
+            # node without data.
             self._nodes[path] = Node(data or None, stat.version)
         below = {at for name in names if is_kafkas(at := f"{path}/{name}")}
         known = self._children.get(path, set())

@@ -2,24 +2,25 @@
 running ZooKeeper. All numbers are big-endian. A string is an int32 length and UTF-8, a buffer an int32 length (-1:
 null) and bytes.
 
-    version-2/snapshot.<zxid, hex>     the tree at about that transaction
+    version-2/snapshot.<zxid, hex>     the tree at about this transaction
         magic int32 "ZKSN" | version int32 = 2 | database int64
         sessions   int32 count, each: id int64, timeout int32
         ACLs       int32 count, each: number int64, int32 count of (permissions int32, scheme string, id string)
         nodes      each: path string, data buffer, ACL number int64, then
                    czxid mzxid ctime mtime int64, version cversion aversion int32, owner pzxid int64
                    the path "/" ends them
-        checksum   int64 Adler-32 of all before, then the string "/"; newer releases add fields, which are not read
-    version-2/log.<zxid, hex>          the transactions from that number on
+        checksum   int64 Adler-32 of all bytes before it, then the string "/"; fields of newer releases are not read
+    version-2/log.<zxid, hex>          the transactions from this zxid on
         magic int32 "ZKLG" | version int32 = 2 | database int64
         each       int64 Adler-32 of header and transaction | int32 length | header | transaction | 0x42
                    header: session int64, cxid int32, zxid int64, time int64, type int32
         zeros      to the end of the allocated space
 
-The newest complete snapshot is used. ZooKeeper takes a snapshot while the tree changes, so it may include some
-transactions after its number. The transactions after that number are applied again; applying one twice has the same
-result. An incomplete transaction ends its file: ZooKeeper died while it wrote it, before it answered. A transaction
-with its last byte in place but a wrong checksum is damaged and is refused.
+The newest complete snapshot is used. ZooKeeper takes a snapshot while the tree changes, so the snapshot may include
+some transactions after the zxid in its name. All transactions after this zxid are applied again; applying a
+transaction twice has the same result as applying it once. An incomplete transaction is the end of its file: ZooKeeper
+ended while it wrote the transaction, before it responded to the client. A transaction that is complete but has a wrong
+checksum is damaged and is refused.
 
 Compressed snapshots (`zookeeper.snapshot.compression.method`) are refused with a message. Ephemeral nodes are left
 out: the files do not show if their sessions are alive."""
@@ -49,34 +50,38 @@ _ENTRY_HEAD = Struct(">qi")
 _TRANSACTION_HEAD = Struct(">qiqqi")
 _END_OF_ENTRY = 0x42
 _INT, _LONG = Struct(">i"), Struct(">q")
-#: Values of a node's owner that are not session ids: those of containers and of nodes with a time to live. Such nodes
-#: are kept like ordinary ones.
+#: Values of a node's owner that are not session ids. They mark containers, and nodes with a time to live. Such nodes
+#: are kept like ordinary nodes.
 _CONTAINER, _TTL_BYTE = -(1 << 63), 0xFF
-#: Largest size of a transaction. ZooKeeper accepts less in one request, multis included (jute.maxbuffer is 1 MB by
-#: default).
+#: The largest size of a transaction in bytes. ZooKeeper accepts less in one request, including multi requests
+#: (jute.maxbuffer is 1 MB by default).
 _TRANSACTION_MAX_BYTES = 256 << 20
-#: Transaction numbers (zxids) are below this. They consist of the leader's epoch and a 32-bit counter.
+#: Transaction numbers (zxids) are below this number. A zxid consists of the leader's epoch and a 32-bit counter.
 _ZXID_END = 1 << 62
 
 _CREATE, _DELETE, _SET_DATA, _SET_ACL, _CHECK, _MULTI, _CREATE_2 = 1, 2, 5, 7, 13, 14, 15
 _RECONFIG, _CREATE_CONTAINER, _DELETE_CONTAINER, _CREATE_TTL = 16, 19, 20, 21
 _CREATE_SESSION, _CLOSE_SESSION, _ERROR = -10, -11, -1
-#: Largest depth of multis within multis: ZooKeeper never nests them, but a file may contain anything.
+#: The largest depth of multi transactions within multi transactions. ZooKeeper never nests them, but a damaged file
+#: may contain anything.
 _DEPTH_MAX = 2
 
 Progress = Callable[[str], None]
 
 
 class DamagedFileError(JesenskaError):
-    """A file of ZooKeeper that cannot be read. The message is one sentence with cause and remedy."""
+    """The error that is raised if a file of ZooKeeper cannot be read. The message is one sentence with cause and
+    remedy."""
 
 
 class _FormatError(ValueError):
-    """A fault in a file of ZooKeeper, as a part of DamagedFileError's message."""
+    """The error that is raised for a fault in a file of ZooKeeper. Its text becomes a part of DamagedFileError's
+    message."""
 
 
 class _Reader:
-    """Reads values in jute, ZooKeeper's encoding, from memory. Raises _FormatError past the end."""
+    """Reads values in jute, ZooKeeper's encoding, from memory. Raises _FormatError if a value does not fit into the
+    remaining bytes."""
 
     def __init__(self, data: memoryview) -> None:
         self._data = data
@@ -135,7 +140,7 @@ class _Reader:
 
 
 class _Tree:
-    """The nodes to which transactions are applied, and the sessions that own the ephemeral nodes."""
+    """The nodes to which transactions are applied, and the sessions that own ephemeral nodes."""
 
     def __init__(self) -> None:
         self.nodes: dict[str, Node] = {}
@@ -155,7 +160,8 @@ class _Tree:
 
     def persistent(self) -> dict[str, Node]:
         """Returns the nodes that are not ephemeral and have a parent. A snapshot is taken while the tree changes, so
-        it may contain a node whose parent has been deleted. Such a node's own deletion is a later transaction."""
+        it may contain a node whose parent has already been deleted. The transaction that deletes such a node comes
+        later in the log."""
         found: dict[str, Node] = {}
         for path in sorted(self.nodes):
             parent = split(path)[0]
@@ -168,7 +174,7 @@ class _Tree:
             self.remove(path)
 
     def apply(self, kind: int, reader: _Reader, session: int, depth: int = 0) -> None:
-        """Applies one transaction to the nodes. `depth` counts multis within multis."""
+        """Applies one transaction to the nodes. `depth` is the number of multi transactions that contain it."""
         match kind:
             case _ if kind in (_CREATE, _CREATE_2, _CREATE_CONTAINER, _CREATE_TTL):
                 path, data = reader.path(), reader.buffer()
@@ -197,7 +203,7 @@ def read_data_directory(
     directory: Path, log_directory: Path | None, chroot: str, progress: Progress = lambda text: None
 ) -> FoundTree:
     """Returns the metadata tree below the chroot in a ZooKeeper's data directory. Raises JesenskaError with one
-    sentence if it cannot be read. `progress` is called with the name of each file that is read."""
+    sentence if the directory cannot be read. `progress` is called with the name of each file that is read."""
     snapshots = _files(directory, _SNAPSHOT)
     logs = _files(log_directory if log_directory is not None else directory, _LOG)
     if not snapshots and (compressed := next(iter(_names(directory, _COMPRESSED)), None)) is not None:
@@ -251,14 +257,15 @@ def _names(directory: Path, pattern: re.Pattern[str]) -> list[Path]:
 
 
 def _files(directory: Path, pattern: re.Pattern[str]) -> list[tuple[int, Path]]:
-    """Returns the files that match the pattern, with the transaction numbers (zxids) in their names, sorted by number.
-    A number that no transaction can have means that ZooKeeper did not make the file, so it is left out."""
+    """Returns the files that match the pattern, with the transaction numbers (zxids) in their names, sorted by zxid.
+    Files with a zxid that no transaction can have are left out, since ZooKeeper did not make them."""
     found = [(int(path.name.rpartition(".")[2], 16), path) for path in _names(directory, pattern)]
     return sorted(item for item in found if item[0] < _ZXID_END)
 
 
 def _snapshot(path: Path) -> _Tree | None:
-    """Returns the tree in a snapshot file; None if the file is incomplete because ZooKeeper died while it wrote it."""
+    """Returns the tree in a snapshot file. Returns None if the file is incomplete because ZooKeeper ended while it
+    wrote the file."""
     data = content_of(path)
     reader = _Reader(data)
     tree = _Tree()
@@ -286,7 +293,7 @@ def _snapshot(path: Path) -> _Tree | None:
 
 
 def _replay(path: Path, tree: _Tree, begin: int) -> None:
-    """Applies the transactions of a log file that are newer than number `begin` to the tree."""
+    """Applies to the tree the transactions of a log file whose zxid is larger than `begin`."""
     data = content_of(path)
     if not any(data[: _FILE_HEAD.size]):
         return  # created, but nothing written yet
@@ -309,7 +316,7 @@ def _replay(path: Path, tree: _Tree, begin: int) -> None:
 
 
 def _entries(reader: _Reader) -> Iterator[_Reader]:
-    """Yields the transactions of a log file, up to the first incomplete one. Raises _FormatError for a damaged
+    """Yields the transactions of a log file, up to the first incomplete transaction. Raises _FormatError for a damaged
     transaction."""
     while reader.left >= _ENTRY_HEAD.size:
         position = reader.at

@@ -4,7 +4,7 @@
     rows.writeStream.foreachBatch(write).option("checkpointLocation", "…").start()
 
     driver    0  reads, at the start of a query, the last committed micro-batch. If it belongs to another query, this
-                 query fails here, and the other query goes on undisturbed
+                 query fails here, and the other query continues
               1  initializes the transactional id of the query's name: this fences the id's earlier producer and aborts
                  the open transaction of that producer
               2  writes the number of this micro-batch in the transaction, with the query's id in Spark and the offsets
@@ -29,19 +29,20 @@ The result of each failure, by the step at which it happens:
                               epoch is older
     a worker or shuffle       Spark fails the job (on one machine it runs no task again). The driver begins at 1 again
     files are lost
-    two tasks at once         of one partition (speculation): the second raises RepeatedTaskError, too
+    two tasks at once         of one partition (speculation): the second also raises RepeatedTaskError
 
 So a read_committed consumer sees each micro-batch as a whole, once, in the order of the micro-batches. This needs the
 same rows under the same number, which Spark ensures by its checkpoint. A query that is started on another checkpoint
-needs another name: under the old name it fails. A query whose checkpoint was restored from a copy fails, too. Outside
-of a stream there is no checkpoint: only numbers are compared, and a micro-batch whose number is not above the last
-committed one is skipped.
+needs another name: under the old name it fails. A query whose checkpoint was restored from an old copy also fails.
+Outside of a stream there is no checkpoint. Then only numbers are compared: a micro-batch is skipped if its number is
+not above the number of the last committed micro-batch.
 
-The number is a record of the topic `jesenska-spark-batches` (compacted; the option `batches.topic` names another). Its
-key is the query's name. It is committed if the next transaction marker of its producer is a commit. The driver reads
-up to its own record, not with read_committed, for two reasons. With read_committed, open transactions of other queries
-would hide the records after them. And a broker that has just lost its leadership, without knowing it, would return an
-older end of the partition; but such a broker cannot acknowledge a record.
+The number of a micro-batch is written as a record to the compacted topic `jesenska-spark-batches`. The option
+`batches.topic` names another topic. The record's key is the query's name. The record is committed if the next
+transaction marker of its producer is a commit marker. The driver reads up to its own record, not with read_committed,
+for two reasons. With read_committed, open transactions of other queries would hide the records after them. And a
+broker that is no longer the partition's leader, but does not know this yet, would return an older end of the
+partition. Such a broker cannot acknowledge a record, so the driver's own record shows where the partition ends.
 
 A micro-batch must be committed within `transaction.timeout.ms` (option `kafka.transaction.timeout.ms`, by default 15
 minutes, the most that brokers allow by default). If it takes longer, the coordinator aborts the transaction, and the
@@ -87,8 +88,8 @@ _DEFAULT_TIMEOUT_MS = 900_000
 _TIMEOUT_OPTION, _TOPIC_OPTION = "kafka.transaction.timeout.ms", "batches.topic"
 #: The number of times that a micro-batch is tried before the query fails.
 _ATTEMPTS = 3
-#: The shuffled columns. `size` is the uncompressed size in bytes of a batch that was compressed for the shuffle, or 0
-#: for an uncompressed batch.
+#: The columns of the rows that Spark shuffles. `size` is the uncompressed size in bytes of a batch that was compressed
+#: for the shuffle, or 0 for an uncompressed batch.
 _PACKED = "place int, topic string, partition int, size int, batch binary"
 #: The codec for the shuffle. Compression costs less than copying uncompressed batches between Python, Java and the
 #: disk.
@@ -96,15 +97,15 @@ _SHUFFLED_CODEC = "lz4_raw"
 _WRITTEN = "topic string, partition int, records long"
 _NOT_ALIGNED = "leave aligned out, so that the rows are shuffled by their partitions."
 _LOOK_SECONDS = 0.005
-#: The local property of Spark in which the jobs of a stream find the query id of its checkpoint.
+#: The local property of Spark that contains, in the jobs of a stream, the id of the streaming query.
 _QUERY_ID = "sql.streaming.queryId"
 _PLACES = 2**31
 
 
 @dataclass(frozen=True, slots=True)
 class Offsets:
-    """Offsets of a consumer group, to be committed in the transaction of a micro-batch. `metadata` is stored with each
-    offset."""
+    """Offsets of a consumer group that are committed in the transaction of a micro-batch. `metadata` is stored with
+    each offset."""
 
     group_id: str
     offsets: Mapping[TopicPartition, int]
@@ -116,8 +117,8 @@ class RepeatedTaskError(JesenskaError):
     tried again."""
 
 
-#: Texts in the error of a failed job after which a new attempt may succeed, with the reason to report. On one machine
-#: Spark does not run a task again by itself.
+#: Texts that the error of a failed job contains if a new attempt may succeed, each with the reason to report. On one
+#: machine Spark does not repeat a failed task by itself, so the driver repeats the micro-batch.
 _MAY_SUCCEED = {
     RepeatedTaskError.__name__: "Spark has run a task a second time",
     "indeterminate output": "Spark has lost what was shuffled",
@@ -128,13 +129,13 @@ _MAY_SUCCEED = {
 class ExactlyOnce:
     """The function for Spark's `foreachBatch` that writes each micro-batch exactly once.
 
-    `query` is the query's own name, the same at every start. `options` are those of the sink. `aligned` says that all
-    rows of a target partition are in one partition of the data frame, so nothing is shuffled; if they are not, the
-    micro-batch fails. `offsets` are committed in each transaction.
+    `query` is the query's own name, the same at every start. `options` are the options of the sink. `aligned` says
+    that all rows of a target partition are in one partition of the data frame, so nothing is shuffled. If the rows are
+    not arranged in this way, the micro-batch fails. `offsets` are committed in each transaction.
 
-    `counted_as` is the key under which micro-batch numbers are recorded; empty means `query`. The transactional id is
-    always made from `query`. `is_allowed` is called after fencing and before the first write. It raises if the query
-    is to end."""
+    `counted_as` is the key under which micro-batch numbers are recorded; if it is empty, `query` is the key. The
+    transactional id is always made from `query`. `is_allowed` is called after fencing and before the first write, and
+    raises an error if the query must end."""
 
     def __init__(
         self,
@@ -168,7 +169,7 @@ class ExactlyOnce:
         self._written: MicroBatch | None = None  # the last one that was written here
 
     def __call__(self, rows: DataFrame, batch_id: int) -> None:
-        """Writes a micro-batch, if it is not written yet. Raises JesenskaError when that fails."""
+        """Writes a micro-batch, unless it is already written. Raises JesenskaError if writing fails."""
         check_columns(rows.schema, self.options.topic)
         with plainly("topic"):
             for attempt in range(1, _ATTEMPTS + 1):
@@ -245,11 +246,11 @@ class ExactlyOnce:
         return await connection.persistently(lambda: first_look(cluster, query))
 
     def _is_written(self, batch: MicroBatch, last: MicroBatch | None, checkpoint: _Checkpoint) -> bool:
-        """Returns True if the micro-batch is written already. Raises JesenskaError if the checkpoint does not belong
+        """Returns True if the micro-batch is already written. Raises JesenskaError if the checkpoint does not belong
         to the query that wrote the last committed micro-batch."""
         if batch.is_written(self.query, last):
             return True
-        # A caller that sets `counted_as` checks its checkpoint by other means, and makes a new object for each
+        # A caller that sets `counted_as` checks its checkpoint itself, and makes a new ExactlyOnce object for each
         # micro-batch.
         if last is not None and last != self._written and not self._counted_as:
             is_before_done = last.number == batch.number - 1 or checkpoint.is_done(batch.number - 1)
@@ -258,7 +259,7 @@ class ExactlyOnce:
 
     def _run_tasks(self, rows: DataFrame, ticket: Ticket) -> dict[TopicPartition, int]:
         """Runs the Spark job that writes the rows in the transaction of `ticket`. Returns the number of records
-        written to each partition. Raises an error if two tasks have written to one partition."""
+        written to each partition. Raises an error if two tasks have written to the same partition."""
         options = self.options
 
         write = write_rows if self.aligned else _write_packed
@@ -308,21 +309,21 @@ def write_exactly_once(
     counted_as: str = "",
     is_allowed: Callable[[], None] | None = None,
 ) -> None:
-    """Writes one micro-batch as `ExactlyOnce` does, for a call from the user's own foreachBatch function."""
+    """Writes one micro-batch as `ExactlyOnce` does. It is called from the user's own foreachBatch function."""
     ExactlyOnce(query, options, aligned=aligned, offsets=offsets, counted_as=counted_as, is_allowed=is_allowed)(
         rows, batch_id
     )
 
 
 def _tasks(spark: SparkSession) -> int:
-    """Returns the number of writing tasks. It is no more than can run at once, since starting a task takes about as
-    long as its writing."""
+    """Returns the number of writing tasks. It is at most the number of tasks that can run at once, since starting a
+    task takes about as long as its writing."""
     return min(int(spark.conf.get("spark.sql.shuffle.partitions") or 1), spark.sparkContext.defaultParallelism)
 
 
 class _Checkpoint:
     """The Spark checkpoint of the stream that calls foreachBatch. `query_id` is the stream's id in the checkpoint. It
-    is empty outside of foreachBatch, and in another thread."""
+    is empty if the caller is not in foreachBatch, or is in a thread other than the stream's thread."""
 
     def __init__(self, rows: DataFrame) -> None:
         from py4j.protocol import Py4JError
@@ -332,8 +333,8 @@ class _Checkpoint:
         self._stream: Any = None
         if self.query_id:
             try:
-                # A stream runs in its own session. Only the state that all sessions share lists the streams of every
-                # session.
+                # A stream runs in a Spark session of its own. Only the state that all sessions share lists the streams
+                # of all sessions.
                 streams = spark._jsparkSession.sharedState().activeStreamingQueries()
                 self._stream = streams.get(spark._jvm.java.util.UUID.fromString(self.query_id))  # type: ignore[union-attr]
             except (Py4JError, AttributeError, TypeError) as error:
@@ -381,7 +382,7 @@ class _Checkpoint:
 
 
 class _AgainError(Exception):
-    """The error of a transaction that failed for a reason that may pass. The micro-batch is tried again in a new
+    """The error of a transaction that failed for a temporary reason. The micro-batch is tried again in a new
     transaction."""
 
 
@@ -397,8 +398,8 @@ def _timeout_of(text: str | None) -> int:
 
 class _Jobs:
     """The jobs that Spark has run in the thread's job group since this object was made. When an executor and its
-    shuffle files are lost, Spark repeats a stage with new tasks. These tasks look like first attempts to themselves,
-    so the repetition is found here."""
+    shuffle files are lost, Spark repeats a stage with new tasks. Each new task has attempt number 0, so the task
+    cannot see that it repeats earlier work. This class finds repeated stages."""
 
     def __init__(self, rows: DataFrame) -> None:
         context = rows.sparkSession.sparkContext
@@ -410,7 +411,7 @@ class _Jobs:
         return set(self._tracker.getJobIdsForGroup(self._group))
 
     def have_repeated_stages(self) -> bool:
-        """Returns True if Spark has repeated a stage. Waits until Spark reports each job as ended, which it does after
+        """Returns True if Spark has repeated a stage. Waits until Spark reports each job as ended, which happens after
         the end of the job's stages."""
         for job in self._known() - self._before:
             while True:
@@ -428,8 +429,8 @@ class _Jobs:
 
 
 def _pack(options: SinkOptions, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yields the rows as encoded record batches, with the target partition of each. So few large values are shuffled
-    instead of many rows. Batches without a codec are compressed for the shuffle."""
+    """Yields the rows as encoded record batches, with the target partition of each batch. So a few large values are
+    shuffled instead of many rows. Batches without a compression codec are compressed for the shuffle."""
     with plainly("topic"):
         packing = Packing(connect(options.client), options, SystemClock())
         for batch in batches:
@@ -456,8 +457,8 @@ def _as_rows(key: TopicPartition, encoded: list[bytearray], compression: str) ->
 
 
 def _for_the_way(batch: bytearray) -> tuple[int, bytes | bytearray]:
-    """Returns the size in bytes of a batch, and the compressed batch. Returns 0 and the unchanged batch if compression
-    does not make it smaller."""
+    """Returns the batch compressed for the shuffle, and before it the uncompressed size in bytes. Returns 0 and the
+    unchanged batch if compression does not make it smaller."""
     import pyarrow as pa
 
     compressed = pa.compress(batch, codec=_SHUFFLED_CODEC, asbytes=True)
@@ -471,8 +472,9 @@ def _from_the_way(size: int, batch: pa.Buffer) -> bytearray:
 
 
 def _place(key: TopicPartition) -> int:
-    """Returns a number that chooses the task for a partition: Spark takes it modulo the number of tasks. The
-    partitions of one topic go to the tasks in turn, so that each task has about as many."""
+    """Returns a number that chooses the task for a partition: Spark takes the number modulo the number of tasks. The
+    partitions of one topic are assigned to the tasks in turn, so that each task has about the same number of
+    partitions."""
     return (zlib.crc32(key.topic.encode()) + key.partition) % _PLACES
 
 

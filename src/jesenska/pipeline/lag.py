@@ -10,9 +10,8 @@ difference is the lag. `offsets_behind_latest` computes from it the metrics of S
         [PartitionLag(source=0, topic="flights", partition=0, end_offset=500, latest_offset=800)]      .lag == 300
 
 The progress may be the object of PySpark (`lastProgress`, `recentProgress`, a listener's `event.progress`), its JSON
-text, or the parsed dict. The progress of Spark's own Kafka source works, too: its offsets have the same form. Sources
-whose offsets have another form are left out.
-"""
+text, or the parsed dict. Progress of Spark's own Kafka source is also accepted, since its offsets have the same form.
+Sources whose offsets have another form are left out."""
 
 from __future__ import annotations
 
@@ -41,8 +40,8 @@ class PartitionLag:
 
     @property
     def lag(self) -> int:
-        """Returns the number of offsets that were written and not read. For a partition that was not read yet it is an
-        upper limit, since its earliest records may be deleted."""
+        """Returns the number of offsets between the query's position and the log end offset. For a partition that was
+        not read yet, the number is an upper limit, since the partition's earliest records may be deleted."""
         return max(0, self.latest_offset - (self.end_offset or 0))
 
 
@@ -71,8 +70,9 @@ def lag(progress: Mapping[str, Any] | str | None) -> list[PartitionLag]:
 
 def offsets_behind_latest(progress: Mapping[str, Any] | str | None) -> list[dict[str, float]]:
     """Returns the metrics minOffsetsBehindLatest, maxOffsetsBehindLatest and avgOffsetsBehindLatest for each source of
-    the query that has a lag. They are in offsets over the partitions of the source, as in Spark's own Kafka source.
-    Raises the errors of `lag`."""
+    the query that has a lag. Each metric is a number of offsets: the minimum, maximum or average over the partitions
+    of the source, as in Spark's own Kafka source. Raises JesenskaError if `progress` is not the progress of a
+    query."""
     by_source: dict[int, list[int]] = {}
     for item in lag(progress):
         by_source.setdefault(item.source, []).append(item.lag)

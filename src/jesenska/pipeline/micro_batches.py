@@ -1,6 +1,6 @@
-"""The Kafka transaction of a micro-batch, without Spark. The driver begins it, records the number of the micro-batch
-in it, and reads the last committed micro-batch. It gives tasks a ticket with which they write in the transaction, and
-commits. The module `exactly_once` documents the guarantees.
+"""The Kafka transaction of a micro-batch, without Spark. The driver begins the transaction, records the number of the
+micro-batch in it, and reads the last committed micro-batch. Then it gives the tasks a ticket with which they write in
+the transaction, and commits. The module `exactly_once` documents the guarantees.
 
 The topic of micro-batches (`jesenska-spark-batches`) has a record for each micro-batch. The key is the query's name,
 and the value is JSON:
@@ -41,7 +41,8 @@ from jesenska.records.header import BatchHeader
 logger = logging.getLogger(__name__)
 
 _BATCHES_PARTITIONS = 8
-#: Compaction leaves out the active segment, so this segment is small. Apache Kafka 4 accepts no smaller size.
+#: Compaction leaves out the active segment, so the segments of this topic are small. Apache Kafka 4 accepts no smaller
+#: segment.bytes.
 _BATCHES_SETTINGS = {"cleanup.policy": "compact", "segment.bytes": str(1024 * 1024)}
 _ID_PREFIX = "jesenska-spark-"
 _READ_SECONDS = 30.0
@@ -85,12 +86,12 @@ class MicroBatch:
         return json.dumps({name: value for name, value in known.items() if value != ""}, separators=(",", ":")).encode()
 
     def is_written(self, name: str, last: MicroBatch | None) -> bool:
-        """Returns True if the query `name` has written this micro-batch already. `last` is the last micro-batch
-        committed under the name.
+        """Returns True if the query `name` has already written this micro-batch. `last` is the last micro-batch that
+        was committed under the name.
 
-        Raises JesenskaError if `last` is of another query, or covers other offsets. Spark repeats at most the last
-        micro-batch that it has planned. So a stream brings an older micro-batch than `last` only if its checkpoint is
-        an old copy."""
+        Raises JesenskaError if `last` belongs to another query, is a later micro-batch of the same stream, or has the
+        same number but other offsets or another target topic. Spark repeats at most the last micro-batch that it has
+        planned. So if the stream brings a micro-batch older than `last`, its checkpoint is an old copy."""
         if last is None:
             return False
         if self.query_id and last.query_id and self.query_id != last.query_id:
@@ -121,10 +122,10 @@ class MicroBatch:
         return self.number <= last.number
 
     def check_past(self, name: str, last: MicroBatch, ends: str, is_before_done: bool = True) -> None:
-        """Raises JesenskaError if this micro-batch does not follow `last`, the last committed one. This happens when
-        the checkpoint has the offsets of another query. `ends` are the end offsets of `last` in the checkpoint, or an
-        empty text if the checkpoint does not have them. `is_before_done` is True if the micro-batch before this one is
-        done, or is `last`."""
+        """Raises JesenskaError if this micro-batch does not follow `last`, the last committed micro-batch. This
+        happens when the checkpoint has the offsets of another query. `ends` contains the end offsets of `last` in the
+        checkpoint, or is empty if the checkpoint does not have them. `is_before_done` is True if the micro-batch
+        before this one is complete, or is `last`."""
         if self.query_id and ends and last.ends and _kept(ends) != last.ends:
             reason = f"micro-batch {last.number} has ended elsewhere"
         elif self.query_id and not is_before_done:
@@ -152,7 +153,7 @@ def _kept(ends: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
-    """The identifiers that a task needs to write in the driver's transaction."""
+    """The identifiers that a task needs to write in the driver's transaction, such as the producer id and epoch."""
 
     transactional_id: str
     producer_id: int
@@ -160,7 +161,7 @@ class Ticket:
     is_version_2: bool
 
     def join(self, cluster: Cluster) -> Transactions:
-        """Returns the client's view of the driver's transaction, for the producer of a task."""
+        """Returns a client object with which the producer of a task writes in the driver's transaction."""
         return Transactions.joined(
             cluster, self.transactional_id, (self.producer_id, self.producer_epoch), is_version_2=self.is_version_2
         )
@@ -169,7 +170,7 @@ class Ticket:
 @dataclass(frozen=True, slots=True)
 class Query:
     """The query that writes, and the topic in which the numbers of its committed micro-batches are recorded.
-    `counted_as` is their key in that topic; if empty, the key is the query's name."""
+    `counted_as` is the key of these records; if it is empty, the key is the query's name."""
 
     name: str
     batches_topic: str
@@ -215,8 +216,8 @@ class MicroBatchTransaction:
         return cls(cluster, producer, query)
 
     async def write_number(self, batch: MicroBatch) -> None:
-        """Records the micro-batch's number in the transaction, with its query id, end offsets and target topic. It
-        must be called before `last_batch`, which reads up to the offset of this record."""
+        """Records the micro-batch's number in the transaction, with its query id, end offsets and target topic. Must
+        be called before `last_batch`, which reads up to the offset of this record."""
         topic = await self._cluster.topic(self._query.batches_topic)
         partition = partition_of_key(self._key, len(topic.partitions))
         self._transactions.note_written()
@@ -224,15 +225,15 @@ class MicroBatchTransaction:
         self._number = TopicPartition(topic.name, partition), written.offset
 
     async def last_batch(self) -> MicroBatch | None:
-        """Returns the last micro-batch that was committed before this one's number was recorded, or None if there is
-        none."""
+        """Returns the last micro-batch that was committed before the number of this micro-batch was recorded. Returns
+        None if no micro-batch was committed."""
         assert self._number is not None, "its number is written"
         partition, offset = self._number
         return await _read_on(self._cluster, partition, self._key, offset)
 
     async def send_offsets(self, group_id: str, offsets: Mapping[TopicPartition, int], metadata: str = "") -> None:
-        """Adds offsets of a consumer group to the transaction. The group has them as soon as the transaction is
-        committed. `metadata` is stored with each offset."""
+        """Adds offsets of a consumer group to the transaction. They become the group's committed offsets when the
+        transaction is committed. `metadata` is stored with each offset."""
         positions = {key: Position(offset, -1) for key, offset in offsets.items()}
         await self._producer.send_offsets_to_transaction(positions, GroupMetadata(group_id), metadata)
 
@@ -242,8 +243,8 @@ class MicroBatchTransaction:
         await self._producer.commit_transaction()
 
     async def close(self, is_committed: bool) -> None:
-        """Closes the producer. Aborts the transaction first if it is not committed. If the brokers cannot be reached,
-        the next attempt aborts it."""
+        """Closes the producer. If the transaction is not committed, it is aborted first. If the brokers cannot be
+        reached, the next attempt to write the micro-batch aborts the transaction."""
         try:
             if not is_committed and self._transactions.may_abort:
                 self._transactions.note_written()
@@ -255,8 +256,8 @@ class MicroBatchTransaction:
 
 
 async def first_look(cluster: Cluster, query: Query) -> MicroBatch | None:
-    """Returns the last committed micro-batch of a query, without fencing the query's producer. Returns None if there
-    is none, or if this process has read the query's micro-batches before."""
+    """Returns the last committed micro-batch of a query, without fencing the query's producer. Returns None if no
+    micro-batch was committed, or if this process has read the query's micro-batches before."""
     topic = await cluster.topic(query.batches_topic)
     name = (query.counted_as or query.name).encode()
     key = TopicPartition(topic.name, partition_of_key(name, len(topic.partitions)))
@@ -288,7 +289,8 @@ class _Followed:
     undecided: dict[int, MicroBatch] = field(default_factory=dict)
 
     def follow(self, data: memoryview, position: int, header: BatchHeader, name: bytes) -> None:
-        """Reads one more batch of the topic: a record of the query, or the marker that ends a transaction."""
+        """Processes one more batch of the topic of micro-batches. The batch contains a record of the query, or the
+        marker that ends a transaction."""
         if header.is_control:
             batch = self.undecided.pop(header.producer_id, None)
             marker = read_marker(data[position : position + header.size_bytes])
@@ -310,15 +312,15 @@ class _Followed:
                 self.undecided[header.producer_id] = MicroBatch.from_bytes(bytes(record.value))
 
 
-#: What was read so far, by cluster, partition and query.
+#: The micro-batches that this process has read so far, by cluster, partition and query.
 _followed: weakref.WeakKeyDictionary[Cluster, dict[tuple[TopicPartition, bytes], _Followed]] = (
     weakref.WeakKeyDictionary()
 )
 
 
 async def _read_on(cluster: Cluster, key: TopicPartition, name: bytes, end: int) -> MicroBatch | None:
-    """Returns the newest committed micro-batch of the query `name` below the offset `end`. Reads only the records
-    after those that this process has read before."""
+    """Returns the newest committed micro-batch of the query `name` below the offset `end`. Reads only the records that
+    this process has not read before."""
     followed = _followed.setdefault(cluster, {}).setdefault((key, name), _Followed())
     if end < followed.position:
         raise JesenskaError(

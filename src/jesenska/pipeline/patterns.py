@@ -1,7 +1,8 @@
 """Patterns of topic names, with the meaning of Java's regular expressions. The option subscribePattern and all tools
 that take patterns of topics use this module.
 
-A pattern must match the whole name. It is translated to a regular expression of Python. The differences:
+A pattern must match the whole name. It is translated to a regular expression of Python. The constructs that are
+translated, and their replacement:
 
     Java                          here
     \\Q...\\E                       the text between, taken literally
@@ -87,8 +88,8 @@ class _NotAPattern(Exception):
 
 
 class _Translator:
-    """Translates one pattern from Java's syntax to Python's in one pass. `_open` contains, for each open group, the
-    groups that inline flags opened inside it."""
+    """Translates one pattern from Java's syntax to Python's in one pass. For each open group, `_open` contains the
+    groups that inline flags such as (?i) opened inside it."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -121,8 +122,8 @@ class _Translator:
             self._ignores_case.pop()
             self._at += 1
         elif character in "|,":
-            # An inline flag applies up to the end of the enclosing group, so the next alternative begins with the same
-            # flags.
+            # An inline flag applies up to the end of the enclosing group. So the next alternative begins with the
+            # flags of the previous alternative.
             flags = self._open[-1]
             self._out.append(")" * len(flags) + "|" + "".join(flags))
             self._at += 1

@@ -1,7 +1,7 @@
-"""Test support for programs that use Kafka: a real broker in its own process, on a free port, or several brokers as a
-cluster.
+"""Test support for programs that use Kafka. A test can start a real broker in its own process, on a free port, or
+several brokers as a cluster.
 
-The classes are imported at their first use, since pytest imports this package at every start."""
+The classes are imported when they are first used, since pytest imports this package at every start."""
 
 from __future__ import annotations
 

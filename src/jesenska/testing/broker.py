@@ -20,13 +20,15 @@ from jesenska.testing.warm import WarmProcess, template
 
 
 class BrokerProcess(ServerProcess):
-    """A broker process. `settings` are those of server.properties. `environment` is added to this process's
-    environment variables, without those that begin with KAFKA_. `module` is the module to run with `python -m`.
+    """A broker process. `settings` are settings of server.properties. `environment` is added to this process's
+    environment variables; variables that begin with KAFKA_ are left out. `module` is the module to run with `python
+    -m`.
 
-    If `advertised.listeners` names another address (a proxy's), `address` and `bootstrap` are still the broker's own.
+    If `advertised.listeners` names another address, such as that of a proxy, `address` and `bootstrap` are still the
+    broker's own.
 
-    If `warm`, the broker is forked from a template process that has imported all modules. The first broker then starts
-    as slowly as without it; later brokers are ready at once."""
+    If `warm`, the broker is forked from a template process that has imported all modules. The start of the first
+    broker is as slow as without a template; later brokers are ready at once."""
 
     _READY = re.compile(rb"jesenska is up at \S+:(?P<port>\d+) ")
     _LISTENS = re.compile(rb".*\blistener \S+ takes connections at port (?P<port>\d+)$")
@@ -66,7 +68,7 @@ class BrokerProcess(ServerProcess):
     def _arguments_of(self, settings: Mapping[str, str]) -> list[str]:
         """Returns the command's arguments for a broker with these settings."""
         command = ["up", "--log-level", "info", "--debug"]
-        # A command-line flag would override the setting of the same meaning.
+        # A command-line flag overrides a setting. So a flag is added only if the settings do not contain its setting.
         if "listeners" not in settings:
             command += ["--port", str(self.port)]
         if "log.dirs" not in settings:

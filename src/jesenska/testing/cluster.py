@@ -17,14 +17,15 @@ from typing import Self
 from jesenska.testing.broker import BrokerProcess
 from jesenska.testing.tree import TreeProcess
 
-#: Kafka's default of 18 s is too long for a test that kills a broker.
+#: The session timeout of brokers in ZooKeeper, in milliseconds. Kafka's default of 18 s is too long for a test that
+#: kills a broker.
 _SESSION_TIMEOUT_MS = "2000"
 
 
 class ClusterProcesses:
-    """A cluster of brokers, numbered from 0, and their ZooKeeper server. All data is below `data`. `settings` are
-    those of server.properties, for every broker. New topics, and Kafka's own topics, have a replica on each of three
-    brokers, unless the settings say otherwise. The cluster ends with the `with` block."""
+    """A cluster of brokers, numbered from 0, and their ZooKeeper server. All data is below the directory `data`.
+    `settings` are settings of server.properties for every broker. By default, new topics and Kafka's own topics have
+    three replicas, each on another broker. The processes end with the `with` block."""
 
     def __init__(self, data: Path, brokers: int = 3, *, settings: Mapping[str, str] | None = None) -> None:
         if brokers < 1:
@@ -38,7 +39,7 @@ class ClusterProcesses:
 
     @property
     def bootstrap(self) -> str:
-        """Returns host:port of every broker, for bootstrap.servers of clients."""
+        """Returns host:port of every broker, separated by commas, for bootstrap.servers of clients."""
         return ",".join(broker.bootstrap for broker in self.brokers)
 
     @property
@@ -79,7 +80,7 @@ class ClusterProcesses:
         }
 
     def stop(self) -> None:
-        """Stops all brokers at the same time, in an orderly way, and then their ZooKeeper server."""
+        """Stops all brokers at the same time, in an orderly way, and then the ZooKeeper server."""
         if self.brokers:
             with ThreadPoolExecutor(self._count) as threads:
                 list(threads.map(BrokerProcess.stop, self.brokers))

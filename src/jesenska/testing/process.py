@@ -1,8 +1,8 @@
-"""Runs a server as a process for tests. It is started until clients can connect, can be killed or stopped, and can be
-started again on the same port.
+"""Runs a server as a process for tests. `start` returns when clients can connect. The server can be killed or stopped,
+and started again on the same port.
 
 No server runs longer than the process that started it. Servers that still run when the interpreter ends are stopped.
-If the process is killed instead, a pipe to the server is closed, and the server stops by itself."""
+If the interpreter is killed, a pipe to the server is closed, and the server stops by itself."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from typing import ClassVar, Self
 from jesenska.config.variables import without_settings
 from jesenska.testing.warm import WarmProcess
 
-#: The environment variable that `jesenska.cli.shared.ending` reads. It is repeated here, since this module does not
-#: import the tools.
+#: The environment variable that `jesenska.cli.shared.ending` reads. The name is repeated here, since this module does
+#: not import the command-line tools.
 _PARENT_DESCRIPTOR = "JESENSKA_PARENT_DESCRIPTOR"
 
 
 class ServerFailedError(RuntimeError):
-    """The error when the server ended before it was ready. The message is the server's output."""
+    """The error that is raised if the server ended before it was ready. The message is the server's output."""
 
 
 class ServerProcess(ABC):
-    """A server process. `environment` is added to this process's environment variables, without those that begin with
-    KAFKA_, which would be broker settings. The server ends with the `with` block."""
+    """A server process. `environment` is added to this process's environment variables. Variables that begin with
+    KAFKA_ are left out, since a broker would read them as settings. The server ends with the `with` block."""
 
     #: Matches the output line after which clients can connect. Its group `port` is the port.
     _READY: ClassVar[re.Pattern[bytes]]
-    #: Matches an earlier output line with the server's own port, if the port in `_READY` may be another server's. The
-    #: first such line is used.
+    #: Matches an earlier output line with the server's own port. It is needed if the port in `_READY` may be another
+    #: server's. The first matching line is used.
     _LISTENS: ClassVar[re.Pattern[bytes] | None] = None
 
     def __init__(self, environment: Mapping[str, str] | None, ready_seconds: float) -> None:
@@ -62,7 +62,7 @@ class ServerProcess(ABC):
 
     @abstractmethod
     def _command(self) -> list[str]:
-        """Returns the command line of the server. It uses `port`, unless that is 0."""
+        """Returns the command line of the server. The server uses the port `port`, or a free port if `port` is 0."""
 
     @property
     def address(self) -> str:
@@ -85,7 +85,8 @@ class ServerProcess(ABC):
         return b"".join(self._said).decode(errors="replace")
 
     def wait_until_said(self, text: str, seconds: float = 20.0) -> None:
-        """Waits until the server's output contains this text. Raises TimeoutError if it does not within `seconds`."""
+        """Waits until the server's output contains this text. Raises TimeoutError if the text is missing after
+        `seconds`."""
         with self._heard:
             if not self._heard.wait_for(lambda: text in self.log, seconds):
                 raise TimeoutError(f"the server has not said {text!r}: {self.log[-2000:]}")
@@ -145,7 +146,7 @@ class ServerProcess(ABC):
         ready.set()
 
     def kill(self) -> None:
-        """Ends the server with SIGKILL, as a crash would. Does nothing if it does not run."""
+        """Ends the server with SIGKILL, as a crash would. Does nothing if the server is not running."""
         self._end(signal.SIGKILL)
 
     def stop(self, seconds: float = 30.0) -> int | None:

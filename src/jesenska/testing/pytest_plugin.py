@@ -11,7 +11,7 @@
 `pytest --kafka-setting NAME=VALUE` gives the brokers a setting of server.properties; it may be repeated. If a test
 fails and its broker has ended, the test report shows the end of the broker's log.
 
-The modules of the fixtures are imported when a test uses them, so they do not delay runs without such tests."""
+The modules of the fixtures are imported when a test uses a fixture, so they do not delay runs without such tests."""
 
 from __future__ import annotations
 

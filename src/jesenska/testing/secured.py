@@ -5,8 +5,8 @@ with SecuredBroker(tmp_path / "data") as broker:
     producer = confluent_kafka.Producer(broker.librdkafka("anna"))      # TLS, and the user anna, who is made here
 
 The listener is SASL_SSL. The user `admin` logs in with PLAIN, all other users with SCRAM-SHA-512. Without an
-authorizer in `settings` every user may do everything. The certificate is for 127.0.0.1 and localhost. It needs the
-package cryptography (`pip install 'jesenska[security]'`)."""
+authorizer in `settings`, every user is allowed all operations. The certificate is for 127.0.0.1 and localhost. This
+class needs the package cryptography (`pip install 'jesenska[security]'`)."""
 
 from __future__ import annotations
 
@@ -58,11 +58,11 @@ class SecuredBroker(BrokerProcess):
         write_secret(self._key_store, authority.issue("broker", ["127.0.0.1", "localhost"], now))
 
     def password(self, user: str) -> str:
-        """Returns the password of a user, who is made at the first call."""
+        """Returns the password of a user. At the first call, the user is created on the broker."""
         found = self._passwords.get(user)
         if found is None:
             found = self._passwords[user] = secrets.token_hex(_PASSWORD_BYTES)
-            # On another thread, because a test may have an event loop of its own.
+            # The request runs on another thread, because the test's thread may already run an event loop.
             with ThreadPoolExecutor(1) as thread:
                 thread.submit(asyncio.run, self._make_user(user, found)).result()
         return found
@@ -92,7 +92,7 @@ class SecuredBroker(BrokerProcess):
 
     def kafka_python(self, user: str = ADMIN) -> dict[str, Any]:
         """Returns the keyword arguments of a client of kafka-python, for a login as this user. aiokafka takes the same
-        but for `ssl_cafile`, in place of which it takes an SSL context."""
+        arguments, except that it needs an SSL context in place of `ssl_cafile`."""
         return {
             "bootstrap_servers": self.bootstrap,
             "security_protocol": "SASL_SSL",

@@ -30,8 +30,8 @@ class Topics:
         replication_factor: int | None = None,
         settings: Mapping[str, str] | None = None,
     ) -> str:
-        """Creates a topic, and returns its name. Without an argument, the broker's default is used. Raises KafkaError
-        if the broker refuses the topic."""
+        """Creates a topic, and returns its name. By default the name is made from the test's name, and the partitions,
+        replicas and settings are the broker's defaults. Raises KafkaError if the broker refuses the topic."""
         topic = NewTopic(
             name or f"{self._test}-{next(_numbers)}",
             -1 if partitions is None else partitions,
@@ -47,7 +47,7 @@ class Topics:
             error = (await Admin(cluster).create_topics([topic]))[topic.name]
             if error is not None:
                 raise error
-            # Waits until the topic has leaders, so that the test's first request finds one.
+            # Waits until every partition of the topic has a leader, so that the test's first request finds a leader.
             await cluster.topic(topic.name, create=True)
         finally:
             await cluster.close()

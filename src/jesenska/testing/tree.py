@@ -1,5 +1,5 @@
-"""Runs jesenska's ZooKeeper server (zookeeper-server-start) as a process for tests, on the loopback address. It can be
-killed or stopped, and started again with the same port and directory.
+"""Runs jesenska's ZooKeeper server (zookeeper-server-start) as a process for tests, on the loopback address. The
+server can be killed or stopped, and started again with the same port and directory.
 
 with TreeProcess(tmp_path) as tree:
     ... tree.address ...
@@ -18,7 +18,7 @@ from jesenska.testing.process import ServerProcess
 
 
 class TreeProcess(ServerProcess):
-    """A ZooKeeper server process. `settings` are those of zookeeper.properties. `module` is the module to run with
+    """A ZooKeeper server process. `settings` are settings of zookeeper.properties. `module` is the module to run with
     `python -m`."""
 
     _READY = re.compile(rb"jesenska's ZooKeeper server is up at \S+:(?P<port>\d+) ")

@@ -1,5 +1,5 @@
 """Brokers that are forked from a template process (jesenska.cli.supervision.broker_template), which has imported all
-modules. They have the interface of `subprocess.Popen`."""
+modules. The processes have a part of the interface of `subprocess.Popen`."""
 
 from __future__ import annotations
 
@@ -68,14 +68,14 @@ class Template:
         self._started: list[int] = []
         self._has_started = threading.Condition()
         self._running: dict[int, WarmProcess] = {}
-        #: Exit codes of processes that ended before their `WarmProcess` was registered.
+        #: The exit codes of processes that ended before their `WarmProcess` object was registered.
         self._early: dict[int, int] = {}
         threading.Thread(target=self._listen, daemon=True).start()
         atexit.register(self.close)
 
     def start(self, arguments: Sequence[str], environment: Mapping[str, str], parent_descriptor: int) -> WarmProcess:
-        """Starts a broker, as the command `jesenska ARGUMENTS` would. Raises RuntimeError if the template process has
-        ended."""
+        """Starts a broker, as the command `jesenska ARGUMENTS` would do. Raises RuntimeError if the template process
+        has ended."""
         reading, writing = os.pipe()
         try:
             with self._lock:
@@ -131,7 +131,8 @@ _making = threading.Lock()
 
 
 def template() -> Template:
-    """Returns this process's template. A forked process gets its own."""
+    """Returns the template of this process. It is made at the first call. A forked process gets a template of its
+    own."""
     global _template, _template_of
     with _making:
         if _template is None or _template_of != os.getpid():

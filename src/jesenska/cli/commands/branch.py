@@ -1,12 +1,12 @@
-"""`jesenska branch SOURCE TARGET`: makes a branch, a new topic with the partitions, settings and records of another
-one, whose closed segments it shares. Afterwards the two topics are independent.
+"""`jesenska branch SOURCE TARGET`: makes a branch: a new topic TARGET with the partitions, settings and records of the
+topic SOURCE. The two topics share the files of closed segments, so no data is copied. Afterwards they are independent.
 
     jesenska branch orders trial                               the records
-    jesenska branch orders trial --groups                      and the committed offsets of each group
-    jesenska branch orders trial --config retention.ms=-1      with settings that override the source's
+    jesenska branch orders trial --groups                      the records, and the committed offsets of each group
+    jesenska branch orders trial --config retention.ms=-1      the records, with settings that override the source's
 
-    exit 0    the branch exists, and with --groups every group has its offsets in it
-         1    it was refused, or the offsets of a group could not be set: one sentence on stderr"""
+    exit 0    the branch exists, and with --groups every group has its committed offsets for it
+         1    the branch was refused, or the offsets of a group could not be set: one sentence on stderr"""
 
 from __future__ import annotations
 

@@ -7,11 +7,11 @@ with the Tab key.
 
 The script contains flags, the possible values of flags, and names of settings. They are taken from the tools' parsers
 and the tables of settings when the script is printed, so that Tab itself starts no Python. Only names of topics are
-requested from the cluster, if --bootstrap-server or --zookeeper is on the line, for two seconds at most and without
-error messages. Tools are completed under their names and under Kafka's script names (kafka-topics.sh), with or without
-a path in front.
+requested from the cluster, if the command line contains --bootstrap-server or --zookeeper. The request takes at most
+two seconds and prints no error messages. Tools are completed under their names and under Kafka's script names
+(kafka-topics.sh), with or without a path in front.
 
-Names of groups, brokers and partitions are not completed, nor lists with commas.
+Names of groups, brokers and partitions, and lists with commas, are not completed.
 
 The package shtab makes such scripts from argparse's parsers. But its scripts complete nothing after `--flag=` or for
 Kafka's script names, and in zsh they stop at a flag whose value is called HOST:PORT. With shtab about half of the
@@ -36,7 +36,7 @@ _SETTINGS = {
     "producer": PRODUCER_SETTINGS,
     "consumer": CONSUMER_SETTINGS,
 }
-#: Flags whose values are settings, and the table of these settings.
+#: The flags whose values are settings, each with the table of these settings.
 _TAKES_SETTINGS = {
     "kafka-topics --config": "topic",
     "kafka-server-start --override": "broker",
@@ -46,14 +46,14 @@ _TAKES_SETTINGS = {
     "kafka-console-consumer --command-property": "consumer",
     "kafka-consumer-perf-test --command-property": "consumer",
 }
-#: The kind of a flag's value by its name in the help text.
+#: The kind of a flag's value, by the value's name in the help text.
 _BY_METAVAR = {"FILE": "file", "FILE[,...]": "file", "DIR": "directory", "TOPIC": "topic", "TOPIC[:N,N]": "topic"}
 
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """The value of a flag. `kind` is "words", "file", "directory", "topic", "settings", or "text" for any other
-    text."""
+    """The value of a flag. `kind` is "words" (a fixed list), "file", "directory", "topic", "settings", or "text" for
+    any other text."""
 
     name: str
     kind: str
@@ -78,7 +78,8 @@ class Tool:
     name: str
     help: str
     flags: tuple[Flag, ...]
-    #: The value without a flag in front of it, if the tool takes one.
+    #: The value that the tool takes without a flag, such as `bash` in `jesenska completion bash`; None without such a
+    #: value.
     positional: Value | None
 
 
@@ -137,7 +138,7 @@ def _commands(tools: Iterable[Tool]) -> list[str]:
 
 
 def _assignments(prefix: str) -> str:
-    """Returns shell variables with the names of the settings, one variable for each table of settings."""
+    """Returns shell variables that contain the names of settings, one variable for each table of settings."""
     return "\n".join(
         f"{prefix}{kind}='{' '.join(f'{setting.name}=' for setting in table)}'" for kind, table in _SETTINGS.items()
     )
@@ -324,8 +325,8 @@ def _zsh(tools: Sequence[Tool]) -> str:
     for tool in tools:
         specs = [_zsh_flag(flag) for flag in tool.flags]
         commands = [other for other in tools if other.name.startswith(f"{tool.name} ")]
-        # The second and further values of a flag that takes several are declared without a flag. As values of the
-        # flag, _arguments would complete no flags after them.
+        # If a flag takes several values, the second and further values are declared without the flag. If they were
+        # declared as values of the flag, zsh's _arguments would complete no flags after them.
         many = [flag.value for flag in tool.flags if flag.value is not None and flag.value.is_many]
         positional = tool.positional or (many[0] if many else None)
         if commands:

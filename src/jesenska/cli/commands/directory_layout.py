@@ -87,8 +87,8 @@ _CONFIGURATIONS = {
 
 
 def lay_out(directory: Path) -> Iterator[tuple[Path, bool]]:
-    """Creates the files that are missing. Yields each file, and true if it was created now. Raises JesenskaError with
-    one sentence if that is not possible."""
+    """Creates the files that are missing. Yields each file of the layout, and True if this call has created it. Raises
+    JesenskaError with one sentence if a file cannot be written."""
     data = directory.absolute() / "data"
     try:
         for folder in ("bin", "config"):

@@ -5,7 +5,7 @@ jesenska export DIR --zookeeper 127.0.0.1:2181/kafka
 
 DIR is the first directory of log.dirs, and its broker must be stopped. The logs already have Kafka's format. After
 everything is written, the file with the metadata is renamed (to jesenska-metadata.db.exported), so that a broker does
-not start with outdated metadata. With --keep it is not renamed.
+not start with outdated metadata. With --keep the file is not renamed.
 
     exit 0    exported          1    refused or failed: one sentence on stderr; running it again continues"""
 
@@ -87,9 +87,9 @@ def export_directory(options: argparse.Namespace) -> int:
 
 
 async def write_into(zookeeper: str, nodes: Mapping[str, Node], *, replace: bool = False, dry_run: bool = False) -> int:
-    """Writes a cluster's nodes into a ZooKeeper, which is given as for --zookeeper. Returns the number of new, changed
-    and deleted nodes. With `replace` existing nodes of this cluster are overwritten. Raises JesenskaError with one
-    sentence if the nodes may not be written."""
+    """Writes a cluster's nodes into a ZooKeeper. `zookeeper` has the form of the flag --zookeeper. Returns the number
+    of new, changed and deleted nodes. If `replace` is True, existing nodes of this cluster are overwritten. Raises
+    JesenskaError with one sentence if the nodes may not be written."""
     try:
         where = ConnectString.parse(zookeeper)
     except ValueError as error:

@@ -1,16 +1,17 @@
-"""`jesenska forget-broker ID...`: declares that brokers will never come back, so that the deletion of topics with
-replicas on them does not wait for them. The names of these topics can then be used again.
+"""`jesenska forget-broker ID...`: declares that brokers will never be started again. Then the deletion of topics with
+replicas on these brokers does not wait for the brokers any more, and the names of these topics can be used again.
 
     jesenska forget-broker 3 --zookeeper HOST:PORT/PATH         only prints the deletions that wait for broker 3
-    jesenska forget-broker 3 --zookeeper HOST:PORT/PATH --yes   has the controller continue without it
-    jesenska forget-broker 3 --data data --yes                  the same for jesenska up -n N, and for a dataDir
+    jesenska forget-broker 3 --zookeeper HOST:PORT/PATH --yes   the controller continues without broker 3
+    jesenska forget-broker 3 --data data --yes                  the same, for the directory of jesenska up -n N, or a
+                                                                dataDir
 
 The request is written into the metadata tree (node /admin/jesenska_lost_brokers), and the controller deletes it when
-it has acted. Replicas of topics that are not deleted do not change: a broker with the same id and empty directories
-fetches them.
+it has acted. Replicas of topics that are not deleted do not change: if a broker with the same id and empty directories
+is started, it fetches these replicas.
 
     exit 0    done, or no deletion waits           1    refused: one sentence on stderr, and nothing was changed
-    exit 4    topics are not deleted yet: they wait for other brokers, too"""
+    exit 4    topics are not deleted yet: their deletion also waits for other brokers"""
 
 from __future__ import annotations
 
@@ -62,7 +63,7 @@ def forget(options: argparse.Namespace) -> int:
 
 
 def _address(data: str) -> str:
-    """Returns the address of the server that keeps the metadata tree for a --data directory."""
+    """Returns the address of the server that serves the metadata tree (ZooKeeper's nodes) of a --data directory."""
     path = Path(data)
     directory = tree_directory(path) if brokers_with_data(path) or tree_directory(path).is_dir() else path
     try:
@@ -112,8 +113,8 @@ async def _forget(options: argparse.Namespace) -> int:
 
 
 async def _with_replicas_on(store: Store, lost: frozenset[int]) -> tuple[list[str], int]:
-    """Returns the topics to be deleted that have replicas on the brokers `lost`. The second value is the number of
-    partitions of other topics with such replicas."""
+    """Returns the topics to be deleted that have replicas on the brokers `lost`. Also returns the number of partitions
+    of other topics with replicas on these brokers."""
     marked = set((await store.children(paths.DELETE_TOPICS))[0])
     names = sorted((await store.children(paths.TOPICS))[0])
     nodes = await in_flight([partial(_topic, store, name) for name in names], _AT_ONCE)
@@ -164,8 +165,8 @@ async def _gone(store: Store, path: str, timeout_seconds: float) -> bool:
 
 
 async def _ask(store: Store, lost: frozenset[int], timeout_seconds: float) -> None:
-    """Asks the controller to forget the brokers, and waits until it has acted. Raises JesenskaError if there is no
-    controller, or if it does not act."""
+    """Asks the controller to forget the brokers, and waits until the controller has done this. Raises JesenskaError if
+    there is no controller, or if the controller does not respond in time."""
     controller_id = await controller_of(store)
     if controller_id is None:
         raise JesenskaError("The cluster has no controller: start the other brokers first.")

@@ -1,15 +1,15 @@
-"""`jesenska import`: turns a data directory of Apache Kafka into one of a broker of jesenska, in place.
+"""`jesenska import`: turns a data directory of Apache Kafka into a data directory of a broker of jesenska, in place.
 
     jesenska import DIR --zookeeper 127.0.0.1:2181/kafka          the metadata from Kafka's ZooKeeper
-    jesenska import DIR --zookeeper-data /var/lib/zookeeper       from that ZooKeeper's own files
-    jesenska import DIR                                           of KRaft mode: from the metadata log in it
+    jesenska import DIR --zookeeper-data /var/lib/zookeeper       the metadata from the files of that ZooKeeper
+    jesenska import DIR                                           KRaft mode: the metadata from the metadata log in DIR
     jesenska import DIR DIR2 ...                                  every directory of log.dirs, in their order
 
 Kafka and jesenska use the same log files, so no data is copied and no second disk is needed. The import adds one file
-with the metadata to the first directory; it is written under another name and renamed. Segments of the formats before
-0.11 are rewritten; Kafka from 0.11 on reads them as well. ZooKeeper is only read. Until the broker is started, Kafka
-can still use the directory. After that `jesenska export` gives it back to Kafka. A directory of KRaft mode loses its
-metadata log, of which an archive is kept (`interchange.raft.retirement`).
+with the metadata to the first directory; the file is written under another name and renamed. Segments with formats
+from before Kafka 0.11 are rewritten. Kafka from 0.11 on can also read the rewritten segments. ZooKeeper is only read.
+Until the broker is started, Kafka can still use the directory. After that `jesenska export` gives it back to Kafka.
+The metadata log of a directory of KRaft mode is removed; an archive of it is stored (`interchange.raft.retirement`).
 
     exit 0    imported          1    refused, and nothing was changed: one sentence on stderr"""
 
@@ -113,8 +113,8 @@ def _is_raft(directory: KafkaDirectory) -> bool:
 
 
 def _unfinished(directories: list[KafkaDirectory]) -> list[Path]:
-    """Returns the directories in which an import of a KRaft node was interrupted just before the old metadata log was
-    removed."""
+    """Returns the directories in which an earlier import of a KRaft node was interrupted after everything was done
+    except the removal of the metadata log."""
     return [item.path for item in directories if (item.path / KRAFT_LOG).exists() and (item.path / ARCHIVE).exists()]
 
 
@@ -137,8 +137,8 @@ def _refuse_imported(directories: list[KafkaDirectory]) -> None:
 def _found(
     options: argparse.Namespace, directories: list[KafkaDirectory], broker_id: int, telling_of: Telling
 ) -> tuple[FoundTree, Source, list[str]]:
-    """Returns the cluster's metadata tree, the data to be taken over, and notes about the metadata for the
-    operator."""
+    """Returns three values: the cluster's metadata tree (ZooKeeper's nodes), a description of the data that will be
+    taken over, and notes about the metadata for the operator."""
     cluster_id, partitions = cluster_of(directories), all_partitions(directories)
     if any(_is_raft(item) for item in directories):
         if options.zookeeper or options.zookeeper_data:
@@ -187,7 +187,7 @@ def _from_raft(
 
 
 def _tree(options: argparse.Namespace, telling_of: Telling) -> tuple[FoundTree, str]:
-    """Returns the metadata tree of a ZooKeeper, and the name of that ZooKeeper for messages."""
+    """Returns the metadata tree of a ZooKeeper, and the name of this ZooKeeper for messages."""
     if options.zookeeper and options.zookeeper_data:
         raise JesenskaError("--zookeeper and --zookeeper-data were both given: give only one of them.")
     if options.zookeeper_data:
@@ -275,13 +275,14 @@ def _tell(options: argparse.Namespace, plan: Takeover, broker_id: int, converted
 
 
 def _how_to_start(directories: list[str], broker_id: int | None) -> str:
-    """Returns the command that starts the broker. It has the broker's id if the directory does not name it."""
+    """Returns the command that starts the broker. The command contains the broker's id if the directory does not
+    contain it."""
     where = f"--data {directories[0]}" if len(directories) == 1 else f"--override log.dirs={','.join(directories)}"
     return f"jesenska up {where}" + ("" if broker_id is None else f" --override broker.id={broker_id}")
 
 
 class Telling:
-    """Prints the current step on stderr after two seconds, and then every two seconds."""
+    """Prints the current step on stderr: first after two seconds, and then every two seconds."""
 
     def __init__(self) -> None:
         self._clock = SystemClock()
@@ -298,7 +299,7 @@ class Telling:
 
 
 class Counter:
-    """Adds up the bytes of one partition that have been processed."""
+    """Adds up the number of bytes of one partition that have been processed."""
 
     def __init__(self, telling_of: Telling, name: str) -> None:
         self._telling, self._name, self._bytes = telling_of, name, 0

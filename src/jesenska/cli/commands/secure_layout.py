@@ -5,10 +5,10 @@ connect to it.
     security/broker-0.pem           the broker's key and certificate, for the hosts that were named
     config/server.properties        one listener, SASL_SSL, with the user admin and a random password
     config/client.properties        the login of admin, for our tools and for Java
-    config/librdkafka.properties    the same for programs with librdkafka
+    config/librdkafka.properties    the login of admin, for programs with librdkafka
 
 Files with a key or a password can be read only by their owner. Existing files are not changed. If the certificate
-authority exists already, the certificates that it has signed remain valid."""
+authority already exists, it is used, so the certificates that it has signed remain valid."""
 
 from __future__ import annotations
 
@@ -96,8 +96,9 @@ _SECRETS = {
 
 
 def lay_out_secured(directory: Path, hosts: Sequence[str], port: int) -> Iterator[tuple[Path, bool]]:
-    """Creates the files that are missing. Yields each file, and true if it was created now. The broker advertises the
-    first host of `hosts` to clients. Raises JesenskaError with one sentence if that is not possible."""
+    """Creates the files that are missing. Yields each file of the layout, and True if this call has created it. The
+    broker advertises the first host of `hosts` to clients. Raises JesenskaError with one sentence if a file cannot be
+    written."""
     root = directory.absolute()
     security, config = root / "security", root / "config"
     values = {
@@ -133,15 +134,15 @@ def lay_out_secured(directory: Path, hosts: Sequence[str], port: int) -> Iterato
 
 
 def sign(directory: Path, name: str, hosts: Sequence[str]) -> Path:
-    """Makes a new key and certificate in `security/NAME.pem`, which replaces an older file. A client's certificate
-    names no hosts."""
+    """Makes a new key and certificate, and writes them to `security/NAME.pem`. An older file of this name is replaced.
+    For a client's certificate, `hosts` is empty."""
     if not name or "/" in name or name.startswith("."):
         raise JesenskaError(f"{name!r} cannot be a certificate's name: it is the name of its file, too.")
     security = directory.absolute() / "security"
     path = security / f"{name}.pem"
     temporary = security / f".{name}.pem.new"
     write_secret(temporary, read_authority(security).issue(name, hosts, datetime.now(UTC)))
-    # The file is replaced in one step, because a broker reads it again when it changes.
+    # The file is replaced atomically, because a broker reads it again when it changes.
     temporary.replace(path)
     return path
 

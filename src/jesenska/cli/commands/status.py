@@ -1,19 +1,19 @@
 """`jesenska status`: prints the state of a broker and of its cluster, for people, and for health checks by its exit
 code. --check chooses the condition:
 
-    live       the broker answers: a process supervisor restarts it if it does not
-    ready      it also knows its cluster, with a controller: clients can be sent to it
-    cluster    every partition of the cluster has a leader, too: otherwise an operator is needed (the default)
-    replicas   every replica of the cluster is in sync, too: to be checked before the next broker is shut down
+    live       the broker answers; otherwise a process supervisor should restart it
+    ready      the broker also knows its cluster and the controller: clients can be sent to it
+    cluster    also, every partition of the cluster has a leader; otherwise an operator is needed (the default)
+    replicas   also, every replica of the cluster is in sync: check this before you shut down the next broker
 
     exit 0    the condition is met
-    exit 1    it does not answer
-    exit 3    it answers, and is not ready
-    exit 4    it is ready, and partitions have no leader
+    exit 1    the broker does not answer
+    exit 3    the broker answers, and is not ready
+    exit 4    the broker is ready, and partitions have no leader
     exit 5    all partitions have a leader, and some have replicas that are not in sync
 
-With --data it also prints the process that has locked that directory, and its memory. For several brokers (`jesenska
-up -n N`) it prints their supervisor, and the memory of all processes."""
+With --data the command also prints the process that has locked that directory, and the memory of this process. For
+several brokers (`jesenska up -n N`) it prints the supervising process, and the memory of all processes."""
 
 from __future__ import annotations
 
@@ -131,14 +131,14 @@ def _code(check: str, *, is_ready: bool, leaderless: int, lacking: int) -> int:
 
 
 def _holders_below(data: Path) -> list[int]:
-    """Returns the ids of the processes of several brokers and of their metadata tree. The list is empty if the
-    directory has the data of a single broker."""
+    """Returns the process ids of several brokers and of their metadata tree. Returns an empty list if the directory
+    contains the data of a single broker."""
     directories = [tree_directory(data), *(broker_directory(data, number) for number in brokers_with_data(data))]
     return [holder for directory in directories if (holder := lock_holder(directory)) is not None]
 
 
 def _resident_mb(processes: Sequence[int]) -> float | None:
-    """Returns the memory of these processes in MB; None if the system does not report it."""
+    """Returns the memory of these processes in MB. Returns None if the operating system does not report it."""
     found: list[int] = []
     for process in processes:
         try:

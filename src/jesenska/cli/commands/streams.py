@@ -1,17 +1,17 @@
 """`jesenska streams`: runs a program of the Streams API on Spark, or shows its topology.
 
     jesenska streams run app.py                          until Ctrl-C; the settings are those of the program
-    jesenska streams run app.py --once                   all that the topics have now
+    jesenska streams run app.py --once                   ends when all present records are processed
     jesenska streams run app.py --property commit.interval.ms=100 --bootstrap-server localhost:9092
     jesenska streams describe app.py                     Topology.describe(): needs neither Spark nor a broker
-    jesenska streams explain app.py                      how each part runs, and why
+    jesenska streams explain app.py                      how each sub-topology runs, and why
 
 A program is a Python file with a variable `topology`. Its value is a Topology, a StreamsBuilder or a function that
 returns one of them. The file may also have `config`, a dict of settings. `app.py:name` uses another name than
 `topology`. Settings of the command line override the file of --command-config, which overrides the program's `config`.
 
-    exit 0    it was stopped by a signal, or with --once has processed everything
-         1    it cannot run, or has ended with an error: one sentence on stderr"""
+    exit 0    the program was stopped by a signal, or with --once has processed all records
+         1    the program cannot run, or has ended with an error: one sentence on stderr"""
 
 from __future__ import annotations
 
@@ -101,7 +101,8 @@ def _run(options: argparse.Namespace) -> int:
             sys.stdout.flush()
 
     application.set_state_listener(tell)
-    # Spark sets its own signal handlers when it starts, so these are set afterwards.
+    # Spark sets its own signal handlers when it starts. So the handlers of this command are set after Spark has
+    # started.
     for number in heeded_signals():
         signal.signal(number, lambda *_: stopped.set())
     try:

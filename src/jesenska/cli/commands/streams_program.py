@@ -72,7 +72,8 @@ def _executed(path: Path) -> ModuleType:
 
 
 def _run(path: Path, work: Any) -> Any:
-    """Runs code of the program. If it raises an error, raises JesenskaError with the program's line."""
+    """Runs code of the user's program. If the code raises an error, raises JesenskaError with the line of the
+    program."""
     try:
         return work()
     except JesenskaError:

@@ -1,21 +1,22 @@
-"""`jesenska tree`: copies the metadata tree of a cluster (topics, settings, leaders, everything in its ZooKeeper),
-restores it, and rebuilds it if it is lost.
+"""`jesenska tree`: copies the metadata tree of a cluster (topics, settings, leaders, and everything else in its
+ZooKeeper), restores the tree, and rebuilds it if it is lost.
 
-    jesenska tree backup FILE --data data                  of `jesenska up -n N`, or of a zookeeper-server-start's
-                                                           dataDir; both may be running
-    jesenska tree backup FILE --zookeeper HOST:PORT/PATH   of any ZooKeeper, while it runs
+    jesenska tree backup FILE --data data                  copies the tree of `jesenska up -n N`, or of the
+                                                           dataDir of zookeeper-server-start; it may be running
+    jesenska tree backup FILE --zookeeper HOST:PORT/PATH   copies the tree of any running ZooKeeper
     jesenska tree restore FILE --data data                 into a directory whose tree is lost
     jesenska tree restore FILE --zookeeper HOST:PORT/PATH  into a ZooKeeper without a cluster at this path
     jesenska tree inventory DIR... > broker-1.json         the contents of one broker's directories, on its machine
     jesenska tree rebuild broker-1.json ... --data data    a tree from the inventories of all brokers, or from their
-                                                           directories; --backup FILE adds what these do not show.
+                                                           directories; --backup FILE adds facts that these lack.
                                                            With --data, --chroot /kafka is the path that the brokers'
                                                            zookeeper.connect ends in
 
-A backup is a file in the format of jesenska's trees. It has all nodes as they are at one moment, without those of
-sessions (running brokers, the controller). A restored tree has the leaders and ISRs of the backup. If brokers have run
-since the backup was made, use `rebuild --backup`: it finds the newest replicas from the logs. In both cases epochs and
-producer ids continue far above the known ones. Brokers must be stopped for inventory, restore and rebuild.
+A backup is a file in the format of jesenska's trees. It contains all nodes as they are at one moment, except ephemeral
+nodes (running brokers, the controller). A restored tree has the leaders and ISRs of the backup. If brokers have run
+since the backup was made, use `rebuild --backup`: it finds the newest replicas from the logs. In both cases new epochs
+and producer ids are far above those in the backup and the logs. Brokers must be stopped for inventory, restore and
+rebuild.
 
     exit 0    done          1    refused, and nothing was changed: one sentence on stderr"""
 
@@ -172,7 +173,7 @@ def _backup(options: argparse.Namespace) -> int:
 
 
 def _found(options: argparse.Namespace) -> tuple[FoundTree, str]:
-    """Returns the metadata tree that is to be copied, and its name for messages."""
+    """Returns the metadata tree to copy, and the name of the tree for messages."""
     if options.zookeeper is not None:
         _chroot(options)
         return asyncio.run(_read(options.zookeeper)), options.zookeeper
@@ -237,8 +238,8 @@ def _restore(options: argparse.Namespace) -> int:
 def _read_backup(path: Path) -> FoundTree:
     if not path.is_file():
         raise JesenskaError(f"There is no file {path}: name one that jesenska tree backup has made.")
-    # A copy of the file is opened, because SQLite writes beside the file, and the directory of a backup may be
-    # read-only.
+    # A copy of the file is opened, because SQLite writes files beside the database file, and the directory of the
+    # backup may be read-only.
     with tempfile.TemporaryDirectory(prefix="jesenska-backup-") as aside:
         copy = Path(aside) / path.name
         try:
@@ -258,7 +259,7 @@ def _read_backup(path: Path) -> FoundTree:
 
 
 def _put(directory: Path, found: FoundTree, chroot: str) -> None:
-    """Writes a metadata tree into a directory that has none."""
+    """Writes a metadata tree into a directory that contains no tree."""
     steps = chroot.strip("/").split("/") if chroot else []
     nodes = {"/" + "/".join(steps[: count + 1]): Node(None) for count in range(len(steps))}
     nodes |= {chroot + path: node for path, node in found.nodes.items()}
@@ -279,7 +280,7 @@ def _inventory(options: argparse.Namespace) -> int:
 
 
 def _taken(directories: Sequence[Path]) -> Inventory:
-    """Locks one broker's directories and returns their inventory."""
+    """Locks the directories of one broker, and returns the inventory of these directories."""
     files = FileLayer()
     progress = Telling()
     with locked(directories, files) as held:
@@ -308,7 +309,8 @@ def _rebuild(options: argparse.Namespace) -> int:
 
 
 def _owner(directory: Path) -> int:
-    """Returns the id of the broker that owns the directory. The caller groups directories by it."""
+    """Returns the id of the broker that owns the directory. The caller uses the id to group the directories of a
+    broker."""
     with locked([directory], FileLayer()) as found:
         return broker_of(found, None)
 

@@ -21,8 +21,8 @@ def up(options: argparse.Namespace) -> int:
         )
     refuse_ports(options)
     if options.brokers == 1:
-        # Objects made during a start live long, and the garbage collector would check them again and again without
-        # result. The broker turns it on again when it is running (`broker_process`).
+        # Objects that are made during the start live long, so the garbage collector would check them repeatedly
+        # without freeing any. The broker turns the collector on again when it is running (`broker_process`).
         gc.disable()
         try:
             from jesenska.cli.supervision.up_alone import run_alone

@@ -43,7 +43,7 @@ def _rate(text: str) -> int:
 
 
 class _Reading:
-    """Reports the progress of reading, and sleeps to keep the rate."""
+    """Reports the progress of reading. Sleeps so that reading does not exceed the requested rate."""
 
     def __init__(self, rate: int | None) -> None:
         self._rate = rate

@@ -1,8 +1,8 @@
 """Runs a broker in this process: starts it, and shuts it down cleanly on a signal.
 
-SIGTERM, SIGINT and SIGHUP (not under nohup) shut it down cleanly: logs are synced and marked, so the next start need
-not recover them. A second Ctrl-C ends it immediately. On SIGUSR1 it writes its measurements (broker.figures) to stderr
-in one line."""
+SIGTERM, SIGINT and SIGHUP (not under nohup) shut the broker down cleanly: logs are synced and marked as clean, so the
+next start need not recover them. A second Ctrl-C ends the process immediately. On SIGUSR1 the broker writes its
+measurements (broker.figures) to stderr in one line."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from jesenska.records import codec
 
 logger = logging.getLogger(__name__)
 
-#: Allocations between two garbage collections of young objects. A request makes a few dozen objects, nearly all
-#: without reference cycles.
+#: The number of allocations between two garbage collections of young objects. A request makes a few dozen objects,
+#: nearly all without reference cycles.
 _YOUNG_OBJECTS = 10_000
 
 
@@ -41,8 +41,9 @@ def run_broker(
     *,
     warns: bool = True,
 ) -> int:
-    """Runs a broker until a signal stops it. `on_ready` is called when clients can connect. With `warns` false, there
-    is no warning if this installation has no compiled modules. Raises JesenskaError if the broker cannot start."""
+    """Runs a broker until a signal stops it. `on_ready` is called when clients can connect. If `warns` is False, no
+    warning is logged when this installation has no compiled modules. Raises JesenskaError if the broker cannot
+    start."""
     if warns and not (codec.COMPILED and request_path_is_compiled()):
         missing = "request path" if codec.COMPILED else "record codec"
         logger.warning(
@@ -63,8 +64,8 @@ async def _run(
     stopping = asyncio.Event()
     _stop_by_signals(loop, stopping)
     parents_end(loop, stopping)
-    # Objects that were made during the start live long. The garbage collector would traverse them again and again
-    # without result.
+    # Objects that were made during the start live long. After this collection, the garbage collector no longer checks
+    # them.
     gc.collect()
     gc.disable()
     broker = Broker(config)
@@ -91,8 +92,8 @@ async def _run(
     figures.are_known = True
     on_ready(broker)
     has_failed = await _until_stopped(broker, stopped)
-    # The process is about to end. Closing thousands of logs makes many objects, and garbage among them need not be
-    # freed.
+    # The process is about to end. Closing thousands of logs makes many objects, and garbage among these objects need
+    # not be freed.
     gc.disable()
     gc.freeze()
     async with telling("Stopping: logs are synced and closed"):
@@ -104,8 +105,8 @@ async def _run(
 
 
 async def _until_stopped(broker: Broker, stopped: asyncio.Task[bool]) -> bool:
-    """Waits until a signal stops the broker, or all its log directories have failed. Returns true in the second
-    case."""
+    """Waits until a signal stops the broker, or until all log directories of the broker have failed. Returns True if
+    all log directories have failed."""
     loop = asyncio.get_running_loop()
     importing = loop.create_task(handlers.load_all())
     failed = loop.create_task(broker.failed())
@@ -131,7 +132,7 @@ def _stop_by_signals(loop: asyncio.AbstractEventLoop, stopping: asyncio.Event) -
 
 
 class _Figures:
-    """Prints the broker's measurements, after it has started."""
+    """Prints the broker's measurements when a signal requests them, once the broker has started."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker

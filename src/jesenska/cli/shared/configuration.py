@@ -1,5 +1,5 @@
-"""Makes a broker's configuration for the command line, from file, environment and overrides. It prints warnings for
-settings that are unknown or have no effect."""
+"""Makes a broker's configuration for the command line, from a file, the environment and overrides. Warnings are logged
+for settings that are unknown or have no effect."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from jesenska.config.sources import OverrideError, gather
 logger = logging.getLogger(__name__)
 
 
-#: Older names of settings. If one of them is set, the default of the newer setting is not used.
+#: For each setting, its older names. If an older name is set, the default of the newer setting is not used.
 _SAID_OTHERWISE = {"listeners": ("port", "host.name"), "log.dirs": ("log.dir",), "broker.id": ("node.id",)}
 
 
@@ -31,10 +31,10 @@ def broker_config(
     *,
     warns: bool = True,
 ) -> BrokerConfig:
-    """Returns the settings with which a broker starts. `flags` have precedence over `overrides`, these over the
-    environment, the environment over the file, and the file over `defaults`. With `warns` false, unknown settings and
-    those without effect are not reported. Raises JesenskaError with one sentence for a file that cannot be read, a
-    value that is not valid, or an unsafe combination."""
+    """Returns the configuration with which a broker starts. `flags` have precedence over `overrides`, `overrides` over
+    the environment, the environment over the file, and the file over `defaults`. If `warns` is False, unknown settings
+    and settings without effect are not reported. Raises JesenskaError with one sentence for a file that cannot be
+    read, a value that is not valid, or an unsafe combination of settings."""
     content = None
     if file is not None:
         try:

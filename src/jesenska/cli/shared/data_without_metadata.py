@@ -1,6 +1,6 @@
-"""Refuses to start a broker that keeps its own metadata tree if its log directories have partitions but no tree. Such
-a directory is one of Apache Kafka that was not imported, or one that was exported to Kafka. The broker would begin
-with an empty tree, and treat all partitions as unknown."""
+"""Checks the log directories of a broker that stores the metadata tree (ZooKeeper's nodes) itself. The broker is not
+started if a directory contains partitions but no tree. Such a directory belongs to Apache Kafka and was not imported,
+or it was exported to Kafka. The broker would begin with an empty tree, and treat all partitions as unknown."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def refuse_data_without_metadata(config: BrokerConfig) -> None:
 
 
 def _has_metadata(directory: Path) -> bool:
-    """Returns true if the directory has a file with a metadata tree. An empty file does not count: a full disk or a
-    failed copy leaves one, and SQLite would open it as an empty tree."""
+    """Returns True if the directory contains a file with a metadata tree. An empty file is not counted: it remains
+    after a full disk or a failed copy, and SQLite would open it as an empty tree."""
     file = directory / METADATA_FILE
     return file.exists() and file.stat().st_size > 0

@@ -1,5 +1,5 @@
-"""Ends a server process cleanly, and also when its parent process ends. This module imports nothing of the broker, so
-that a small server stays small."""
+"""Ends a server process cleanly. The process also ends when its parent process ends. This module imports nothing of
+the broker, so that a small server stays small."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ import signal
 
 from jesenska.cli.shared.stop_signals import STOP_SIGNALS
 
-#: The environment variable that names a descriptor, which is closed when the parent process ends.
+#: The environment variable that contains the number of a descriptor: the reading end of a pipe, which is closed when
+#: the parent process ends.
 PARENT_DESCRIPTOR = "JESENSKA_PARENT_DESCRIPTOR"
 
 
 def parents_end(loop: asyncio.AbstractEventLoop, stopping: asyncio.Event) -> None:
-    """Stops the server when its parent process has ended in any way. PARENT_DESCRIPTOR must name the reading end of a
+    """Sets `stopping` when the parent process has ended in any way. PARENT_DESCRIPTOR must name the reading end of a
     pipe whose writing end only the parent has."""
     number = os.environ.pop(PARENT_DESCRIPTOR, "")
     if not number.isdigit():
@@ -40,10 +41,11 @@ def stopped_in_order() -> None:
     loop.remove_signal_handler = _gives_up_nothing  # type: ignore[assignment]
     for number in STOP_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
-    # No signal may write to the loop's socket from now on, because the loop closes it.
+    # From now on no signal may write to the event loop's socket, because the event loop closes it.
     signal.set_wakeup_fd(-1)
 
 
 def _gives_up_nothing(number: int) -> bool:
-    """Does nothing. It replaces `remove_signal_handler`, which a loop calls for each of its signals when it closes."""
+    """Does nothing. It replaces the event loop's `remove_signal_handler`, which the loop calls for each of its signals
+    when it closes."""
     return False

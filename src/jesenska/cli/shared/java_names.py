@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from jesenska.base.errors import ErrorCode, KafkaError
 
-#: Names of Java classes that cannot be derived from jesenska's names.
+#: Names of Java classes that differ from the names of jesenska's error classes.
 _OTHER_NAMES = {
     ErrorCode.CORRUPT_MESSAGE: "CorruptRecordException",
     ErrorCode.INVALID_CONFIG: "InvalidConfigurationException",

@@ -14,8 +14,8 @@ PARTITION_MAX = 2**31 - 1
 
 
 def read_json(path: str, refusal: str) -> Any:
-    """Returns the value in a JSON file. Raises JesenskaError if the file cannot be read, or is not JSON; in the second
-    case the message begins with `refusal`."""
+    """Returns the value in a JSON file. Raises JesenskaError if the file cannot be read or is not JSON. If the file is
+    not JSON, the message begins with `refusal`."""
     try:
         if Path(path).stat().st_size > _FILE_MAX_BYTES:
             raise JesenskaError(f"The file {path} is larger than {_FILE_MAX_BYTES} bytes: split it.")
@@ -29,11 +29,11 @@ def read_json(path: str, refusal: str) -> Any:
 
 
 def read_partitions(path: str, what: str) -> list[TopicPartition]:
-    """Returns the partitions in a file, in its order. The file has the form
+    """Returns the partitions that a file lists, in the order of the file. The file has the form
 
-        {"partitions": [{"topic": "t", "partition": 0}]}
+    {"partitions": [{"topic": "t", "partition": 0}]}
 
-    Raises JesenskaError, whose message begins with `what`, if the file has another form or names a partition twice."""
+    Raises JesenskaError if the file has another form or contains a partition twice. The message begins with `what`."""
     document = read_json(path, f"{what} is not JSON")
     items = document.get("partitions") if isinstance(document, dict) else None
     if items is None:

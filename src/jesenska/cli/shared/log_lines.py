@@ -3,9 +3,9 @@
     text    [2026-11-22 07:28:45,123] WARNING the connection ...
     json    {"time":"2026-11-22T07:28:45.123Z","level":"WARNING","logger":"jesenska.broker.server","message":"..."}
 
-A file is opened again after it was renamed, so logrotate needs no signal. A line with a value `once_a_minute` is
-written at most once a minute for each value (a full disk fails every append). The next such line has the number of
-lines that were left out."""
+A file is opened again after it was renamed, so logrotate needs no signal. If a log record has an attribute
+`once_a_minute`, lines with the same value of the attribute are written at most once a minute. (For example, with a
+full disk every append fails.) The next line that is written contains the number of lines that were left out."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from jesenska.base.errors import JesenskaError
 if TYPE_CHECKING:
     from logging.handlers import WatchedFileHandler
 
-#: The name of a log record's attribute: `logger.error(..., extra={ONCE_A_MINUTE: value})`.
+#: The name of the log record's attribute. It is set with `logger.error(..., extra={ONCE_A_MINUTE: value})`.
 ONCE_A_MINUTE = "once_a_minute"
 _MINUTE_SECONDS = 60.0
-#: Largest number of stored values.
+#: The largest number of values of `once_a_minute` that are remembered.
 _REMEMBERED_MAX = 1000
 
 
@@ -50,7 +50,8 @@ def add_logging(parser: argparse.ArgumentParser, level: str) -> None:
 
 
 def configure_logging(options: argparse.Namespace) -> None:
-    """Sets up the log with the options of `add_logging`. Raises JesenskaError if the file cannot be written."""
+    """Sets up logging with the options that `add_logging` has added. Raises JesenskaError if the log file cannot be
+    written."""
     handler: logging.Handler = logging.StreamHandler(sys.stderr)
     if options.log_file is not None:
         try:
@@ -68,16 +69,16 @@ def configure_logging(options: argparse.Namespace) -> None:
 
 
 def _watched_file(path: str, errors: str | None = None) -> WatchedFileHandler:
-    """Returns a log handler that opens its file again after it was renamed. The handler is imported here because it
-    imports pickle, and most servers log to stderr."""
+    """Returns a log handler that opens its file again after the file was renamed. The handler's module is imported
+    here because it imports pickle, and most servers log to stderr."""
     from logging.handlers import WatchedFileHandler
 
     return WatchedFileHandler(path, encoding="utf-8", errors=errors)
 
 
 class LogFile:
-    """A stream into the file of `--log-file`, for the logs of other processes. The file is opened again after it was
-    renamed."""
+    """A stream that writes to the file of `--log-file`, for the logs of other processes. If the file was renamed, it
+    is opened again."""
 
     def __init__(self, path: str) -> None:
         self._handler = _watched_file(path, "backslashreplace")
@@ -104,13 +105,14 @@ class _Json(logging.Formatter):
 
 
 class OnceAMinute(logging.Filter):
-    """A log filter: a line with a value `once_a_minute` passes only if no line with that value was written in the last
-    minute."""
+    """A log filter. A line with a value `once_a_minute` passes only if no line with the same value was written in the
+    last minute."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         super().__init__()
         self._monotonic = monotonic
-        #: For each value the time of the last written line, and the number of lines left out since.
+        #: For each value of `once_a_minute`: the time at which a line was last written, and the number of lines that
+        #: were left out since then.
         self._written: dict[object, tuple[float, int]] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:

@@ -1,11 +1,12 @@
 """The directories of several brokers on this machine (`jesenska up -n N --data DIR`):
 
-    DIR/.lock       the process that supervises them, while it runs
-    DIR/tree        their metadata tree
+    DIR/.lock       locked by the supervising process while it runs
+    DIR/tree        the metadata tree of the brokers
     DIR/broker-K    the data of broker K, K from 1 on
 
-A single broker keeps everything in DIR itself. A single broker is not started on the data of several, nor several on
-the data of one: they would not find the data, and begin with empty data beside it."""
+A single broker stores all its data in DIR itself. A single broker is not started in a directory with the data of
+several brokers, and several brokers are not started in a directory of a single broker: they would not find the data,
+and would begin with empty data."""
 
 from __future__ import annotations
 
@@ -24,9 +25,9 @@ from jesenska.log.directory.directory_lock import (
 )
 from jesenska.log.disk.files import FileLayer
 
-#: Files in the directory of a broker that was started once: `metadata.journal.METADATA_FILE`, if it keeps its own
-#: metadata tree, and `log.disk.meta_properties.FILE_NAME`. The names are repeated here because those modules import
-#: SQLite and the log.
+#: Files in the directory of a broker that was started at least once. The first is `metadata.journal.METADATA_FILE`, if
+#: the broker stores the metadata tree itself. The second is `log.disk.meta_properties.FILE_NAME`. The names are
+#: repeated here because those modules import SQLite and the log.
 _MARKS = ("jesenska-metadata.db", "meta.properties")
 _BROKER = re.compile(r"broker-([1-9][0-9]{0,3})")
 
@@ -72,8 +73,8 @@ def _has_data(directory: Path) -> bool:
 
 @contextmanager
 def held_directory(data: Path) -> Iterator[None]:
-    """Locks the directory for this process while the block runs, and creates it if it is missing. Raises JesenskaError
-    with one sentence if that fails."""
+    """Locks the directory for this process while the `with` block runs. Creates the directory if it is missing. Raises
+    JesenskaError with one sentence if the directory cannot be created or locked."""
     try:
         make_directory(data, FileLayer())
     except OSError as error:
@@ -89,7 +90,8 @@ def held_directory(data: Path) -> Iterator[None]:
             raise JesenskaError(
                 f"The directory {data} is locked by another program: name another one with --data."
             ) from error
-        # This is imported here because it imports the metadata tree.
+        # The name is imported here because its module imports the metadata tree, which a supervisor does not need
+        # otherwise.
         from jesenska.cli.shared.tree_serving import ADDRESS_FILE
 
         tool = "zookeeper-server-stop" if (data / ADDRESS_FILE).exists() else "kafka-server-stop"

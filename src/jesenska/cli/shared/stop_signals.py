@@ -1,8 +1,8 @@
 """The signals that end a server or a tool cleanly: SIGINT (Ctrl-C), SIGTERM, and SIGHUP, which a terminal sends when
 it is closed.
 
-A program that is started with `nohup` ignores SIGHUP and continues to ignore it, because it must run on after its
-terminal is closed."""
+A program that is started with `nohup` ignores SIGHUP. It must continue to ignore SIGHUP, because it must continue to
+run after its terminal is closed."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def heeded_signals() -> tuple[signal.Signals, ...]:
-    """Returns the signals that this process handles. SIGHUP is included only if it was not ignored from the start."""
+    """Returns the stop signals that this process handles. SIGHUP is left out if it was ignored when the process
+    started."""
     ignores_hang_up = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     return tuple(number for number in STOP_SIGNALS if number != signal.SIGHUP or not ignores_hang_up)

@@ -1,8 +1,8 @@
 """Ends the process that has locked a directory, and waits until it has ended.
 
 A process is ended only if its id is in the lock file of the directory *and* the system reports that this process has
-the lock. An id that was left there by a crash may belong to another process by now, and Apache Kafka locks the same
-file without writing its id."""
+the lock. The id may be left from a process that crashed, and may belong to another process by now. Apache Kafka locks
+the same file, but does not write its id."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from jesenska.cli.shared.tool import print_json, seconds, telling
 from jesenska.log.directory.directory_lock import FILE_NAME
 
 _LOOK_SECONDS = 0.05
-#: `struct flock` of fcntl(2): type, whence, start, length and process id, in the system's order.
+#: The fields of `struct flock` of fcntl(2), in the order of the operating system: type, whence, start, length and
+#: process id.
 _FLOCK = struct.Struct("@qqihh") if sys.platform == "darwin" else struct.Struct("@hhqqi4x")
 
 
@@ -36,8 +37,8 @@ def add_stop_options(parser: argparse.ArgumentParser) -> None:
 
 
 async def stop_holders(what: str, directories: Sequence[Path], options: argparse.Namespace) -> int:
-    """Stops the processes that have locked these directories, and prints that. Raises JesenskaError with one sentence
-    if there is no such process, or if one may not be stopped or does not stop."""
+    """Stops the processes that have locked these directories, and prints that they have stopped. Raises JesenskaError
+    with one sentence if there is no such process, or if a process may not be stopped or does not stop."""
     holders: dict[int, Path] = {}
     for directory in directories:
         if (process := lock_holder(directory)) is not None:
@@ -60,7 +61,7 @@ async def stop_holders(what: str, directories: Sequence[Path], options: argparse
     async with telling(f"Waiting for process {', '.join(map(str, holders))} to stop"):
         try:
             async with asyncio.timeout(options.timeout_seconds):
-                # The release of a lock causes no event, so the lock is polled.
+                # No event reports that a lock is released, so the lock is polled.
                 while any(lock_holder(directory) == process for process, directory in holders.items()):  # noqa: ASYNC110
                     await asyncio.sleep(_LOOK_SECONDS)
         except TimeoutError:
@@ -77,9 +78,9 @@ async def stop_holders(what: str, directories: Sequence[Path], options: argparse
 
 
 def lock_holder(directory: Path) -> int | None:
-    """Returns the id of the process of jesenska that has locked a directory and written its id there; None if there is
-    none. The function takes no lock, so the right to read the file is enough. Raises JesenskaError without that
-    right."""
+    """Returns the id of the process of jesenska that has locked a directory and has written its id into the lock file.
+    Returns None if there is no such process. The function does not lock anything, so it only needs permission to read
+    the file. Raises JesenskaError if this permission is missing."""
     try:
         descriptor = os.open(directory / FILE_NAME, os.O_RDONLY | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError):

@@ -6,8 +6,8 @@ to a cluster.
        130   stopped by Ctrl-C
 
 `--debug` shows the stack of an error. Kafka's own spellings of flags are kept; if two releases differ, both are
-accepted. The client's modules are imported when a tool connects, so that a tool that only starts servers stays small.
-"""
+accepted. The modules of the client are imported when a tool connects to a cluster, so that a tool that only starts
+servers uses little memory."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from jesenska.config.table import Table
 if TYPE_CHECKING:
     from jesenska.client.cluster import Cluster
 
-#: The packages that every installation needs, by the modules that they provide.
+#: The packages that every installation needs. The keys are the modules that the packages provide.
 _NEEDED_PACKAGES = {
     "google_crc32c": "google-crc32c",
     "cramjam": "cramjam",
@@ -45,15 +45,16 @@ _NEEDED_PACKAGES = {
 }
 
 FAILED, INTERRUPTED = 1, 130
-#: A tool that waits for longer than this many seconds prints what it waits for, and prints it again at this interval.
+#: If a tool waits for longer than this many seconds, it prints the reason, and prints the reason again at this
+#: interval.
 QUIET_SECONDS = 2.0
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser of flags. It accepts no abbreviations. On wrong flags it prints one sentence and how to list the
-    options."""
+    """A parser of flags. It does not accept abbreviated flags. If the flags are wrong, it prints one sentence, and how
+    to list the options."""
 
-    #: True if the tool does something useful without arguments.
+    #: True if the tool can be called without arguments. If False, the tool then prints its options and fails.
     runs_without_arguments = False
 
     def __init__(self, name: str, description: str) -> None:
@@ -67,12 +68,12 @@ class Parser(argparse.ArgumentParser):
 
 
 class Command(argparse.ArgumentParser):
-    """The parser of one command of a tool that has several. Its errors are printed in the same way, and its own --help
-    lists its options."""
+    """The parser of one command of a tool that has several commands. Errors are printed as `Parser` prints them. The
+    --help of a command lists the options of the command."""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Refuses unknown arguments. Otherwise argparse would leave them to the tool's parser, whose --help does not
-        list the command's options."""
+        """Parses arguments, and refuses unknown arguments. Without this check, argparse would pass unknown arguments
+        to the tool's parser, whose --help does not list the command's options."""
         found, unknown = super().parse_known_args(args, namespace)
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
@@ -92,8 +93,8 @@ def _refuse(parser: argparse.ArgumentParser, message: str) -> NoReturn:
 
 
 def _near_miss(parser: argparse.ArgumentParser, message: str) -> str:
-    """Returns a hint with the most similar flag if the message is about an unknown flag. Returns an empty text if no
-    flag is similar."""
+    """Returns a hint with the most similar flag if the message is about an unknown flag. Returns an empty text for
+    other messages, or if no flag is similar."""
     _, found, given = message.partition("unrecognized arguments: ")
     wrong = given.split()[0].partition("=")[0] if found and given else ""
     options = {
@@ -104,8 +105,8 @@ def _near_miss(parser: argparse.ArgumentParser, message: str) -> str:
 
 
 def meant(name: str, known: Iterable[str]) -> str:
-    """Returns a hint with the known name most similar to `name`, to be written after an unknown name. Returns an empty
-    text if no name is similar."""
+    """Returns a hint with the known name that is most similar to `name`. The hint is written after an unknown name in
+    a message. Returns an empty text if no name is similar."""
     names = list(known)
     near = difflib.get_close_matches(name, names, 1, 0.75) or [item for item in names if item.startswith(name + ".")]
     return f" (did you mean {near[0]}?)" if near else ""
@@ -126,8 +127,8 @@ class _Wide(argparse.HelpFormatter):
 
 
 def run(parser: Parser, arguments: Sequence[str] | None, work: Callable[[argparse.Namespace], int | None]) -> int:
-    """Parses the arguments, does the work and returns the exit code. A tool that is called without arguments prints
-    its options and fails, as Kafka's tools do."""
+    """Parses the arguments, calls `work` and returns the exit code. A tool that is called without arguments prints its
+    options and fails, as Kafka's tools do."""
     _open_what_is_closed()
     given = list(sys.argv[1:] if arguments is None else arguments)
     if not given and not parser.runs_without_arguments:
@@ -142,14 +143,14 @@ def run(parser: Parser, arguments: Sequence[str] | None, work: Callable[[argpars
         except SystemExit:
             sys.stdout.flush()
             raise
-        # The buffered output is written here, so that a failure is reported. Otherwise the interpreter would print a
-        # complaint when it ends.
+        # Buffered output is written here, so that a failure is reported as an error of the tool. Otherwise the
+        # interpreter would print the failure when it ends.
         sys.stdout.flush()
         return code
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # The program that reads the output has ended.
+        # The program that reads the tool's output has ended.
         _drop_output()
         return 0
     except ModuleNotFoundError as error:
@@ -177,8 +178,8 @@ def run(parser: Parser, arguments: Sequence[str] | None, work: Callable[[argpars
 
 
 def _drop_output() -> None:
-    """Drops output that cannot be written. Otherwise the interpreter would try again when it ends, and print a
-    complaint."""
+    """Discards output that cannot be written. Otherwise the interpreter would try again to write it when it ends, and
+    would print an error."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -187,8 +188,8 @@ def _drop_output() -> None:
 
 
 def _open_what_is_closed() -> None:
-    """Replaces standard streams that the shell has closed (`<&-`, `>&-`) by an empty input, or by an output that is
-    thrown away."""
+    """Replaces standard streams that the shell has closed (`<&-`, `>&-`). Standard input becomes empty; output is
+    discarded."""
     if sys.stdin is None:
         sys.stdin = os.fdopen(os.open(os.devnull, os.O_RDONLY))
     if sys.stdout is None:
@@ -227,7 +228,7 @@ def sentence(error: BaseException) -> str:
 
 
 def add_bootstrap(parser: argparse.ArgumentParser, *, old_name: str | None = None) -> None:
-    """Adds the flags that name the cluster: `--bootstrap-server`, its older name if the tool had one, and
+    """Adds the flags that name the cluster: `--bootstrap-server`, the older name of this flag if the tool had one, and
     `--command-config`."""
     names = ["--bootstrap-server", *([old_name] if old_name else [])]
     parser.add_argument(
@@ -265,7 +266,7 @@ def directory(text: str) -> str:
 
 
 def read_properties(path: str | None) -> dict[str, str]:
-    """Returns the settings in a property file. The result is empty if there is no path."""
+    """Returns the settings in a property file. Returns an empty dict if `path` is None."""
     if path is None:
         return {}
     try:
@@ -278,7 +279,7 @@ def read_properties(path: str | None) -> dict[str, str]:
 
 
 def properties_of(items: Sequence[str] | None) -> dict[str, str]:
-    """Returns the settings given as name=value. Raises JesenskaError for other text."""
+    """Returns the settings that are given as name=value. Raises JesenskaError for text without this form."""
     found = {}
     for item in items or ():
         name, equals, value = item.partition("=")
@@ -289,8 +290,8 @@ def properties_of(items: Sequence[str] | None) -> dict[str, str]:
 
 
 def client_settings(parser: argparse.ArgumentParser, table: Table, texts: Mapping[str, str]) -> dict[str, Any]:
-    """Returns the typed values of a client's settings, including defaults. Unknown settings and those without effect
-    are printed on stderr. Raises InvalidConfigError for a value that is not valid."""
+    """Returns the typed values of a client's settings, including defaults. Unknown settings and settings without
+    effect are printed on stderr. Raises InvalidConfigError for a value that is not valid."""
     for unknown in table.unknown(texts):
         print(f"{parser.prog}: {unknown}", file=sys.stderr)
     for setting in table.without_effect(texts):
@@ -304,8 +305,8 @@ def client_settings(parser: argparse.ArgumentParser, table: Table, texts: Mappin
 async def cluster_of(
     options: argparse.Namespace, settings: dict[str, str] | None = None, table: Table = ADMIN_SETTINGS
 ) -> AsyncIterator[Cluster]:
-    """Connects to the cluster that the flags name, or else `bootstrap.servers` in the settings, and closes the
-    connections at the end of the block. `table` is the table of the settings."""
+    """Connects to the cluster, and closes the connections at the end of the `with` block. The cluster is named by the
+    flags or, without these flags, by `bootstrap.servers` in the settings. `table` is the table of the settings."""
     from jesenska.cli.shared.zookeeper_option import brokers_in
     from jesenska.client.client_config import client_config
     from jesenska.client.cluster import Cluster
@@ -340,8 +341,8 @@ def add_output(parser: argparse.ArgumentParser) -> None:
 
 
 def add_commands(parser: Parser) -> Callable[[str, str, Callable[..., Awaitable[Any]]], argparse.ArgumentParser]:
-    """Returns a function that adds a command to a tool with several commands. Its arguments are the command's name, a
-    sentence about the command, and the function that does its work (`options.work`)."""
+    """Returns a function that adds a command to a tool with several commands. The function's arguments are the
+    command's name, a sentence about the command, and the function that is stored as `options.work`."""
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=Command)
 
     def add(name: str, what: str, work: Callable[..., Awaitable[Any]]) -> argparse.ArgumentParser:

@@ -1,5 +1,6 @@
-"""Serves the metadata tree in a directory to ZooKeeper's clients, in this process. It locks the directory, opens and
-serves the tree, and undoes all that at the end. `zookeeper-server-start` and `supervised_tree` use it."""
+"""Serves the metadata tree in a directory to ZooKeeper's clients, in this process. The directory is locked, and the
+tree is opened and served; at the end the server, the tree and the lock are closed. `zookeeper-server-start` and
+`supervised_tree` use it."""
 
 from __future__ import annotations
 
@@ -27,9 +28,11 @@ from jesenska.metadata.tree_operations import Transaction
 from jesenska.metadata.zookeeper.server.server import ZooKeeperServer
 from jesenska.metadata.zookeeper.server.serving import ServerConfig
 
-#: A file in the directory while the tree is served. It has host:port for clients on this machine.
+#: A file that exists in the directory while the tree is served. It contains the address host:port for clients on this
+#: machine.
 ADDRESS_FILE = "jesenska-tree.address"
-#: New objects before a garbage collection. A commit of many writes makes about ten objects for each write.
+#: The number of new objects before a garbage collection. A commit of many writes makes about ten objects for each
+#: write.
 _YOUNG_OBJECTS = 50_000
 
 
@@ -63,7 +66,7 @@ async def served_tree(
             listening = listen()
             await server.start(listening)
             _write_address(directory, listening.getsockname())
-            # The tree stays in memory, and the garbage collector would traverse it again and again.
+            # The tree stays in memory. After this collection, the garbage collector no longer checks its objects.
             gc.collect()
             gc.freeze()
             memory.keep_small(asyncio.get_running_loop(), _YOUNG_OBJECTS)
@@ -86,8 +89,9 @@ def _write_address(directory: Path, address: tuple[str, int]) -> None:
 
 
 def stops_when_the_tree_fails(server: ZooKeeperServer, stopping: asyncio.Event) -> None:
-    """Sets `stopping` when the tree has failed (`server.tree.failure` is the reason). The content of its file is then
-    unknown, so the process must end, and its next start reads the file again. A full disk is not such a failure."""
+    """Sets `stopping` when the tree has failed (`server.tree.failure` is the reason). The content of the tree's file
+    is then unknown. So the process must end, and its next start reads the file again. A full disk is not counted as
+    such a failure."""
 
     def look_at_failure() -> None:
         if server.tree.failure is not None:
@@ -97,7 +101,7 @@ def stops_when_the_tree_fails(server: ZooKeeperServer, stopping: asyncio.Event) 
 
 
 def _nothing(transaction: Transaction) -> None:
-    """Does nothing with a change of the tree."""
+    """Does nothing. It is called for each change of the tree."""
 
 
 def _locked(directory: Path, named: str, tool: str) -> DirectoryLock:
@@ -106,8 +110,8 @@ def _locked(directory: Path, named: str, tool: str) -> DirectoryLock:
     except UnusableDirectoryError as error:
         raise JesenskaError(f"{named} cannot be used, since {error.reason}: {error.remedy}.") from error
     except LogDirectoryError as error:
-        # This is imported here because it imports the common parts of all tools, which are several times as large as
-        # this program.
+        # The function is imported here because its module imports the common parts of all tools. These are several
+        # times as large as this program.
         from jesenska.cli.shared.stopping import lock_holder
 
         if (holder := lock_holder(directory)) is None:

@@ -1,5 +1,5 @@
-"""The flag `--zookeeper` of the releases before 3.0: the address of the cluster's ZooKeeper, for tools that read its
-nodes."""
+"""The flag `--zookeeper` of Kafka's releases before 3.0: the address of the cluster's ZooKeeper. It is for tools that
+read ZooKeeper's nodes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CONNECT_MS = 10_000
 
 
 def add_zookeeper(parser: argparse.ArgumentParser) -> None:
-    """Adds the flag `--zookeeper`. With it `cluster_of` finds the brokers."""
+    """Adds the flag `--zookeeper`. If the flag is given, `cluster_of` finds the brokers in ZooKeeper."""
     parser.add_argument(
         "--zookeeper",
         metavar="HOST:PORT[,...][/PATH]",
@@ -30,8 +30,9 @@ def add_zookeeper(parser: argparse.ArgumentParser) -> None:
 
 @contextlib.asynccontextmanager
 async def tree_at(servers: str, *, any_release: bool = False) -> AsyncIterator[Store]:
-    """Connects to the ZooKeeper that `--zookeeper` names. Raises JesenskaError with one sentence if that fails, or if
-    the connection is lost later. With `any_release` it may be a ZooKeeper before 3.5."""
+    """Connects to the ZooKeeper that `--zookeeper` names, and yields its nodes as a store. Raises JesenskaError with
+    one sentence if the connection fails, or if it is lost later. If `any_release` is True, ZooKeeper may be older than
+    3.5."""
     try:
         store = await connect(
             servers, session_timeout_ms=_SESSION_MS, connect_timeout_ms=_CONNECT_MS, any_release=any_release

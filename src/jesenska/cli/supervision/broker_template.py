@@ -1,17 +1,18 @@
-"""A process that has imported the broker's modules and starts brokers by forking. So the brokers of a test run need
-not import the modules again.
+"""A template process: it has imported the broker's modules, and starts brokers by forking. So the brokers of a test
+run need not import the modules again.
 
     python -m jesenska.cli.supervision.broker_template DESCRIPTOR
 
 DESCRIPTOR is a Unix socket. A request is one line of JSON with two descriptors beside it:
 
-    {"arguments": ["up", ...], "environment": {...}}      the arguments of `jesenska`; the descriptors are stdout and
-                                                          stderr, and the pipe that shows the parent's end
+    {"arguments": ["up", ...], "environment": {...}}      the arguments of `jesenska`. The first descriptor is for
+                                                          stdout and stderr, the second is the pipe of
+                                                          PARENT_DESCRIPTOR
     -> {"process": 4711}                                  the new process
     -> {"ended": 4711, "code": 0}                         later; a negative code is the signal that ended it
 
-When the other end of the socket is closed, this process ends its brokers and itself. It has only one thread, so that a
-fork is safe, and opens no file that a broker could share."""
+When the other end of the socket is closed, this process ends its brokers and then itself. It has only one thread, so
+that a fork is safe, and opens no file that a broker could share."""
 
 from __future__ import annotations
 
@@ -45,7 +46,8 @@ def main() -> None:
     for key in handlers.all_keys():
         handlers.load(key)
     gc.collect()
-    # A garbage collection in a broker would write to every memory page that it shares with this process.
+    # After this call, garbage collections in a broker do not write to the memory pages that the broker shares with
+    # this process.
     gc.freeze()
     while True:
         readable, _, _ = select.select([control.fileno(), awake], [], [])
@@ -78,7 +80,7 @@ def _tell(control: socket.socket, what: dict[str, int]) -> None:
 
 
 def _become_a_broker(asked: dict[str, Any], descriptors: list[int], ours: list[int]) -> None:
-    """Runs a broker in the forked process. It never returns."""
+    """Runs a broker in the forked process. Does not return."""
     code = 1
     try:
         signal.set_wakeup_fd(-1)

@@ -1,9 +1,9 @@
-"""Runs a child process on the event loop. Its end is noticed and the process reaped immediately; its output is read
-through pipes.
+"""Runs a child process on the event loop. The end of the process is noticed immediately, and its exit code is read.
+The output of the process is read through pipes.
 
-A process of asyncio counts as ended only when its pipes are also closed, which its own children may keep open. Here
-only the end of the process counts. On Linux a process descriptor (pidfd) reports the end, elsewhere a thread waits for
-it. No other code may wait for these processes."""
+For asyncio's own class, a process has ended only when its pipes are also closed, and children of the process may keep
+these pipes open. Here only the end of the process counts. On Linux a process descriptor (pidfd) reports the end; on
+other systems a thread waits for it. No other code may wait for these processes."""
 
 from __future__ import annotations
 
@@ -19,20 +19,21 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-#: Bytes of output that are read ahead, for each stream.
+#: The number of bytes of output that are read ahead, for each stream.
 _READ_AHEAD_BYTES = 64 * 1024
 
 
 class ChildProcess:
-    """A child process in its own session, so that signals of the terminal (Ctrl-C) do not reach it. It is made by
-    `start`; `close` must be called when it has ended."""
+    """A child process in a session of its own, so that signals of the terminal (Ctrl-C) do not reach the process. Use
+    `start` to make it. Call `close` when the process has ended."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
         self._descriptor = -1
         self._transports: list[asyncio.ReadTransport] = []
         self._orders: asyncio.WriteTransport | None = None
-        #: Gets the exit code of the process when it has ended; a negative code is the signal that ended it.
+        #: Gets the exit code of the process when the process has ended. A negative code is the signal that ended the
+        #: process.
         self.ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self.out = asyncio.StreamReader(_READ_AHEAD_BYTES)
         self.err = asyncio.StreamReader(_READ_AHEAD_BYTES)
@@ -46,9 +47,9 @@ class ChildProcess:
         descriptors: Sequence[int] = (),
         takes_orders: bool = False,
     ) -> ChildProcess:
-        """Starts a command with only these environment variables and descriptors. With `takes_orders` its stdin is a
-        pipe, otherwise it is empty. Raises OSError if the command cannot be started."""
-        # Popen returns when the command runs. Starting it in a thread would take as long.
+        """Starts a command with only these environment variables and descriptors. If `takes_orders` is True, the
+        process's stdin is a pipe; otherwise stdin is empty. Raises OSError if the command cannot be started."""
+        # Popen returns as soon as the command runs. Starting the command in a thread would take as long.
         process = subprocess.Popen(  # noqa: ASYNC220
             command,
             bufsize=0,
@@ -97,8 +98,8 @@ class ChildProcess:
             self._process.send_signal(number)
 
     async def stop(self, grace_seconds: float) -> bool:
-        """Sends SIGTERM, and SIGKILL if the process has not ended within the given time. Returns when it has ended,
-        and returns true if SIGKILL was sent."""
+        """Sends SIGTERM to the process. Sends SIGKILL if the process has not ended after `grace_seconds`. Returns when
+        the process has ended: True if SIGKILL was sent, else False."""
         self.send(signal.SIGTERM)
         done, _ = await asyncio.wait({self.ended}, timeout=grace_seconds)
         if done:
@@ -152,7 +153,7 @@ class ChildProcess:
 
 
 def how_it_ended(code: int) -> str:
-    """Returns an exit code in words, to be written after the name of the process."""
+    """Returns a description of an exit code, which is written after the name of the process."""
     if code >= 0:
         return f"ended with exit code {code}"
     try:

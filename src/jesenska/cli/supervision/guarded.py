@@ -1,9 +1,10 @@
-"""Ends processes that must end when their parent has ended. The guard is another child of the same parent.
+"""Ends guarded processes: processes that must end when their parent process has ended. The guarding process is another
+child of the same parent.
 
 If a parent is killed with SIGKILL, its children do not end with it. Children that watch PARENT_DESCRIPTOR (`ending`)
 end by themselves; this module ends those that do not, or that hang. A process is identified by a descriptor (pidfd),
-which stays that of the process even if its id is used again. It works only on Linux: elsewhere no process is
-guarded."""
+which still refers to the same process if its id is used again. This works only on Linux; on other systems no process
+is guarded."""
 
 from __future__ import annotations
 
@@ -14,24 +15,24 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-#: Seconds to wait for the end of a process after SIGKILL.
+#: The seconds for which `end` waits for the end of a process after SIGKILL.
 _KILLED_SECONDS = 10.0
 
 
 class NotGuardedError(Exception):
-    """The process cannot be guarded. The message is one sentence."""
+    """The error that is raised if a process cannot be guarded. The message is one sentence."""
 
 
 class Guarded:
-    """The guarded processes, which are other children of this process's parent. It is used on a running event loop;
-    the descriptor of a process that ends is closed."""
+    """The guarded processes, which are other children of this process's parent. The object is used on a running event
+    loop. When a guarded process ends, its descriptor is closed."""
 
     def __init__(self) -> None:
         self._by_process: dict[int, _Process] = {}
 
     def add(self, process: int, grace_seconds: float) -> None:
-        """Guards a process from now on, so that `end` ends it. Raises NotGuardedError if it is no other child of
-        this process's parent."""
+        """Guards a process from now on, so that `end` ends it. Raises NotGuardedError if the process is not another
+        child of this process's parent, or if it cannot be guarded."""
         if sys.platform != "linux":
             raise NotGuardedError("Processes are guarded on Linux only.")
         try:
@@ -47,8 +48,9 @@ class Guarded:
         asyncio.get_running_loop().add_reader(descriptor, self._forget, process)
 
     async def end(self) -> None:
-        """Ends all guarded processes: by SIGTERM, then by SIGKILL if a process has not ended within its grace time.
-        Returns when they have ended, or when one has not ended even after SIGKILL (it may wait for a disk)."""
+        """Ends all guarded processes. Sends SIGTERM to each process, and SIGKILL if the process has not ended within
+        its grace time. Returns when all processes have ended. Also returns if a process does not end after SIGKILL,
+        for example because it waits for a disk."""
         await asyncio.gather(*(guarded.end() for guarded in self._by_process.values()))
 
     def close(self) -> None:
@@ -89,10 +91,12 @@ class _Process:
 
 
 def _parent_of(process: int) -> int | None:
-    """Returns the id of a process's parent; None if the process has ended, or if the system does not report it."""
+    """Returns the id of a process's parent. Returns None if the process has ended, or if the operating system does not
+    report the parent."""
     try:
         status = Path(f"/proc/{process}/stat").read_bytes()
     except OSError:
         return None
-    # The name of the process is in parentheses and may contain parentheses; its state and parent follow the last one.
+    # The name of the process is in parentheses and may contain parentheses. The state and the parent follow the last
+    # parenthesis.
     return int(status.rpartition(b")")[2].split()[1])

@@ -6,9 +6,9 @@ supervisor are written between these lines.
 
 In JSON form, a line that is not an object becomes the message of an object.
 
-A thread does the writing, because a stopped terminal (Ctrl-S), or a program that does not read, must not block the
-event loop. While the thread is blocked, a process that prints waits when its pipe is full, as it would without this
-module. Sentences beyond a limit are dropped."""
+A thread writes the output, because a stopped terminal (Ctrl-S), or a program that does not read the output, must not
+block the event loop. While the thread is blocked, a process that prints waits when its pipe is full, as it would
+without this module. If too many sentences of the supervisor wait, further sentences are dropped."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ from typing import Protocol
 
 #: The longest piece of a line that is passed on at once, and the size of one read, in bytes.
 _LINE_BYTES = 64 * 1024
-#: Largest number of sentences that may wait for the thread.
+#: The largest number of the supervisor's sentences that may wait for the thread.
 _SENTENCES_MAX = 1000
-#: Seconds for which `close` waits until the remaining output is read, and until it is written.
+#: The seconds for which `close` waits until the remaining output is read. It waits the same time until the output is
+#: written.
 _CLOSE_SECONDS = 1.0
 
 
@@ -50,7 +51,7 @@ class PrefixedOutput:
         self._is_closed = False
 
     def say(self, sentence: str) -> None:
-        """Writes a sentence of the supervisor to stderr. The thread writes it; the call does not wait."""
+        """Writes a sentence of the supervisor to stderr. The thread writes the sentence; this call does not wait."""
         if self._as_json:
             at = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
             sentence = json.dumps(
@@ -59,7 +60,7 @@ class PrefixedOutput:
         self._write_soon(self.err, f"{sentence}\n")
 
     def announce(self, text: str) -> None:
-        """Writes a text unchanged to stdout. The thread writes it; the call does not wait."""
+        """Writes a text unchanged to stdout. The thread writes the text; this call does not wait."""
         self._write_soon(self.out, text)
 
     def _write_soon(self, stream: Stream, text: str) -> None:
@@ -74,8 +75,8 @@ class PrefixedOutput:
     def follow(
         self, name: str, parts: Sequence[tuple[asyncio.StreamReader, Stream]], done: Callable[[], object]
     ) -> None:
-        """Passes on everything from these readers to these streams. Calls `done` at the end of the output, or when
-        output is no longer passed on. Bytes that are not UTF-8 become U+FFFD."""
+        """Passes on the output of the process `name` from each reader to its stream. Calls `done` at the end of the
+        output, or when output is no longer passed on. Bytes that are not UTF-8 become U+FFFD."""
         task = asyncio.get_running_loop().create_task(self._follow(name, parts))
         self._following.add(task)
 
@@ -122,7 +123,7 @@ class PrefixedOutput:
 
 
 def _pieces(line: bytes) -> list[bytes]:
-    """Splits a line into pieces of _LINE_BYTES; the last one may be shorter. There is at least one piece."""
+    """Splits a line into pieces of _LINE_BYTES bytes; the last piece may be shorter. Returns at least one piece."""
     return [line[begin : begin + _LINE_BYTES] for begin in range(0, max(len(line), 1), _LINE_BYTES)]
 
 

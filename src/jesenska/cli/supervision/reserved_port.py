@@ -1,9 +1,9 @@
 """Finds a free port for a child process, and keeps it reserved.
 
-A socket that is bound but does not listen reserves a port: the system does not choose it for other processes. A client
-that connects while the child restarts is refused immediately. The child can bind the port, too, because both sockets
-allow that (SO_REUSEADDR). This works only on Linux: elsewhere two sockets cannot have one port, so a port is found but
-not reserved."""
+A socket that is bound but does not listen reserves a port: the operating system does not choose this port for other
+processes. A client that connects while the child restarts is refused immediately. The child can also bind the port,
+because both sockets set SO_REUSEADDR. This works only on Linux. On other systems two sockets cannot be bound to the
+same port, so a port is found but not reserved."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ class ReservedPort:
     """A reserved port at a host ("" for all addresses), until `close` is called."""
 
     def __init__(self, host: str, port: int) -> None:
-        """Checks that a port is free, and reserves it. With port 0 the system chooses one. Raises JesenskaError with
-        one sentence, and its subclass PortTakenError if the port is in use."""
-        # A process may listen there and allow others to bind, so the port is tested by listening for a moment.
+        """Checks that a port is free, and reserves it. If `port` is 0, the operating system chooses a port. Raises
+        JesenskaError with one sentence; if the port is in use, its subclass PortTakenError."""
+        # Another process may listen at the port and allow others to bind it. So the port is tested by listening for a
+        # moment.
         with listening_socket(host, port) as listening:
             family, address = listening.family, listening.getsockname()
         self.port: int = address[1]

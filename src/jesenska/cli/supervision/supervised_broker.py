@@ -5,12 +5,12 @@ line, and logs to stderr.
         --flag NAME=VALUE... [--default NAME=VALUE...] [--override NAME=VALUE...]
 
     {"ready": true, "host": "127.0.0.1", "port": 9093}    clients can connect, at that address
-    {"progress": "recovering: ..."}                       the reason why it takes long
-    {"failed": "..."}                                     it ends for this reason, with exit code 1
+    {"progress": "recovering: ..."}                       the reason why the start takes long
+    {"failed": "..."}                                     the broker ends for this reason, with exit code 1
 
-Settings have the same precedence as those of `jesenska up`: flags before overrides, these before the environment, and
-that before defaults. The supervisor prints the warnings about them. The broker shuts down cleanly on SIGTERM and when
-its parent ends (`ending`)."""
+Settings have the same precedence as in `jesenska up`: flags before overrides, overrides before the environment, and
+the environment before defaults. The supervisor prints the warnings about settings. The broker shuts down cleanly on
+SIGTERM and when its parent ends (`ending`)."""
 
 from __future__ import annotations
 
@@ -44,13 +44,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         config = broker_config(
             defaults=_settings(options.default), overrides=options.override, flags=_settings(options.flag), warns=False
         )
-        # The warnings about this installation are the same for all brokers, so only the first one logs them.
+        # The warnings about this installation are the same for all brokers. So only the broker with the id 1 logs
+        # them.
         is_first = config.integer("broker.id") == 1
         return run_broker(config, _ready, lambda text: _say(progress=text), warns=is_first)
     except JesenskaError as error:
         message = str(error)
     except OSError as error:
-        # This is imported here because it imports the common parts of all tools.
+        # The function is imported here because its module imports the common parts of all tools.
         from jesenska.cli.shared.tool import sentence_of_system
 
         message = sentence_of_system(error)
@@ -74,7 +75,7 @@ def _ready(broker: Broker) -> None:
 
 
 def _say(**said: Any) -> None:
-    """Writes a line for the supervisor. An error is ignored, because the supervisor may have ended."""
+    """Writes a line for the supervisor. Errors are ignored, because the supervisor may have ended."""
     with suppress(OSError):
         os.write(_STDOUT, line_of(**said))
 

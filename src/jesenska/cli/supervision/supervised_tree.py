@@ -1,17 +1,18 @@
-"""The metadata tree in a small separate process, for a supervisor (`supervisor`). It is served to ZooKeeper's clients,
-and controlled over stdin.
+"""The metadata tree (ZooKeeper's nodes) in a small separate process, for a supervisor (`supervisor`). The process
+serves the tree to ZooKeeper's clients, and gets orders on stdin.
 
     python -m jesenska.cli.supervision.supervised_tree DIRECTORY [DESCRIPTOR]
 
-DIRECTORY has the tree, and is created if it is missing. DESCRIPTOR is a listening socket that the supervisor has
-opened and keeps open, too. So the port stays the same when this process is started again, and clients that connect
-meanwhile wait. Without DESCRIPTOR the system chooses a port of the loopback. The lines on stdin and stdout are
-described in `tree_orders`; the first line on stdout reports that clients can connect. Logs go to stderr.
+DIRECTORY contains the tree, and is created if it is missing. DESCRIPTOR is a listening socket that the supervisor has
+opened and also keeps open. So the port stays the same when this process is started again, and clients that connect
+during the restart wait. Without DESCRIPTOR the operating system chooses a port at the loopback address. The lines on
+stdin and stdout are described in `tree_orders`; the first line on stdout reports that clients can connect. Logs go to
+stderr.
 
-SIGTERM stops the process cleanly; sessions remain in the tree. The end of its stdin means that the supervisor has
-ended in some way. Then the guarded processes are ended first, because they need the tree for a clean stop, and after
-them this process. If the tree can no longer be written, the process ends, because a new start reads the tree again.
-Exit codes: 0 after a clean stop, 1 after it has reported on stdout why it failed."""
+SIGTERM stops the process cleanly; sessions remain in the tree. When stdin is closed, the supervisor has ended. Then
+this process first ends the guarded processes (`guarded`), because they need the tree for a clean stop, and then
+itself. If the tree can no longer be written, the process ends, because a new start reads the tree again. Exit codes: 0
+after a clean stop, 1 after it has reported on stdout why it failed."""
 
 from __future__ import annotations
 
@@ -86,8 +87,8 @@ async def _serve(directory: Path, descriptor: str | None) -> None:
 
 
 class _Listening:
-    """The listening socket of the tree: the supervisor's, or without it one on the loopback. `host` has its address
-    after it was opened."""
+    """The listening socket of the tree: the supervisor's socket or, without it, a socket at the loopback address.
+    After the socket was opened, `host` is its address."""
 
     def __init__(self, descriptor: str | None) -> None:
         self.host = TREE_HOST
@@ -115,13 +116,14 @@ def _inherited(descriptor: str) -> socket.socket:
 
 
 def _say(**said: Any) -> None:
-    """Writes a line for the supervisor. An error is ignored, because the supervisor may have ended."""
+    """Writes a line for the supervisor. Errors are ignored, because the supervisor may have ended."""
     with suppress(OSError):
         os.write(_STDOUT, line_of(**said))
 
 
 class _Supervisor:
-    """The connection to the supervisor: it carries out the supervisor's orders, and notices its end."""
+    """The connection to the supervisor. It carries out the supervisor's orders, and notices the end of the
+    supervisor."""
 
     def __init__(self, server: ZooKeeperServer, stopping: asyncio.Event) -> None:
         self._stopping = stopping
@@ -141,7 +143,7 @@ class _Supervisor:
             ) from error
 
     async def close(self) -> None:
-        """Stops reading orders. If the supervisor has ended, returns only when the guarded processes have ended."""
+        """Stops reading orders. If the supervisor has ended, waits until the guarded processes have ended."""
         asyncio.get_running_loop().remove_reader(_STDIN)
         if self._outliving is not None:
             await self._outliving

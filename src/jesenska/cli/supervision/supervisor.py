@@ -1,27 +1,28 @@
-"""The supervisor of a cluster on one machine. It runs the process of the metadata tree, and child processes such as
-brokers. When a child ends, its session on the tree is ended, too.
+"""The supervisor of a cluster on one machine. It runs the process of the metadata tree (ZooKeeper's nodes), and child
+processes such as brokers. When a child ends, the child's session in the tree's server is also ended.
 
     async with Supervisor(directory) as supervisor:
         supervisor.add(Child("broker 1", [...supervisor.address...], node="/brokers/ids/1"))
         await stopping.wait()
 
 ZooKeeper ends a session when its client has sent nothing for the session's timeout. The supervisor has started the
-client, so it notices its death immediately. It then has the tree end the client's session (`session_ends`), without
-waiting for the timeout.
+client, so it notices immediately when the client's process ends. It then orders the tree's process to end the client's
+session (`session_ends`), without waiting for the timeout.
 
-    a child is to start       the session that owns its node is ended: an earlier supervisor may have left it
-    a child has died          its session is ended; then it starts again, if it restarts, after a pause (`restarts`)
+    before a child starts     the session that owns the child's node is ended: it may be left from an earlier supervisor
+    a child has died          its session is ended; if `restarts` is set, it is started again after a pause (`restarts`)
     the tree's process died   it starts again, at the same port with the same data; sessions stay, orders wait
-    `stop`                    children first, the last added one first and one after the other, so that each can hand
-                              over its partitions: SIGTERM, SIGKILL after the grace, its session ended; then the tree
-    `kill`                    all of them at once, by SIGKILL
-    this process is killed    children find PARENT_DESCRIPTOR closed (`ending`) and stop; the tree's process ends those
-                              that do not watch it (`guarded`), then itself
+    `stop`                    stops the children, beginning with the last added child, one after the other, so that each
+                              broker can hand over its partitions. A child gets SIGTERM, and SIGKILL after the grace
+                              time, and its session is ended. Then the tree's process is stopped
+    `kill`                    ends all processes at once, by SIGKILL
+    this process is killed    children find PARENT_DESCRIPTOR closed (`ending`) and stop; the tree's process ends the
+                              children that do not watch it (`guarded`), and then itself
 
 Children have an empty stdin, their own session (no Ctrl-C from the terminal) and PARENT_DESCRIPTOR in their
-environment. Their output is passed on with their names in front. A child with `on_word` writes one JSON object per
-line to stdout. Processes that a child has started itself are not supervised. All this runs on one event loop; nothing
-here waits for a terminal (`prefixed_output`)."""
+environment. The output of children is passed on, with the child's name in front of each line. A child with `on_word`
+writes one JSON object per line to stdout. Processes that a child has started itself are not supervised. The supervisor
+runs on one event loop, which never waits for a terminal (`prefixed_output`)."""
 
 from __future__ import annotations
 
@@ -51,9 +52,9 @@ from jesenska.metadata.tree import check_path
 from jesenska.metadata.tree_operations import BadArgumentsError
 
 GRACE_SECONDS = 30.0
-#: Seconds for which the stop of one child may delay that of the next.
+#: The number of seconds for which the stop of one child may delay the stop of the next child.
 _STOPS_ALONE_SECONDS = 5.0
-#: Seconds for which a stop waits until the tree has ended a child's session.
+#: The number of seconds for which a stop waits until the tree's process has ended a child's session.
 _LAST_ORDER_SECONDS = 5.0
 
 
@@ -63,22 +64,23 @@ class Child:
 
     name: str
     command: Sequence[str]
-    #: The path of the child's ephemeral node, by which its session is found.
+    #: The path of the child's ephemeral node. The session that owns this node is the child's session.
     node: str
     #: True if the child is started again whenever it has ended.
     restarts: bool = True
     #: Environment variables of the child in addition to those of this process.
     environment: Mapping[str, str] = field(default_factory=dict)
-    #: A function that is called with each object that the child writes to stdout. {"failed": sentence} is the reason
-    #: why it ends.
+    #: A function that is called with each object that the child writes to stdout. An object {"failed": sentence}
+    #: contains the reason why the child ends.
     on_word: Callable[[dict[str, Any]], None] | None = None
-    #: A function that is called with the way in which the process has ended (how_it_ended, or "has failed (why)"),
-    #: before it starts again. It is not called for processes that a stop has ended.
+    #: A function that is called when a process of the child has ended, before the child starts again. Its argument
+    #: describes the end (how_it_ended, or "has failed (why)"). It is not called for processes that a stop has ended.
     on_end: Callable[[str], None] | None = None
 
 
 class Supervisor:
-    """The metadata tree in a directory, and children. Use `start` and `stop`, or a `with` block."""
+    """The supervisor of the metadata tree in a directory, and of children. Use `start` and `stop`, or a `with`
+    block."""
 
     def __init__(
         self,
@@ -88,19 +90,20 @@ class Supervisor:
         grace_seconds: float = GRACE_SECONDS,
         listens_at: tuple[str, int] = (TREE_HOST, 0),
     ) -> None:
-        """`grace_seconds` is the time that a process may take to stop cleanly. `listens_at` is the tree's host ("":
-        every address of this machine) and port (0: any). Raises JesenskaError if the tree cannot listen there."""
+        """Prepares the supervisor. `grace_seconds` is the time that a process may take to stop cleanly. `listens_at`
+        is the host ("": every address of this machine) and the port (0: any) of the tree. Raises JesenskaError if the
+        tree cannot listen there."""
         self._directory = directory
         self._passed_on = passed_on or PrefixedOutput()
         self._grace_seconds = grace_seconds
         self._stopping = asyncio.Event()
         self._tree = TreeChild(directory, self._passed_on, self._guard_all, listens_at)
         self._looking_after: dict[str, asyncio.Task[None]] = {}
-        #: For each child an event that is set when the child is to stop.
+        #: For each child, an event that is set when the child must stop.
         self._leaving: dict[str, asyncio.Event] = {}
         self._running: dict[str, ChildProcess] = {}
-        #: A pipe: every child has its reading end. Only this process has its writing end, which is closed when this
-        #: process ends.
+        #: A pipe. Every child has its reading end, and only this process has its writing end. The writing end is
+        #: closed when this process ends.
         self._lifeline: tuple[int, int] | None = None
         self._stop: asyncio.Task[None] | None = None
 
@@ -115,21 +118,22 @@ class Supervisor:
 
     @property
     def address(self) -> str:
-        """host:port of the metadata tree for ZooKeeper's clients on this machine. It does not change."""
+        """Returns the address host:port of the metadata tree, for ZooKeeper's clients on this machine. The address
+        does not change."""
         return self._tree.address
 
     @property
     def port(self) -> int:
-        """The port of the metadata tree."""
+        """Returns the port of the metadata tree."""
         return self._tree.port
 
     @property
     def tree_process(self) -> int | None:
-        """The id of the metadata tree's process; None while there is none."""
+        """Returns the id of the metadata tree's process. Returns None while the process is not running."""
         return self._tree.pid
 
     def process_of(self, name: str) -> int | None:
-        """Returns the id of a child's process; None while it has none."""
+        """Returns the id of a child's process. Returns None while the child has no process."""
         child = self._running.get(name)
         return child.pid if child is not None else None
 
@@ -149,8 +153,8 @@ class Supervisor:
             raise
 
     def add(self, child: Child) -> None:
-        """Starts a child and supervises it from now on. Raises ValueError for a child that can never be started: its
-        name is taken, its node is not a valid path, or its command is empty."""
+        """Starts a child and supervises it from now on. Raises ValueError if the child can never be started: another
+        child has the same name, the path `node` is not valid, or the command is empty."""
         if self._stopping.is_set() or self._lifeline is None:
             raise ValueError(f"{child.name} cannot be added: the supervisor does not run")
         if child.name in self._looking_after:
@@ -179,11 +183,11 @@ class Supervisor:
             self._stop = asyncio.get_running_loop().create_task(self._stop_all())
 
     async def stop(self) -> None:
-        """Stops the children, then the metadata tree. Returns when no process is left. It may be called several
-        times."""
+        """Stops the children, then the metadata tree. Returns when no process is left. This method may be called
+        several times."""
         self.begin_stop()
         assert self._stop is not None
-        # If a waiting caller is cancelled, the stop must continue.
+        # If the caller is cancelled while it waits, the stop must continue.
         await asyncio.shield(self._stop)
 
     def kill(self) -> None:
@@ -233,8 +237,8 @@ class Supervisor:
             await unless_set(self._stopping, pause_seconds)
 
     async def _run(self, child: Child, environment: Mapping[str, str]) -> tuple[str, asyncio.Task[None] | None]:
-        """Runs one process of a child from its start to its end. Returns how it ended, and the task that ends its
-        session."""
+        """Runs one process of a child from its start to its end. Returns a text that describes the end, and the task
+        that ends the child's session."""
         assert self._lifeline is not None
         loop = asyncio.get_running_loop()
         try:
@@ -262,8 +266,8 @@ class Supervisor:
         return f"has failed ({failure.rstrip('.')})" if failure else how_it_ended(process.ended.result()), session_ends
 
     async def _hear(self, child: Child, process: ChildProcess) -> str:
-        """Passes the objects that the child writes to `on_word`, until the end of its output. Returns the reason that
-        the child gave for its failure, or an empty text."""
+        """Calls the child's `on_word` with each object that the child writes, until the end of the child's output.
+        Returns the reason that the child gave for its failure, or an empty text."""
         failure = ""
         if child.on_word is not None:
             async for said in process.words():
@@ -272,8 +276,8 @@ class Supervisor:
         return failure
 
     async def _end_session(self, child: Child) -> None:
-        """Waits until the tree has ended the session that owns the child's node. During a stop it waits only for a
-        limited time."""
+        """Waits until the tree's process has ended the session that owns the child's node. During a stop it waits only
+        for a limited time."""
         loop = asyncio.get_running_loop()
         ending, stopping = loop.create_task(self._end_session_whenever(child)), loop.create_task(self._stopping.wait())
         await asyncio.wait({ending, stopping}, return_when=asyncio.FIRST_COMPLETED)

@@ -1,9 +1,9 @@
-"""The process of the metadata tree (`supervised_tree`), for its supervisor: it is started, started again when it dies,
-and given orders.
+"""Manages the process of the metadata tree (`supervised_tree`) for the supervisor: starts it, starts it again when it
+has died, and gives it orders.
 
 The socket for clients belongs to the supervisor, and the tree's process inherits it. So no other process gets the port
-during a restart, and clients that connect meanwhile wait in the socket's queue. Orders that are unanswered when the
-process dies are given to the next process. So an order may be carried out twice."""
+during a restart, and clients that connect during a restart wait in the socket's queue. If the process dies before it
+has answered an order, the order is given to the next process. So an order may be carried out twice."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from jesenska.cli.supervision.tree_orders import TREE_HOST, line_of
 from jesenska.net.listener import listening_socket
 
 NAME = "tree"
-#: Seconds to wait for the last output of a process that has ended.
+#: The number of seconds for which the last output of a process is read after the process has ended.
 LAST_WORDS_SECONDS = 1.0
 
 
 class TreeStoppedError(Exception):
-    """The tree has stopped and accepts no more orders."""
+    """The error that is raised if the tree's process was stopped and accepts no more orders."""
 
 
 class _Asked:
@@ -42,13 +42,14 @@ class _Asked:
 
 
 class TreeChild:
-    """The process of one metadata tree. Call `start`, then `stop`. Its log is passed on."""
+    """The process of one metadata tree. Call `start`, then `stop`. The log of the process is passed on."""
 
     def __init__(
         self, directory: Path, passed_on: PrefixedOutput, on_ready: Callable[[], None], listens_at: tuple[str, int]
     ) -> None:
-        """`on_ready` is called each time that the process has started, before it gets any order. `listens_at` is the
-        host ("": every address) and the port (0: any). Raises JesenskaError if it cannot listen there."""
+        """Opens the listening socket. `on_ready` is called each time that the process has started, before the process
+        gets any order. `listens_at` is the host ("": every address) and the port (0: any). Raises JesenskaError if the
+        socket cannot listen there."""
         self._directory = directory
         self._passed_on = passed_on
         self._on_ready = on_ready
@@ -68,17 +69,17 @@ class TreeChild:
 
     @property
     def address(self) -> str:
-        """host:port of the tree for clients on this machine."""
+        """Returns the address host:port of the tree, for clients on this machine."""
         return f"[{self._host}]:{self.port}" if ":" in self._host else f"{self._host}:{self.port}"
 
     @property
     def pid(self) -> int | None:
-        """The id of the tree's process; None while there is none."""
+        """Returns the id of the tree's process. Returns None while the process is not running."""
         return self._process.pid if self._process is not None else None
 
     async def start(self) -> None:
-        """Starts the process, and returns when clients can connect. Raises JesenskaError if the process ends before
-        that, with the reason that it gave."""
+        """Starts the process, and returns when clients can connect. If the process ends before that, raises
+        JesenskaError with the reason that the process gave."""
         self._task = asyncio.get_running_loop().create_task(self._keep())
         ready = asyncio.get_running_loop().create_task(self._ready.wait())
         await asyncio.wait({self._task, ready}, return_when=asyncio.FIRST_COMPLETED)
@@ -88,8 +89,9 @@ class TreeChild:
             self._task.result()
 
     def order(self, **what: Any) -> asyncio.Future[dict[str, Any]]:
-        """Gives an order to the process, immediately or when there is a process. The returned future gets the answer,
-        or TreeStoppedError if there will be none. An order whose future is cancelled is dropped."""
+        """Gives an order to the process: immediately, or as soon as the process runs. The returned future gets the
+        answer. It gets TreeStoppedError if the process was stopped. If the future is cancelled, the order is
+        dropped."""
         self._number += 1
         number = self._number
         answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
@@ -103,8 +105,8 @@ class TreeChild:
         return answer
 
     def guard(self, process: int, grace_seconds: float) -> None:
-        """Asks the tree's process to end a child of the supervisor when the supervisor has ended. This applies only
-        while the present process of the tree runs. If the child cannot be guarded, nothing happens."""
+        """Orders the tree's process to end a child of the supervisor when the supervisor has ended. The order is valid
+        only while the present process of the tree runs. If the child cannot be guarded, nothing happens."""
         if self._process is not None and self._ready.is_set():
             self._number += 1
             self._process.order(
@@ -118,8 +120,8 @@ class TreeChild:
             self._process.send(signal.SIGKILL)
 
     async def stop(self, grace_seconds: float) -> None:
-        """Stops the process cleanly, and by SIGKILL if that takes longer than `grace_seconds`. Orders without an
-        answer get TreeStoppedError."""
+        """Stops the process cleanly. Kills it with SIGKILL if the stop takes longer than `grace_seconds`. The futures
+        of unanswered orders get TreeStoppedError."""
         self._grace_seconds = grace_seconds
         self._stopping.set()
         if self._task is not None:
@@ -154,7 +156,7 @@ class TreeChild:
             await unless_set(self._stopping, pause_seconds)
 
     async def _run(self) -> str:
-        """Runs one process of the tree from its start to its end. Returns how it ended."""
+        """Runs one process of the tree from its start to its end. Returns a text that describes the end."""
         self._failure = ""
         descriptor = self._listening.fileno()
         command = [

@@ -2,21 +2,21 @@
 line is one JSON object.
 
     {"number": 1, "order": "end-session", "path": "/brokers/ids/1"}           end the session that owns this ephemeral
-                                                                              node, and any present session that takes
-                                                                              it later
+                                                                              node, or a present session that creates
+                                                                              the node later
     {"number": 2, "order": "end-session", "session": 144115188075855873}      end this session
-    {"number": 3, "order": "guard", "process": 4711, "grace_seconds": 30.0}   this child of the supervisor is to end
-                                                                              when the supervisor has ended
+    {"number": 3, "order": "guard", "process": 4711, "grace_seconds": 30.0}   end this child of the supervisor when
+                                                                              the supervisor has ended
     -> {"ready": true, "host": "127.0.0.1", "port": 40123, "process": 4712}   clients can connect
-    -> {"number": 1, "session": 144115188075855873}                           the ended session; null: there was none
-    -> {"number": 3}                                                          done
+    -> {"number": 1, "session": 144115188075855873}                           the session that was ended; null: none
+    -> {"number": 3}                                                          the order was carried out
     -> {"number": 4, "refused": "..."}                                        nothing was done; the number is null
                                                                               if none could be read
     -> {"number": 5, "later": "..."}                                          nothing was done, but may be later
-    -> {"failed": "..."}                                                      it ends for this reason
+    -> {"failed": "..."}                                                      the tree's process ends for this reason
 
-The supervisor chooses the numbers, and an answer has the number of its order. Answers come when the order is done, in
-any sequence. A line has at most TREE_ORDER_MAX_BYTES."""
+The supervisor chooses the numbers, and an answer has the number of its order. An answer is written when its order was
+carried out, so answers may be in another sequence than the orders. A line has at most TREE_ORDER_MAX_BYTES."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ Order = EndHolder | EndSession | Guard
 
 
 class OrderError(Exception):
-    """Raised for a line of the supervisor that is not a valid order. The message is one sentence. `number` is
-    the number of the order, if it could be read."""
+    """The error that is raised for a line of the supervisor that is not a valid order. The message is one sentence.
+    `number` is the number of the order, if it could be read."""
 
     def __init__(self, sentence: str, number: int | None = None) -> None:
         super().__init__(sentence)
@@ -136,8 +136,8 @@ class OrderLines:
         self._is_too_long = False
 
     def feed(self, data: bytes) -> list[bytes | None]:
-        """Returns the lines that these bytes complete, without line ends. A line longer than the limit is returned as
-        None."""
+        """Returns the lines that end within these bytes, without line ends. For a line longer than the limit, None is
+        returned."""
         *ends, rest = data.split(b"\n")
         found: list[bytes | None] = []
         for end in ends:

@@ -1,7 +1,7 @@
 """`jesenska up` with one broker: the broker runs in this process, with its metadata tree.
 
-A default is dropped if an older name of the setting is set: that of `listeners` for `port` or `host.name`, that of
-`log.dirs` for `log.dir`, that of `broker.id` for `node.id`."""
+A default is not used if an older name of the setting is set. The default of `listeners` is not used with `port` or
+`host.name`, that of `log.dirs` not with `log.dir`, and that of `broker.id` not with `node.id`."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def run_alone(options: argparse.Namespace) -> int:
         return _run(config)
     except PortTakenError as error:
         if f":{error.port}" not in (config.string("listeners") or f":{error.port}"):
-            # The error is about the port of another listener, and is raised unchanged.
+            # The port of another listener is taken, so the error is raised unchanged.
             raise
         if not options.any_port:
             raise JesenskaError(
@@ -53,8 +53,8 @@ def run_alone(options: argparse.Namespace) -> int:
 
 
 def config_of(options: argparse.Namespace) -> BrokerConfig:
-    """Returns the settings of the command line and the environment. The broker's id is that in the directory's
-    meta.properties, if it has one."""
+    """Returns the configuration from the command line and the environment. If the directory's meta.properties contains
+    a broker id, this id is used."""
     config = _config(options, "1")
     try:
         found = read_meta_properties(Path(_data(config).split(",")[0].strip()), FileLayer())

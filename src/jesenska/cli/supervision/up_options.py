@@ -14,8 +14,8 @@ from jesenska.cli.shared.tool import directory
 DEFAULT_HOST, DEFAULT_PORT, DEFAULT_DATA = "127.0.0.1", 9092, "data"
 _PORT_MAX = 65535
 _BROKERS_MAX = 32
-#: The largest replication factor and min.insync.replicas for any number of brokers. They are Kafka's defaults for the
-#: topics that it creates for itself.
+#: The largest replication factor and the largest min.insync.replicas that `jesenska up` sets, for any number of
+#: brokers. They are Kafka's defaults for its internal topics.
 _COPIES, _COPIES_IN_SYNC = 3, 2
 
 
@@ -93,7 +93,8 @@ def listening_host(options: argparse.Namespace) -> str:
 
 
 def warn_if_open(options: argparse.Namespace) -> None:
-    """Prints a line on stderr if other machines can reach the broker: they may then read and change everything."""
+    """Prints a warning on stderr if other machines can reach the broker: clients there may then read and change
+    everything."""
     host = listening_host(options)
     if host == "localhost" or host.startswith("127.") or host == "::1":
         return
@@ -105,8 +106,8 @@ def warn_if_open(options: argparse.Namespace) -> None:
 
 
 def broker_defaults(brokers: int) -> dict[str, str]:
-    """Returns the settings of a broker whose defaults differ from Kafka's. `brokers` is the number of brokers in the
-    cluster."""
+    """Returns the settings of a broker whose defaults differ from Kafka's defaults. `brokers` is the number of brokers
+    in the cluster."""
     copies = str(min(_COPIES, brokers))
     defaults = {
         "group.initial.rebalance.delay.ms": "0",
@@ -123,8 +124,8 @@ def address_of(host: str, port: int) -> str:
 
 
 def announcement(addresses: Sequence[str], data: str, tree: str | None) -> str:
-    """Returns the text that is printed when clients can connect, with commands to try first. `tree` is the address for
-    ZooKeeper's clients."""
+    """Returns the text that is printed when clients can connect. It contains commands to try first. `tree` is the
+    address of the metadata tree for ZooKeeper's clients, or None."""
     bootstrap = ",".join(addresses)
     which, them = (f"{len(addresses)} brokers, ", "them") if len(addresses) > 1 else ("", "it")
     return (

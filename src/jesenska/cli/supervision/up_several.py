@@ -2,13 +2,13 @@
 supervises (`supervisor`).
 
     start    settings and directories checked -> ports found -> the tree -> the brokers, all at once -> announced when
-             the last one is ready; a broker that ends before that ends the start
-    then     a process that dies is started again, at its port and with its data (`several_directories`)
+             the last broker is ready; if a broker ends before that, the start has failed
+    then     a process that dies is started again, at the same port and with the same data (`several_directories`)
     stop     a signal, or the end of this process's parent: the brokers one after the other, then the tree
     signals  a second Ctrl-C ends everything at once; SIGUSR1 has every broker print its measurements
 
 Each broker is a `supervised_broker`, with the settings that `jesenska up` gives to a single broker (`up_options`), and
-with its own broker.id (from 1 on), port and directory. The user cannot set these three, nor the address of the
+with its own broker.id (from 1 on), port and directory. The user cannot set these three settings or the address of the
 tree."""
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ from jesenska.cli.supervision.up_options import (
 from jesenska.config.sources import gather
 from jesenska.net.listener import PortTakenError
 
-#: Seconds that a broker may take to stop. It may have much data to sync.
+#: The number of seconds that a broker may take to stop. It may have much data to sync.
 _GRACE_SECONDS = 120.0
-#: Settings that differ between the brokers, and how the user can set them.
+#: Settings that must differ between the brokers. The text tells the user how the setting is chosen.
 _NUMBERED = "up numbers its brokers from 1 on"
 _ITS_OWN = {
     "broker.id": _NUMBERED,
@@ -77,7 +77,7 @@ def run_several(options: argparse.Namespace) -> int:
     warn_if_open(options)
     data = Path(options.data or DEFAULT_DATA)
     refuse_its_own(options)
-    # The settings are the same for all brokers. So they are checked, and warnings printed, once here.
+    # Most settings are the same for all brokers. So they are checked here once, and warnings are printed once.
     broker_config(
         defaults=broker_defaults(options.brokers),
         overrides=options.override,
@@ -104,7 +104,7 @@ def refuse_its_own(options: argparse.Namespace) -> None:
 
 
 def flags_of(options: argparse.Namespace, number: int, port: int, tree: str) -> dict[str, str]:
-    """Returns those settings of one broker that have precedence over all others."""
+    """Returns the settings of one broker that have precedence over all other settings."""
     return {
         "broker.id": str(number),
         "listeners": f"PLAINTEXT://{address_of(listening_host(options), port)}",
@@ -138,8 +138,8 @@ def command_of(options: argparse.Namespace, number: int, port: int, tree: str) -
 
 
 def left_out(data: Path, brokers: int) -> str:
-    """Returns a sentence about brokers that have data in the directory and are not started. It is empty if there are
-    none."""
+    """Returns a sentence about brokers that have data in the directory but are not started. Returns an empty text if
+    there are no such brokers."""
     numbers = [number for number in brokers_with_data(data) if number > brokers]
     if not numbers:
         return ""
@@ -153,8 +153,8 @@ def left_out(data: Path, brokers: int) -> str:
 
 
 def ports_for(options: argparse.Namespace, kept: ExitStack) -> list[int]:
-    """Returns the ports of the brokers. They are reserved until `kept` is closed. Raises JesenskaError with one
-    sentence if a port is in use, unless the user allows any port."""
+    """Returns the ports of the brokers. The ports are reserved until `kept` is closed. Raises JesenskaError with one
+    sentence if a port is in use and the user has not allowed any port."""
     host, first = listening_host(options), port_of(options)
     found = []
     for port in range(first, first + options.brokers) if first else [0] * options.brokers:
@@ -219,7 +219,7 @@ async def _run(options: argparse.Namespace, data: Path) -> int:
 
 
 class _Brokers:
-    """The brokers of a supervisor, by number, with the state that each has reported."""
+    """The brokers of a supervisor, by number, with the states that they have reported."""
 
     def __init__(self, supervisor: Supervisor, passed_on: PrefixedOutput, count: int) -> None:
         self._supervisor = supervisor
@@ -227,11 +227,13 @@ class _Brokers:
         self._count = count
         #: The addresses for clients of brokers that have been ready at least once.
         self._found: dict[int, tuple[str, int]] = {}
-        #: The brokers that are ready now. Only these may get a signal, which would end the others.
+        #: The brokers that are ready now. Signals are sent only to these brokers: a broker that is not ready would
+        #: end.
         self._ready: set[int] = set()
-        #: The reasons that brokers have given for their end.
+        #: The reasons for their failure that brokers have reported.
         self._failures: dict[int, str] = {}
-        #: Completed when all brokers are ready. It gets an error if they will not be.
+        #: A future that is completed when all brokers are ready. If a broker fails before that, the future gets an
+        #: error.
         self._all_ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def add(self, number: int, command: Sequence[str]) -> None:
@@ -282,7 +284,7 @@ class _Brokers:
         failure = self._failures.pop(number, None)
         if number in self._found or self._all_ready.done():
             return
-        # The cause that prevented the first start would also prevent a second one.
+        # If the first start of a broker has failed, a second start would fail for the same cause.
         message = (
             f"Broker {number} did not start: {failure}"
             if failure

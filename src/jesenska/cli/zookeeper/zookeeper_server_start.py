@@ -5,9 +5,10 @@ Kafka's script:
 
 FILE is a zookeeper.properties. Settings with an effect: dataDir, clientPort (2181; 0: any), clientPortAddress (all),
 tickTime (3000), maxClientCnxns (60), minSessionTimeout, maxSessionTimeout. Other settings are named on stderr and
-ignored. Settings of missing features are refused: an ensemble (server.N) and TLS (secureClientPort). The data are one
-SQLite file in dataDir, not ZooKeeper's logs and snapshots. SIGTERM, Ctrl-C and zookeeper-server-stop stop it cleanly.
-Sessions remain in the tree, and their clients can come back after a restart. There is no -daemon."""
+ignored. Settings of features that this server does not have are refused: an ensemble (server.N) and TLS
+(secureClientPort). The data are stored in one SQLite file in dataDir, not in ZooKeeper's logs and snapshots. SIGTERM,
+Ctrl-C and zookeeper-server-stop stop the server cleanly. Sessions remain in the tree, and clients can continue their
+sessions after a restart. There is no -daemon."""
 
 from __future__ import annotations
 
@@ -91,8 +92,8 @@ async def _work(options: argparse.Namespace) -> int:
 
 
 def _checked(settings: Mapping[str, str]) -> tuple[Path, dict[str, int]]:
-    """Returns the dataDir and the settings that are numbers. Raises JesenskaError for settings that are missing,
-    wrong, or for missing features."""
+    """Returns the dataDir and the settings that are numbers. Raises JesenskaError if a setting is missing or wrong, or
+    belongs to a feature that does not exist here."""
     for name in settings:
         for begin, reason in _REFUSED.items():
             if name.startswith(begin):

@@ -2,10 +2,10 @@
 has stopped.
 
     zookeeper-server-stop zookeeper.properties    the server of that file's dataDir
-    zookeeper-server-stop --data DIR              of that directory
+    zookeeper-server-stop --data DIR              the server of that directory
 
-Kafka's script ends every process whose command line looks like ZooKeeper's. This one ends only the process that has
-locked that directory (`stopping`)."""
+Kafka's script ends every process whose command line looks like ZooKeeper's. This tool ends only the process that has
+locked the directory (`stopping`)."""
 
 from __future__ import annotations
 

@@ -3,8 +3,8 @@ protocol. Arguments are those of Apache Kafka's script:
 
     zookeeper-shell HOST:PORT[,HOST:PORT...][/CHROOT] [COMMAND [ARGUMENT]...]
 
-It runs one command or, without a command, the lines of standard input (with a prompt on a terminal). Commands and
-their output are those of ZooKeeper's own shell:
+The shell runs one command or, without a command, the lines of standard input (with a prompt on a terminal). Commands
+and their output are those of ZooKeeper's own shell:
 
     ls [-s] [-w] [-R] PATH     get [-s] [-w] PATH     stat [-w] PATH
     set [-s] [-v VERSION] PATH DATA [VERSION]     sync PATH
@@ -78,12 +78,13 @@ _SENTENCES: dict[type[TreeError], str] = {
 
 #: The letters of permissions, in the order in which they are printed.
 _PERMISSIONS = {"c": CREATE, "d": DELETE, "r": READ, "w": WRITE, "a": ADMIN}
-#: Seconds for which a ZooKeeper may take to answer. After that the shell checks if a Kafka broker is at the address.
+#: The number of seconds that a ZooKeeper may take to answer. After that the shell checks if a Kafka broker listens at
+#: the address.
 _ANSWER_SECONDS = 1.0
 
 
 class _UsageError(Exception):
-    """The command is not valid. The message is the reason."""
+    """The error that is raised if a command is not valid. The message is the reason."""
 
 
 def _parser() -> Parser:
@@ -131,7 +132,8 @@ async def _work(options: argparse.Namespace) -> int:
 
 
 async def _connected(where: ConnectString, timeout_ms: int) -> ZooKeeperStore:
-    """Returns a session with the server. Raises JesenskaError if there is no answer, or if a Kafka broker answers."""
+    """Returns a session with the server. Raises JesenskaError if the server does not answer, or if a Kafka broker
+    answers."""
     connecting = asyncio.get_running_loop().create_task(ZooKeeperStore.connect(where, session_timeout_ms=timeout_ms))
     try:
         await asyncio.wait({connecting}, timeout=_ANSWER_SECONDS)
@@ -194,7 +196,7 @@ async def _lines() -> AsyncIterator[str]:
 
 
 class _Command(NamedTuple):
-    """The form of a command: its flags (with a colon after those that take a number) and the least and largest number
+    """The form of a command: its flags (a colon follows flags that take a number), and the smallest and largest number
     of its words."""
 
     flags: str

@@ -1,5 +1,4 @@
-"""The state that the records of a KRaft metadata log describe, and the equivalent nodes of ZooKeeper mode. These are
-pure computations.
+"""Computes the state that the records of a KRaft metadata log describe, and the equivalent nodes of ZooKeeper mode.
 
     TopicRecord, PartitionRecord, ...     /brokers/topics/T, its partitions' states, /config/topics/T
     ConfigRecord                          /config/topics, /config/brokers
@@ -8,8 +7,8 @@ pure computations.
     ProducerIdsRecord                     /latest_producer_id_block
 
 Some state has no equivalent node and is reported in `notes`: settings of groups and of client metrics, delegation
-tokens, and ACLs of names that are not allowed in a path. Registrations of brokers and KRaft's own features are
-ignored."""
+tokens, and ACLs for resource names that are not allowed in a path of ZooKeeper. Registrations of brokers and KRaft's
+own features are ignored."""
 
 from __future__ import annotations
 
@@ -55,7 +54,7 @@ _NO_LEADER_CHANGE = -2
 _TOPIC, _BROKER = 2, 4
 _PRODUCER_IDS_OF_A_BLOCK = 1000
 _SCRAM = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
-#: Quotas whose value may have a fraction; the others are integers.
+#: Quotas whose value may have a fraction; all other quotas are integers.
 _FRACTIONS = ("request_percentage", "controller_mutation_rate")
 _RESOURCES = {2: "Topic", 3: "Group", 4: "Cluster", 5: "TransactionalId", 6: "DelegationToken", 7: "User"}
 _PERMISSIONS = {2: "Deny", 3: "Allow"}
@@ -88,14 +87,14 @@ class _Partition:
     leader_epoch: int
     adding: tuple[int, ...]
     removing: tuple[int, ...]
-    #: The eligible leader replicas: replicas outside of the ISR that have all committed records, because they were its
-    #: last members.
+    #: The eligible leader replicas: replicas outside of the ISR that have all committed records, because they were the
+    #: last members of the ISR.
     eligible: tuple[int, ...]
 
     @property
     def in_sync(self) -> tuple[int, ...]:
-        """The replicas that may become leader. If the ISR is empty, these are the eligible leader replicas: a broker
-        that stops leaves the ISR even as its last member."""
+        """Returns the replicas that may become leader: the ISR or, if it is empty, the eligible leader replicas. In
+        KRaft mode a broker that stops leaves the ISR even if it is the last member."""
         return self.isr or self.eligible
 
 
@@ -106,7 +105,7 @@ class _Topic:
 
 
 class RaftImage:
-    """The cluster's state after some records of the metadata log. Call `take` for each record, then `nodes`."""
+    """The cluster's state after some records of the metadata log. Call `take` for each record, then call `nodes`."""
 
     def __init__(self) -> None:
         self._topics: dict[uuid.UUID, _Topic] = {}
@@ -189,8 +188,8 @@ class RaftImage:
     # --- the nodes ---------------------------------------------------------------------------------------------------
 
     def nodes(self, cluster_id: str, epoch: int) -> dict[str, Node]:
-        """Returns the equivalent tree of ZooKeeper mode. Afterwards `notes` names everything that has no equivalent
-        node."""
+        """Returns the equivalent metadata tree of ZooKeeper mode. After this call, `notes` describes all state that
+        has no equivalent node."""
         found: dict[str, Node] = {path: Node(None) for path in paths.PERSISTENT_PATHS}
         found[paths.CLUSTER_ID] = Node(encode_cluster_id(cluster_id))
         found[paths.CONTROLLER_EPOCH] = Node(encode_controller_epoch(epoch))
@@ -219,7 +218,7 @@ class RaftImage:
         return {path: found[path] for path in sorted(found)}
 
     def _put_entities(self, found: dict[str, Node]) -> None:
-        """Adds nodes with the quotas and the SCRAM credentials of users; both are settings of the same node."""
+        """Adds nodes with the quotas and the SCRAM credentials of users. A user's node contains both as settings."""
         settings: dict[str, dict[str, str]] = {}
         for entity, limits in self._quotas.items():
             path = _entity_path(entity)
@@ -284,8 +283,8 @@ def _partition_of(record: PartitionRecord) -> _Partition:
 
 
 def _changed(before: _Partition, record: PartitionChangeRecord) -> _Partition:
-    """Returns the partition after a PartitionChangeRecord. A record that names a leader, even the same one, begins a
-    new leader epoch."""
+    """Returns the partition after a PartitionChangeRecord. A record that names a leader begins a new leader epoch,
+    even if the leader stays the same."""
     eligible = before.eligible
     if record.eligible_leader_replicas is not None or record.last_known_elr is not None:
         eligible = tuple(record.eligible_leader_replicas or ()) or tuple(record.last_known_elr or ())
@@ -334,7 +333,8 @@ def _credential(record: UserScramCredentialRecord) -> str:
 
 
 def _entity_path(entity: tuple[tuple[str, str | None], ...]) -> str | None:
-    """Returns the path of the node for an entity's quotas; None if no node can represent the entity."""
+    """Returns the path of the node that stores an entity's quotas. Returns None if no node can represent the
+    entity."""
     names = dict(entity)
     if not names or any(kind not in TREE_KINDS for kind in names) or (IP in names and len(names) > 1):
         return None

@@ -6,7 +6,7 @@ the records of the log after it.
 
 Both files consist of batches. Records of a metadata transaction are used only if the transaction's end is in the log.
 Data after the last complete batch of the log was never acknowledged. A node does not store the offset up to which the
-quorum has committed. So all complete batches are read, as this node would do if it became the leader."""
+quorum has committed. So all complete batches are read, as the node itself would do if it became the leader."""
 
 from __future__ import annotations
 
@@ -78,8 +78,8 @@ class RaftLog:
                         yield record
 
     def _snapshot(self) -> tuple[Path, int] | None:
-        """Returns the newest complete snapshot and the offset at which the log continues after it; None if there is
-        none."""
+        """Returns the newest complete snapshot and the offset at which the log continues after the snapshot. Returns
+        None if there is no complete snapshot."""
         found = sorted(
             (match[1], match[2], path)
             for path in self._directory.iterdir()
@@ -93,7 +93,7 @@ class RaftLog:
 
     def _segments(self, begin: int) -> list[Path]:
         """Returns the segments of the log from the offset `begin` on. Raises JesenskaError if the log begins after
-        that offset."""
+        this offset."""
         every = sorted(path for path in self._directory.iterdir() if _SEGMENT.fullmatch(path.name))
         if every and int(every[0].stem) > begin:
             raise JesenskaError(

@@ -1,10 +1,10 @@
-"""The records of `__cluster_metadata`, as of Apache Kafka 4.3.1. In KRaft mode Kafka keeps in them the metadata that
-ZooKeeper mode keeps in ZooKeeper.
+"""The records of `__cluster_metadata`, as of Apache Kafka 4.3.1. In KRaft mode Kafka stores in these records the
+metadata that it stores in ZooKeeper in ZooKeeper mode.
 
     value    frame version uvarint = 1 | kind uvarint | version uvarint | the record, in the flexible form
 
-The kind is called `key` in the declarations below. Control records (a leader was elected, a snapshot begins or ends,
-the voters) have their type in the record's key, like transaction markers."""
+The kind is called `key` in the declarations below. Control records report that a leader was elected, that a snapshot
+begins or ends, or which voters there are. Their type is in the record's key, as in transaction markers."""
 
 from __future__ import annotations
 
@@ -328,7 +328,8 @@ class VotersRecord(Message, key=6, flexible=0):
     voters: list[Voter] = field(Array(Voter))
 
 
-#: The control records of this log by the type in their keys. Types 0 and 1 are transaction markers.
+#: The control records of this log, by the type in their keys. The types 0 and 1, which belong to transaction markers,
+#: are left out.
 CONTROL_RECORDS: dict[int, type[Message]] = {
     kind.api_key: kind
     for kind in (LeaderChangeMessage, SnapshotHeaderRecord, SnapshotFooterRecord, KRaftVersionRecord, VotersRecord)
@@ -345,11 +346,12 @@ class MetadataRecord(NamedTuple):
 
 
 class UnknownRecordError(CorruptMessageError):
-    """A metadata record of an unknown kind or version, written by a newer release of Kafka."""
+    """The error that is raised for a metadata record of an unknown kind or version, which a newer release of Kafka has
+    written."""
 
 
 def read_record(value: bytes | None) -> MetadataRecord:
-    """Returns the metadata record in `value`. Raises UnknownRecordError for an unknown kind or version,
+    """Returns the metadata record in `value`. Raises UnknownRecordError for an unknown kind or version, and
     CorruptMessageError for bytes that are not a record."""
     view = memoryview(value or b"")
     try:
@@ -378,8 +380,8 @@ def write_record(message: Message, version: int) -> bytes:
 
 
 def read_control(record: Record) -> MetadataRecord | None:
-    """Returns the control record of the metadata log; None if it is of another type. Raises UnknownRecordError for an
-    unknown version, CorruptMessageError for bytes that are not a record."""
+    """Returns the control record of the metadata log. Returns None if the record has another type. Raises
+    UnknownRecordError for an unknown version, and CorruptMessageError for bytes that are not a record."""
     key, value = record.key, record.value
     if key is None or len(key) < _CONTROL_KEY.size or value is None or len(value) < _VERSION.size:
         return None

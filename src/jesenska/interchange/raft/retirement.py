@@ -2,13 +2,13 @@
 from which the old state can be restored.
 
     kraft-metadata.tar     meta.properties and __cluster_metadata-0 as they were, to be unpacked in the directory
-    meta.properties        version 0, with the node's number as the broker's
+    meta.properties        version 0, with the node's id as the broker id
     __cluster_metadata-0   removed
 
-The steps are done in this order, and each is atomic. Before meta.properties is replaced, Kafka in KRaft mode finds
-everything unchanged. After that neither Kafka nor jesenska starts until the old metadata log is removed; if the import
-was interrupted there, running it again removes the log. At no time are there partitions beside an empty metadata log:
-Kafka would treat them as partitions of deleted topics."""
+The steps are done in this order, and each step is atomic. Until meta.properties is replaced, Kafka in KRaft mode can
+use the directory as before. After that neither Kafka nor jesenska starts until the old metadata log is removed; if the
+import was interrupted there, running it again removes the log. The directory never contains partitions together with
+an empty metadata log, since Kafka would then treat the partitions as those of deleted topics."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _PARTITION = TopicPartition("__cluster_metadata", 0)
 
 
 def retire(directory: Path, cluster_id: str, broker_id: int, files: FileLayer) -> None:
-    """Does all three steps in order. Raises JesenskaError if the operating system refuses one."""
+    """Does the three steps in order. Raises JesenskaError if the operating system refuses a step."""
     try:
         archive(directory, files)
         write_meta_properties(directory, cluster_id, broker_id, files)
@@ -55,8 +55,8 @@ def archive(directory: Path, files: FileLayer) -> None:
 
 
 def remove_log(directory: Path, files: FileLayer) -> None:
-    """Removes the metadata log atomically: renames its directory to the name of a deleted partition, which any broker
-    would remove, and then deletes the directory."""
+    """Removes the metadata log atomically. First the log's directory is renamed to the name of a deleted partition,
+    which any broker would remove. Then the directory is deleted."""
     if not (directory / KRAFT_LOG).exists():
         return
     doomed = doomed_directory(directory / KRAFT_LOG, _PARTITION)

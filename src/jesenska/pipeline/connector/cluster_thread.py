@@ -5,8 +5,9 @@ Spark calls a data source from an ordinary thread, and reuses its Python workers
 receives bytes while Spark's thread converts the bytes received before. An open connection serves the next task without
 a new handshake. A forked process starts a loop of its own.
 
-Retriable errors, such as those of a broker's restart, are retried until `default.api.timeout.ms` has passed, or as
-often as the caller says. An unknown topic or partition is not retried."""
+A request that fails with a retriable error, for example while a broker restarts, is repeated until
+`default.api.timeout.ms` has passed, or as often as the caller says. The error of an unknown topic or partition is
+raised at once."""
 
 from __future__ import annotations
 
@@ -31,8 +32,8 @@ _lock = threading.Lock()
 
 
 class ClusterThread:
-    """A thread with an event loop and a connection to the cluster that the options name. It runs coroutines for other
-    threads."""
+    """A thread with an event loop, and a connection to the Kafka cluster that the options name. Other threads submit
+    coroutines, which run on the event loop."""
 
     def __init__(self, options: ClientOptions, clock: Clock | None = None) -> None:
         self.options = options
@@ -51,7 +52,8 @@ class ClusterThread:
         )
 
     def submit(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
-        """Starts the coroutine on the loop's thread. Returns a future, so the caller can wait for the result later."""
+        """Starts the coroutine on the thread of the event loop. Returns a future, so the caller can wait for the
+        result later."""
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
@@ -65,8 +67,8 @@ class ClusterThread:
         retries: int | None = None,
         interval_ms: int | None = None,
     ) -> T:
-        """Returns the result of `work`. Repeats it after retriable errors for `timeout_ms`, or `retries` times if that
-        is given."""
+        """Returns the result of `work`. Calls `work` again after retriable errors: for `timeout_ms` milliseconds, or
+        at most `retries` times if `retries` is given. Between two calls it waits `interval_ms` milliseconds."""
         return self.run(self.persistently(work, timeout_ms, retries=retries, interval_ms=interval_ms))
 
     async def persistently(
@@ -92,7 +94,8 @@ class ClusterThread:
             await asyncio.sleep(pause)
 
     def close(self) -> None:
-        """Closes the cluster connection, then ends the loop and its thread. Only tests and short programs need it."""
+        """Closes the cluster connection, then ends the event loop and its thread. Only tests and short programs call
+        this method."""
         self.run(self.cluster.close())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
@@ -104,7 +107,8 @@ class ClusterThread:
 
 
 def connect(options: ClientOptions) -> ClusterThread:
-    """Returns the process's connection for these options. Makes it at the first call."""
+    """Returns the ClusterThread of this process for these options. It is made at the first call and reused by later
+    calls."""
     with _lock:
         key = (os.getpid(), options)
         found = _connections.get(key)

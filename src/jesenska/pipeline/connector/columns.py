@@ -6,9 +6,9 @@ record.
 
 Spark accepts the first batch only if its Arrow schema exactly equals Spark's own: every column may be null, times are
 microseconds in UTC, and the element of a list is called `element`. So the schema is taken from Spark. A timestamp that
-is too large for microseconds becomes the largest possible one: one bad record must not stop a stream. A record without
-headers has an empty array, not null: Spark passes null arrays to Python in time that grows with the square of their
-number.
+is too large for microseconds becomes the largest possible timestamp: one bad record must not stop a stream. A record
+without headers has an empty array, not null: Spark passes null arrays to Python in time that grows with the square of
+their number.
 
 Decompressed data is passed to Spark in pieces of at most SOURCE_ROWS_BYTES: a fetch of a few MB may decompress to
 gigabytes.
@@ -68,8 +68,8 @@ def row_schema(columns: Sequence[str]) -> StructType:
 
 
 class RowMaker:
-    """Makes Arrow batches with the schema that Spark expects. None is larger than SOURCE_ROWS_BYTES, unless it is a
-    single row."""
+    """Makes Arrow batches with the schema that Spark expects. A batch has at most SOURCE_ROWS_BYTES bytes, except a
+    batch with a single, larger row."""
 
     def __init__(self, columns: Sequence[str] = COLUMNS, check_crcs: bool = True) -> None:
         schema = row_schema(columns)
@@ -148,14 +148,15 @@ def _times(milliseconds: Any) -> Any:
 
 
 def _without_nulls(lists: Any) -> Any:
-    """Returns the array of lists with empty lists in place of null ones."""
+    """Returns the array of lists with each null list replaced by an empty list."""
     import pyarrow as pa
 
     return pa.ListArray.from_arrays(lists.offsets, lists.values) if lists.null_count else lists
 
 
 def together(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yields the same rows, with small batches combined into larger ones. Each batch costs Spark a message."""
+    """Yields the rows of `batches` in larger batches: small batches are combined, since each batch costs Spark a
+    message."""
     import pyarrow as pa
 
     gathered: list[pa.RecordBatch] = []

@@ -1,15 +1,15 @@
-"""Reads ranges of offsets from partitions. While the caller works on one chunk, the next chunk of the range is being
-fetched, and the first chunks of the following ranges, too.
+"""Reads ranges of offsets from partitions. While the caller works on one chunk, the next chunk of the same range and
+the first chunks of the following ranges are being fetched.
 
     chunks(connection, ranges) -> Chunk, Chunk, ...     each a few MB of whole batches, as they are in the log
 
-A chunk's first batch may begin before its start, and its last batch may end after the range: the decoder takes only
-the offsets from `start` to `end`.
+A chunk's first batch may begin before the chunk's `start`, and its last batch may end after its `end`: the decoder
+takes only the offsets from `start` to `end`.
 
 A fetch that fails because a broker is unreachable, or is no longer the leader, is sent again. The retries end when
 kafkaConsumer.pollTimeoutMs (by default default.api.timeout.ms) has passed since the last chunk. Offsets that were
-deleted from the log are data loss (planning.py). With read_committed, batches of aborted transactions are removed
-here: the broker's response lists these transactions."""
+deleted from the log are data loss (planning.py). With the isolation level read_committed, batches of aborted
+transactions are removed here: the broker's fetch response lists these transactions."""
 
 from __future__ import annotations
 
@@ -69,8 +69,8 @@ class Chunk:
 
 
 def chunks(connection: ClusterThread, ranges: Sequence[OffsetRange], options: SourceOptions) -> Iterator[Chunk]:
-    """Yields the records of the ranges in chunks, one range after the other. Errors name topic, partition and
-    offsets."""
+    """Yields the records of the ranges in chunks, one range after the other. Errors name the topic, partition and
+    offsets of the failed range."""
     waiting = iter([_RangeReader(connection, item, options) for item in ranges])
     coming: deque[tuple[_RangeReader, Future[Chunk | None]]] = deque()
     try:
@@ -92,8 +92,8 @@ def chunks(connection: ClusterThread, ranges: Sequence[OffsetRange], options: So
 
 
 async def record_bytes(cluster: Cluster, ranges: Iterable[OffsetRange], options: SourceOptions) -> dict[str, float]:
-    """Returns the average size in bytes of a record in the log, by topic. It is measured in a few batches at the start
-    of each topic's largest range. Topics whose fetch fails are left out."""
+    """Returns, for each topic, the average size in bytes of a record in the log. The size is measured in a few batches
+    at the start of the topic's largest range. Topics whose fetch fails are left out."""
     largest: dict[str, OffsetRange] = {}
     for item in ranges:
         if item.topic not in largest or item.size > largest[item.topic].size:
@@ -122,7 +122,8 @@ async def _sample(cluster: Cluster, wanted: OffsetRange, options: SourceOptions)
 
 
 class _RangeReader:
-    """Reads one range of offsets, and has the position in it. It is used on the loop's thread only."""
+    """Reads one range of offsets, and stores the offset at which its next fetch begins. It is used only on the thread
+    of the event loop."""
 
     def __init__(self, connection: ClusterThread, wanted: OffsetRange, options: SourceOptions) -> None:
         self._connection = connection
@@ -158,8 +159,8 @@ class _RangeReader:
         return chunk
 
     async def _fetch(self) -> Chunk | None:
-        """Sends one fetch. Returns None if the response contains no whole batch at the position: then the fetch must
-        be repeated, or the position was moved because of data loss."""
+        """Sends one fetch. Returns None if the response contains no whole batch at the position. The caller then
+        repeats the fetch, unless the position was moved to the range's end because of data loss."""
         start = self._position
         cluster = self._connection.cluster
         try:
@@ -189,8 +190,9 @@ class _RangeReader:
         return await bounds_of(self._connection.cluster, [self._key], read_committed=self._options.read_committed)
 
     async def _lost(self) -> None:
-        """Handles a position that is not in the log: reports data loss. Moves the position to the earliest offset, or
-        to the end of the range if all of the range is deleted."""
+        """Handles a position that the log no longer contains: reports data loss, and moves the position to the log's
+        earliest offset. If the log contains no later offset of the range, the position moves to the end of the
+        range."""
         bounds = await self._bounds()
         earliest, latest = bounds.earliest[self._key], bounds.latest[self._key]
         data_loss(
@@ -216,8 +218,8 @@ class _RangeReader:
 
     async def _nothing_there(self, answer: FetchResponsePartition) -> None:
         """Handles an empty fetch response, although records were planned. If the log end offset is below the range's
-        end, the records are deleted: data loss is reported. Else the fetch is repeated: a new leader's high watermark
-        may not have reached the records yet."""
+        end, the missing records are reported as data loss. Otherwise the fetch is repeated: a new leader's high
+        watermark may not have reached the records yet."""
         latest = (await self._bounds()).latest[self._key]
         if latest < self._wanted.end:
             sentence = (
@@ -276,9 +278,9 @@ async def _ask(
 def whole_batches(
     data: memoryview, answer: FetchResponsePartition, read_committed: bool
 ) -> tuple[int, tuple[memoryview, ...]]:
-    """Returns the offset after the last whole batch or message, and the data without batches of aborted transactions.
-    Each buffer contains only batches, or only messages of formats v0 and v1. A log contains both if its topic's format
-    was changed."""
+    """Returns the offset after the last whole batch or message, and the data as buffers, without batches of aborted
+    transactions. Each buffer contains only batches, or only messages of formats v0 and v1. A log contains both if its
+    topic's message format was changed."""
     following, begin = -1, 0
     buffers: list[memoryview] = []
     committed = CommittedBatches(answer.aborted_transactions or ()) if read_committed else None

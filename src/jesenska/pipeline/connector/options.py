@@ -12,8 +12,8 @@ source and sink:
              rows     includeHeaders, columns ("value,offset": these columns only), failOnDataLoss
              patience fetchOffset.numRetries with fetchOffset.retryIntervalMs (look-ups of offsets),
                       kafkaConsumer.pollTimeoutMs (records)
-             lag      kafka.group.id: a stream commits there how far it has read, for tools that show lag; it is read
-                      nowhere
+             lag      kafka.group.id: a stream commits the offsets it has read to this group, for tools that show lag;
+                      no query starts at these offsets
              ignored  groupIdPrefix: it names the consumer groups of Spark's own source; this source has no groups
     sink     topic, includeHeaders
     both     kafka.bootstrap.servers, and kafka.<name> for the client's settings
@@ -22,9 +22,8 @@ Offsets are `earliest`, `latest` or {"topic": {"0": 23, "1": -1}} with -2 for ea
 milliseconds since 1970. Spark passes option names in lower case, so case does not matter. An unknown option is an
 error that suggests the nearest known name: a typing error must not change which records are read.
 
-TLS files must exist on every machine that runs tasks. Not supported, as in Spark: to start at a consumer group's
-committed offsets.
-"""
+TLS files must exist on every machine that runs tasks. A query cannot start at a consumer group's committed offsets, as
+in Spark's own source."""
 
 from __future__ import annotations
 
@@ -49,14 +48,16 @@ from jesenska.security.client_security import client_security
 logger = logging.getLogger(__name__)
 
 EARLIEST_OFFSET, LATEST_OFFSET = -2, -1
-#: The columns of a row. The last one, headers, is there only with includeHeaders or if the option columns names it.
+#: The columns of a row. The last column, headers, is present only with includeHeaders, or if the option `columns`
+#: names it.
 COLUMNS_WITH_HEADERS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
 COLUMNS = COLUMNS_WITH_HEADERS[:-1]
-#: The key of the topic id in a stream's offsets, where the other keys of a topic are its partitions.
+#: The key of the topic id in a topic's part of a stream's offsets. The other keys of the topic's part are partition
+#: numbers.
 TOPIC_ID = "topicId"
 
 _CHOICES = ("assign", "subscribe", "subscribePattern")
-#: The metadata of the offsets that a query commits to the group of kafka.group.id.
+#: The metadata stored with the offsets that a query commits to the consumer group of the option kafka.group.id.
 READ_BY_A_QUERY = "read by a query of Spark"
 _STARTS = ("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")
 _ENDS = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
@@ -147,10 +148,10 @@ _PRODUCER_SETTINGS = {
     "max.block.ms",
     "partitioner.ignore.keys",
 }
-#: Options that Spark itself adds to those of any source or sink.
+#: The names of options that Spark itself passes to every source or sink.
 _SPARK_NAMES = {"checkpointlocation", "queryname"}
-#: Settings of the client that would break the guarantees of this source or sink, with the remedy. Spark's own source
-#: and sink refuse the same settings.
+#: Client settings that would break the guarantees of this source or sink, each with the remedy to report. Spark's own
+#: Kafka source and sink refuse these settings, too.
 _REFUSED_SETTINGS = {
     "auto.offset.reset": "use startingOffsets, which says it for each query",
     "enable.auto.commit": "the checkpoint holds the offsets",
@@ -170,8 +171,8 @@ _LONG_MAX = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """The partitions to read: the partitions in `assigned`, all partitions of the named topics, or those of all topics
-    that a pattern matches."""
+    """The partitions to read: the partitions in `assigned`, all partitions of the named topics, or all partitions of
+    the topics whose names match a pattern."""
 
     topics: tuple[str, ...] = ()
     pattern: str | None = None
@@ -179,8 +180,8 @@ class Subscription:
     with_internal: bool = False  # True if a pattern finds topics such as __consumer_offsets, too
 
     def names(self, key: TopicPartition) -> bool:
-        """Returns True if the option assign or subscribe names the partition. Always returns True with
-        subscribePattern, since the brokers then decide which topics exist."""
+        """Returns True if the option assign or subscribe names the partition. With subscribePattern it always returns
+        True, since the brokers then decide which topics exist."""
         return self.pattern is not None or key in self.assigned or key.topic in self.topics
 
     def __str__(self) -> str:
@@ -191,9 +192,10 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """The start or end of reading: one offset or time for all partitions (`everywhere`), or one for each partition.
-    `is_time` is True for times in milliseconds since 1970, and False for offsets. The offset -2 is the earliest and -1
-    the latest. `option` is the name of the option, for messages."""
+    """The start or end of reading: one offset or time for all partitions (`everywhere`), or an offset or time for each
+    partition (`by_partition`). `is_time` is True for times in milliseconds since 1970, and False for offsets. The
+    offset -2 means the earliest offset, and -1 the latest. `option` is the name of the user's option, for error
+    messages."""
 
     option: str
     everywhere: int | None = None
@@ -210,7 +212,8 @@ class ClientOptions:
     """The options of the connection to the brokers. Equal options share one connection in a process."""
 
     bootstrap: str
-    #: It contains no security settings: each process makes these from `security`.
+    #: The settings of the connection without TLS and SASL: each process makes its TLS and SASL objects from
+    #: `security`.
     connections: ClientConfig = _CONNECTIONS
     api_timeout_ms: int = 60_000
     #: The given settings for TLS and SASL, including secrets. Empty for unencrypted connections without
@@ -307,8 +310,8 @@ def source_options(given: Mapping[str, str], *, streaming: bool) -> SourceOption
 
 
 def columns_of(given: Mapping[str, str]) -> tuple[str, ...]:
-    """Returns the names of the columns in a row, in order: those of the option columns. Without this option, all
-    columns are returned, headers only with includeHeaders."""
+    """Returns the names of a row's columns: the names in the option `columns`, in their order. Without this option,
+    all columns are returned; the column headers only with includeHeaders."""
     return _columns(_Given(given, _SOURCE_NAMES))
 
 
@@ -360,7 +363,7 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
 
 
 class _Given:
-    """The options as Spark passes them, looked up without regard to case."""
+    """The user's options as Spark passes them. Names are looked up without regard to case."""
 
     def __init__(self, given: Mapping[str, str], known: tuple[str, ...]) -> None:
         self._texts = {name.lower(): text for name, text in given.items()}
@@ -434,8 +437,8 @@ def _long(text: str) -> int | None:
 
 
 def _settings(options: _Given, table: Table, used: Collection[str]) -> dict[str, Value]:
-    """Returns the typed values of the options that begin with `kafka.`. Raises JesenskaError for one that cannot be
-    set here. Logs a warning for one that is unknown or has no effect here."""
+    """Returns the typed values of the options that begin with `kafka.`. Raises JesenskaError for an option that cannot
+    be set here. Logs a warning for an option that is unknown or has no effect here."""
     texts = options.settings()
     if not texts.get("bootstrap.servers", "").strip():
         raise JesenskaError("The option kafka.bootstrap.servers is missing: name a broker, for example 127.0.0.1:9092.")

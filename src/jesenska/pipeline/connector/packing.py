@@ -1,10 +1,11 @@
 """Distributes ranges of offsets over Spark tasks. Small ranges share tasks, as many as there are cores; a large range
 has a task of its own.
 
-A task costs Spark about 20 ms, no matter how much it reads. Fifty partitions with a record each are fifty ranges, and
-need no fifty tasks. The bytes of a range are estimated: its offsets times the size of a record of its topic in the
-log. The largest of the small ranges are assigned first, each to the task that has the fewest bytes. A range is never
-split here, and a task reads its ranges one after the other, so the order within a partition is preserved."""
+A task costs Spark about 20 ms, no matter how much it reads. So fifty ranges with one record each are read by fewer
+than fifty tasks. The bytes of a range are estimated: its number of offsets times the average size of a record of its
+topic in the log. The largest of the small ranges are assigned first, each to the task that has the fewest bytes. A
+range is never split here, and a task reads its ranges one after the other, so the order within a partition is
+preserved."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ class Task:
 
 
 def apart(ranges: Sequence[OffsetRange]) -> list[Task]:
-    """Returns one task for each range."""
+    """Returns tasks that each contain a single range, one task for each range."""
     return [Task((item,)) for item in ranges]
 
 

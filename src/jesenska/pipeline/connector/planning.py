@@ -3,18 +3,17 @@ ranges of offsets into pieces for tasks.
 
     subscription -> partitions -> range [start, end) of each -> pieces for tasks
 
-Without options there is one piece per partition, and small pieces share a task (packing.py). `maxRecordsPerPartition`
-cuts ranges that are longer. Then, until there are `minPartitions` pieces, the range with the largest pieces is cut
-into one piece more. Empty ranges make no task.
+Without options there is one piece per partition, and small pieces share a task (packing.py). Ranges with more offsets
+than the option `maxRecordsPerPartition` are cut. Then, until there are `minPartitions` pieces, the range with the
+largest pieces is cut into one more piece. Empty ranges are left out.
 
 Offsets that the log no longer contains (retention deleted them, or the topic was deleted and created again) are data
 loss. This is an error that names topic, partition and offsets. With failOnDataLoss=false it is a warning, and reading
 continues at the earliest offset of the log.
 
-A stream's place is {"topic": {"partition": offset, "topicId": id}}. The id distinguishes a topic from a later topic of
-the same name (KIP-516). The id is missing if the broker has no topic ids (before Kafka 2.8), or if the place was
-written without it.
-"""
+A stream's position is written as {"topic": {"partition": offset, "topicId": id}}. The topic id distinguishes a topic
+from a later topic of the same name (KIP-516). The topic id is missing if the broker has no topic ids (before Kafka
+2.8), or if the position was written without a topic id."""
 
 from __future__ import annotations
 
@@ -48,7 +47,7 @@ Offsets = dict[TopicPartition, int]
 
 @dataclass(frozen=True, slots=True)
 class OffsetRange:
-    """The offsets of one partition from `start` to `end`, without `end`. One task reads them."""
+    """The offsets of one partition from `start` up to, not including, `end`. One task reads them."""
 
     topic: str
     partition: int
@@ -65,8 +64,8 @@ class OffsetRange:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The earliest offset of each partition and its end offset (after the last readable record), and the topic ids, if
-    the broker has topic ids."""
+    """The earliest offset and the end offset (after the last readable record) of each partition. Contains the topic
+    ids, too, if the broker has topic ids."""
 
     earliest: Offsets
     latest: Offsets
@@ -86,8 +85,8 @@ class Place:
 
 
 class Resolved(NamedTuple):
-    """The offsets that a position means in each partition. `moving` are the partitions in which the position means the
-    end of the log. In them it means a later offset as soon as records are written."""
+    """The offset that a position means in each partition. `moving` contains the partitions in which the position means
+    the end of the log. There it means a later offset as soon as records are written."""
 
     offsets: Offsets
     moving: frozenset[TopicPartition]
@@ -99,8 +98,8 @@ class Resolved(NamedTuple):
 async def partitions_of(
     cluster: Cluster, subscription: Subscription, *, gone_is_error: bool = True
 ) -> list[TopicPartition]:
-    """Returns all present partitions of the subscription, sorted. If `gone_is_error`, a named topic or partition that
-    does not exist is an error. Otherwise it is left out."""
+    """Returns all existing partitions of the subscription, sorted. A named topic or partition that does not exist is
+    an error if `gone_is_error` is True. Otherwise it is left out."""
     if subscription.pattern is not None:
         pattern = topic_pattern(subscription.pattern)
         topics = await cluster.topics()
@@ -156,9 +155,9 @@ async def present(
     *,
     read_committed: bool = False,
 ) -> Bounds:
-    """Returns the bounds of the subscription's present partitions (only those in `only`, if given), for a running
-    stream. If a topic is deleted between the two requests, the partitions are looked up again: this must not stop the
-    stream."""
+    """Returns the bounds of the subscription's existing partitions, or of those in `only` if it is given, for a
+    running stream. If a topic is deleted between the two requests of this function, the partitions are looked up
+    again: the deletion must not stop the stream."""
     for _ in range(DATA_SOURCE_LOOK_UPS_MAX):
         partitions = await partitions_of(cluster, subscription, gone_is_error=False)
         keys = partitions if only is None else [key for key in partitions if key in only]
@@ -176,9 +175,9 @@ async def present(
 async def resolve(
     cluster: Cluster, position: Position, partitions: Sequence[TopicPartition], bounds: Bounds, options: SourceOptions
 ) -> Resolved:
-    """Returns the offset that a position means in each partition. If no record has a time at or after the wanted one,
-    the log's end is returned for an end position. For a start position this is an error, or with the strategy
-    latest the log's end."""
+    """Returns the offset that a position means in each partition. If no record has a time at or after the wanted time,
+    an end position means the log's end. A start position is then an error, or with the strategy latest the log's
+    end."""
     if position.everywhere is not None:
         wanted = dict.fromkeys(partitions, position.everywhere)
     else:
@@ -225,19 +224,20 @@ def _listed(keys: set[TopicPartition]) -> str:
 
 
 class DataLossError(JesenskaError):
-    """The error when a query is to read offsets that the log no longer contains."""
+    """The error of a query that would read offsets that the log no longer contains."""
 
 
 def data_loss(sentence: str, fail: bool, remedy: str = "reading goes on at the earliest offset that is there") -> None:
-    """Raises DataLossError if `fail` (failOnDataLoss) is True; otherwise logs a warning."""
+    """Reports data loss: raises DataLossError if `fail` (the option failOnDataLoss) is True; otherwise logs a warning
+    with `remedy`."""
     if fail:
         raise DataLossError(f"{sentence} Set failOnDataLoss to false to go on without them.")
     logger.warning("%s As failOnDataLoss is false, %s.", sentence, remedy)
 
 
 def within(wanted: OffsetRange, bounds: Bounds, fail: bool) -> OffsetRange:
-    """Returns the part of the range that the log still contains. Reports data loss if offsets of the range are
-    missing."""
+    """Returns the part of the range that the log still contains. If a part of the range is missing, data loss is
+    reported."""
     key = TopicPartition(wanted.topic, wanted.partition)
     earliest, latest = bounds.earliest[key], bounds.latest[key]
     start, end = wanted.start, wanted.end
@@ -315,15 +315,16 @@ def cut(
 
 
 def share(limit: int, start: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int]) -> Offsets:
-    """Returns end offsets for a micro-batch of at most `limit` records. Each partition gets a share in proportion to
-    the records that wait in it, as in Spark, and at least one record while the limit allows it."""
+    """Returns the end offsets of a micro-batch of at most `limit` records. Each partition gets a share in proportion
+    to its records that are not yet read, as in Spark. It gets at least one record while the limit allows it."""
     waiting = {key: max(0, latest[key] - start[key]) for key in latest}
     total = sum(waiting.values())
     if total <= limit:
         return dict(latest)
     portions = {key: size * limit // total for key, size in waiting.items()}
     left = limit - sum(portions.values())
-    # What rounding leaves over goes first to partitions with a share of 0, then to those with most waiting records.
+    # The records that rounding left over are added first to partitions with a share of 0, then to the partitions with
+    # the most unread records.
     for key in sorted(waiting, key=lambda key: (portions[key] > 0, -waiting[key], key)):
         if left <= 0:
             break

@@ -58,9 +58,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: The topics for which this process has logged that they are written without idempotence.
+#: The topics for which this process has already logged the warning that they are written without idempotence.
 _said: set[str] = set()
-#: The bytes that batch framing and an ineffective codec may add to the records of a batch.
+#: The bytes that a batch's header, and a codec that does not compress well, may add to the records of the batch.
 _BATCH_MARGIN = 1024
 _UNDECIDED = -1
 #: The columns from which records are made.
@@ -76,7 +76,7 @@ class Written(WriterCommitMessage):
 
 
 class JesenskaWriter(DataSourceArrowWriter):
-    """The sink of a batch query."""
+    """The writer of a batch query."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         check_columns(schema, options.topic)
@@ -87,7 +87,7 @@ class JesenskaWriter(DataSourceArrowWriter):
 
 
 class JesenskaStreamWriter(DataSourceStreamArrowWriter):
-    """The sink of a streaming query."""
+    """The writer of a streaming query."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         check_columns(schema, options.topic)
@@ -188,8 +188,8 @@ def write_rows(
 
 @contextmanager
 def sending(connection: ClusterThread, options: SinkOptions, producer: Producer | None) -> Iterator[Sending]:
-    """Gives a task's `Sending` to the block, and closes it after the block. If the block raised an error, the
-    producers are closed instead of reused."""
+    """Gives a task's `Sending` object to the caller's `with` block, and closes it after the block. If the block raised
+    an error, the producers are closed and not reused."""
     task = Sending(connection, options, producer)
     try:
         yield task
@@ -281,9 +281,9 @@ class Placing:
         return chosen
 
     def _require(self, topic: _Topic, number: int) -> None:
-        """Checks a partition number that a row names. The partition may have been added just now. So the brokers are
-        asked until they report it, or until kafka.max.block.ms has passed, as Kafka's producer does. Raises
-        JesenskaError if the partition does not exist."""
+        """Checks a partition number that a row names, and raises JesenskaError if the partition does not exist. The
+        partition may have been added just now. So the brokers are asked until they report the partition, or until
+        kafka.max.block.ms has passed, as in Kafka's producer."""
         if number >= topic.partitions:
             topic.partitions = self._connection.persist(partial(self._count_with, topic.name, number))
         if not 0 <= number < topic.partitions:
@@ -309,7 +309,7 @@ class Placing:
             await asyncio.sleep(cluster.retry_pause_seconds(attempts))
 
     def _by_partition(self, topic: _Topic, rows: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Yields each target partition with its rows, in their order."""
+        """Yields each target partition together with its rows. The rows keep their order."""
         import pyarrow.compute as pc
 
         columns = [name for name in _COLUMNS if name in rows.schema.names]
@@ -341,8 +341,8 @@ class Packing(Placing):
         self._waiting_bytes: dict[TopicPartition, int] = {}
 
     def add(self, batch: pa.RecordBatch) -> Iterator[tuple[TopicPartition, list[bytearray]]]:
-        """Adds rows. Yields the encoded batches of partitions that have enough rows for a batch. If too many bytes
-        wait, all waiting rows are encoded."""
+        """Adds rows to the rows that are not yet encoded. Yields the encoded batches of partitions that have enough
+        rows for a batch. If too many bytes are not yet encoded, all rows are encoded."""
         for name, rows in self._by_topic(batch):
             topic = self._topic(name)
             for partition, part in self._by_partition(topic, rows):
@@ -355,7 +355,7 @@ class Packing(Placing):
             yield from self.rest()
 
     def rest(self) -> Iterator[tuple[TopicPartition, list[bytearray]]]:
-        """Yields the encoded batches of all rows that still wait."""
+        """Yields the encoded batches of all rows that were added and not yet encoded."""
         for key in list(self._waiting):
             yield key, self._packed(key)
 
@@ -404,17 +404,18 @@ class Packing(Placing):
             )
 
     def is_of_old_format(self, topic: str) -> bool:
-        """Returns True if the topic's record format has no idempotent producers. Rows for the topic must have been
-        added before."""
+        """Returns True if the topic's record format is too old for idempotent producers. Rows for the topic must have
+        been added before this call."""
         return self._topics[topic].old_format is not None
 
 
 class Sending:
-    """Sends encoded batches on the loop's thread, while Spark's thread encodes more."""
+    """Sends the encoded batches of one task on the thread of the event loop, while Spark's thread encodes more
+    rows."""
 
     def __init__(self, connection: ClusterThread, options: SinkOptions, producer: Producer | None) -> None:
-        """`producer` is used by this task only, and is closed with this object. Without it, a reusable producer is
-        borrowed from the process."""
+        """Prepares sending. `producer` is used by this task only, and is closed with this object. Without it, a
+        reusable producer is borrowed from the process."""
         self._connection = connection
         self._options = options
         self._kept = cache_of(connection)
@@ -437,8 +438,8 @@ class Sending:
         return self._written
 
     def close(self, done: bool) -> None:
-        """Ends the task. If `done` is True, borrowed producers are given back for reuse. Otherwise all producers are
-        closed, and batches that were not sent are dropped."""
+        """Ends the task. If `done` is True, borrowed producers are returned to the process for reuse. Otherwise all
+        producers are closed, and batches that were not sent are dropped."""
         self._connection.run(self._close(done))
 
     async def _close(self, done: bool) -> None:

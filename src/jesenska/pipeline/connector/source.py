@@ -68,12 +68,12 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: The timeout of a query's first contact with the brokers: a wrong address is reported within 10 s.
+#: The timeout of a query's first request to the brokers: a wrong address is reported within 10 s.
 _FIRST_CONTACT_MS = 10_000
 
 T = TypeVar("T")
 
-#: The average size of a record in the log, by topic.
+#: The average size in bytes of a record in the log, by topic, for each connection.
 _record_bytes: weakref.WeakKeyDictionary[ClusterThread, dict[str, float]] = weakref.WeakKeyDictionary()
 
 
@@ -127,8 +127,8 @@ def _refuse_other_schema(schema: StructType, options: SourceOptions) -> None:
 
 
 class _Refused(DataSourceStreamReader):
-    """The reader of a stream with invalid options: every method raises the options' error. If the error were raised
-    when the reader is made, Spark would print an error of its own before it."""
+    """The reader of a stream with invalid options. Every method raises the error of the options. If the error were
+    raised when the reader is made, Spark would print an additional error before it."""
 
     def __init__(self, error: JesenskaError) -> None:
         self._error = error
@@ -177,8 +177,9 @@ def _rows(options: SourceOptions, task: Task) -> Iterator[pa.RecordBatch]:
 async def _tasks(
     connection: ClusterThread, options: SourceOptions, ranges: Sequence[OffsetRange]
 ) -> list[InputPartition]:
-    """Returns the ranges as Spark tasks. They are cut if options say so. Otherwise, if there are more ranges than
-    cores, small ranges share tasks. A topic's average record size is measured once, since it changes little."""
+    """Returns the ranges as Spark tasks. The ranges are cut if the options minPartitions or maxRecordsPerPartition ask
+    for it. Otherwise, if there are more ranges than cores, small ranges share tasks. A topic's average record size is
+    measured once, since it changes little."""
     if options.min_partitions is not None or options.max_records_per_partition is not None:
         tasks = apart(planning.cut(ranges, options.min_partitions, options.max_records_per_partition))
     else:
@@ -197,8 +198,8 @@ async def _tasks(
 def _look_up(
     connection: ClusterThread, options: SourceOptions, work: Callable[[], Awaitable[T]], timeout_ms: int | None
 ) -> T:
-    """Returns the result of `work`, which looks up partitions and offsets. Repeats it after retriable errors: as often
-    as fetchOffset.numRetries says, else for `timeout_ms`."""
+    """Returns the result of `work`, which looks up partitions and offsets. After a retriable error `work` is called
+    again: as often as fetchOffset.numRetries says or, without this option, for `timeout_ms` milliseconds."""
     with plainly("subscribe"):
         return connection.persist(
             work, timeout_ms, retries=options.offset_retries, interval_ms=options.offset_retry_interval_ms
@@ -225,8 +226,8 @@ class JesenskaReader(DataSourceReader):
 class JesenskaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The reader of a stream: reports new offsets within the limits of the trigger, and reads their records.
 
-    `_start` are the offsets at which a new query begins; they are resolved once. `_target` are the offsets at which a
-    query with the trigger availableNow ends. `_begun` is True as soon as a micro-batch has been planned."""
+    `_start` contains the offsets at which a new query begins; they are resolved once. `_target` contains the offsets
+    at which a query with the trigger availableNow ends. `_begun` is True as soon as a micro-batch has been planned."""
 
     def __init__(self, options: SourceOptions, clock: Clock | None = None) -> None:
         self.options = options
@@ -277,16 +278,16 @@ class JesenskaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._latest = bounds.latest
         end: Offsets = bounds.latest
         if self._target is not None:
-            # A partition that was added after the query began is left to the next query.
+            # A partition that was added after this query began is not in its target: the next query reads it.
             end = {
                 key: max(begin[key], min(latest, self._target.get(key, 0)))
                 for key, latest in end.items()
                 if key in self._target or key in known.offsets
             }
         if self._start is not None and not self._begun and start == self._start_tree:
-            # Spark stores the end of the first micro-batch, but not its start. A start at the log's end would be later
-            # if it were resolved again after a crash. So the first micro-batch reads nothing there: its stored end is
-            # the start.
+            # Spark stores the end of the first micro-batch, but not its start. After a crash, a start at the log's end
+            # would be resolved again, to a later offset, and records would be skipped. So the first micro-batch reads
+            # nothing from such a partition: its end, which is stored, equals its start.
             end = {key: begin[key] if key in self._start.moving else offset for key, offset in end.items()}
         begin = {key: begin[key] for key in end}
         if self._must_wait(begin, end, limit):
@@ -303,9 +304,9 @@ class JesenskaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return planning.to_tree({**gone, **end}, {**known.ids, **bounds.ids})
 
     def _must_wait(self, begin: Offsets, end: Offsets, limit: ReadLimit) -> bool:
-        """Returns True if fewer than minOffsetsPerTrigger records have come, and maxTriggerDelay since the last
-        trigger has not passed. As in Spark's own source, a query's first trigger reads the present records. An
-        availableNow query never waits."""
+        """Returns True if the next micro-batch must wait: fewer than minOffsetsPerTrigger records have been written,
+        and maxTriggerDelay since the last trigger has not passed. As in Spark's own source, a query's first trigger
+        reads the present records. An availableNow query never waits."""
         minimum = (
             limit.min_rows
             if isinstance(limit, ReadMinRows)
@@ -364,8 +365,9 @@ class JesenskaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     async def _present(
         self, connection: ClusterThread, known: Set[TopicPartition], only: Set[TopicPartition] | None = None
     ) -> Bounds:
-        """Returns the bounds of the partitions that exist (of `only`, if given). With failOnDataLoss, if a partition
-        in `known` is missing, the brokers are asked again: a broker that has just started may not know it yet."""
+        """Returns the bounds of the partitions that exist (only of the partitions in `only`, if given). With
+        failOnDataLoss, if a partition in `known` is missing, the brokers are asked again: a broker that has just
+        started may not know the partition yet."""
         options = self.options
         for _ in range(DATA_SOURCE_LOOK_UPS_MAX):
             bounds = await planning.present(
@@ -401,9 +403,9 @@ class JesenskaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._ask(lambda connection: self._plan(connection, begin, planning.from_tree(end)))  # type: ignore[no-any-return]
 
     def _start_of_first(self, start: Place, end: Place) -> Place:
-        """Returns the start of the first micro-batch, after a run that ended before this micro-batch was done. `start`
-        was resolved again since then, so it may be later than the stored `end`. In such partitions `end` is the
-        start."""
+        """Returns the start of the first micro-batch, after a query run that ended before this micro-batch was
+        complete. `start` was resolved again since then, so in some partitions it may be later than the stored `end`.
+        In these partitions `end` is returned as the start."""
         assert self._start is not None
         offsets = dict(start.offsets)
         for key, offset in end.offsets.items():
@@ -467,14 +469,15 @@ class JesenskaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _read(self.options, partition)
 
     def commit(self, end: Mapping[str, Mapping[str, int | str]]) -> None:
-        """Commits the read offsets to the group of kafka.group.id. Spark calls this method when it plans the next
-        micro-batch. Usually `latestOffset` has committed the same offsets before; then nothing is sent."""
+        """Commits the offsets that were read to the consumer group of kafka.group.id. Spark calls this method when it
+        plans the next micro-batch. Usually `latestOffset` has committed the same offsets before; then nothing is
+        sent."""
         self._tell_group(planning.from_tree(end).offsets)
 
     def _tell_group(self, read: Offsets) -> None:
-        """Commits the read offsets to the group of kafka.group.id, if the option is set, for tools that show lag. A
-        failed commit is logged and does not stop the query, since Spark continues from its checkpoint and not from the
-        group."""
+        """Commits the offsets `read` to the consumer group of kafka.group.id, if this option is set, for tools that
+        show lag. A failed commit is logged and does not stop the query, since Spark continues from its checkpoint and
+        not from the group's offsets."""
         group_id = self.options.group_id
         if group_id is None or read == self._reported:
             return

@@ -1,10 +1,10 @@
-"""Errors as a user of Spark reads them: one sentence, without a Python traceback before it, with Spark's options as
-the remedy.
+"""Rewords errors for users of Spark: an error is one sentence without a Python traceback, and its remedy names Spark's
+options.
 
 A failing worker writes its traceback for Spark, and Spark prints it before the message. The traceback does not help
-with an error that jesenska explains in a sentence, so it is hidden. The switch that hides it stays set, but the worker
-process ends with this error anyway. Error messages of the client name the flags of Kafka's tools; here they are
-replaced by the matching options of Spark."""
+with an error that jesenska explains in a sentence, so it is hidden by a switch of PySpark. The switch stays set, but
+the worker process ends with this error anyway. Error messages of the client name the flags of Kafka's tools; here they
+are replaced by the matching options of Spark."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from jesenska.records import codec
 
 logger = logging.getLogger(__name__)
 
-#: PySpark's own switch. PySpark reads it when it writes an error for Spark.
+#: PySpark's own environment variable. If it is set when PySpark writes an error for Spark, the traceback is left out.
 _HIDE_TRACEBACK = "SPARK_HIDE_TRACEBACK"
 _REMEDIES = (
     (
@@ -37,8 +37,8 @@ _REMEDIES = (
 
 @contextmanager
 def plainly(topic_option: str) -> Iterator[None]:
-    """Rewords a JesenskaError that leaves the block for Spark's users. `topic_option` is the Spark option that names
-    the topic."""
+    """Catches a JesenskaError that the `with` block raises, and raises it again with a message for Spark's users.
+    `topic_option` is the Spark option that names the topic."""
     try:
         yield
     except JesenskaError as error:
@@ -57,8 +57,8 @@ def in_sparks_words(sentence: str, topic_option: str) -> str:
 
 @cache
 def say_if_slow() -> None:
-    """Logs a warning, once per process, if the compiled record codec is missing. This is so with --py-files, which
-    send only the source."""
+    """Logs a warning, once per process, if the compiled record codec is missing. It is missing if jesenska was sent
+    with --py-files, since these send only the source."""
     if not codec.COMPILED and not source_is_asked_for():
         logger.warning(
             "jesenska was installed on %s without its compiled modules, so reading and writing topics takes many "

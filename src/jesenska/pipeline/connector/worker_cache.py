@@ -2,7 +2,8 @@
 
 A micro-batch consists of a few tasks, and a process runs many of them one after the other. A new producer for each
 task would cost a request, and would leave a producer id in the brokers' memory and logs. So a task borrows a producer
-of the process. A producer that had a failure is closed and not reused, since its sequence numbers cannot be continued.
+from this cache of the process. A producer that had a failure is closed and not reused, since its sequence numbers
+cannot be continued.
 
 A topic's settings are fetched again after metadata.max.age.ms, and after a failure."""
 
@@ -39,8 +40,8 @@ class TopicSettings:
 
 
 class WorkerCache:
-    """The reusable producers and known topic settings of one connection. `borrow` and `give_back` are called on the
-    loop's thread."""
+    """The reusable producers and the known topic settings of one connection. `borrow` and `give_back` are called on
+    the thread of the event loop."""
 
     def __init__(self, connection: ClusterThread) -> None:
         self._cluster = connection.cluster
@@ -65,8 +66,8 @@ class WorkerCache:
         )
 
     def give_back(self, producer: Producer, options: SinkOptions, idempotent: bool | None) -> None:
-        """Makes a producer available to later tasks. All its records must be acknowledged; any other producer must be
-        closed instead."""
+        """Makes a producer available to later tasks. All records of the producer must be acknowledged. A producer with
+        unacknowledged records must be closed instead."""
         self._producers.setdefault(_kind(options, idempotent), []).append(producer)
 
     async def settings_of(self, topic: str) -> TopicSettings:
@@ -91,7 +92,7 @@ class WorkerCache:
 
 
 def cache_of(connection: ClusterThread) -> WorkerCache:
-    """Returns the process's `WorkerCache` for this connection. Makes it at the first call."""
+    """Returns the `WorkerCache` of this process for this connection. It is made at the first call and then reused."""
     found = _kept.get(connection)
     if found is None:
         found = _kept[connection] = WorkerCache(connection)

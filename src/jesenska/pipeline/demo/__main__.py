@@ -5,9 +5,8 @@ results.
     and as tables -> Ctrl-C
 
 All data is in demo-data/. A run that was interrupted, by Ctrl-C or by kill -9 of this program or of the broker, is
-continued by the next run: it sends the flights after the last one in the topic, and the pipeline continues from its
-checkpoint. After a run that finished, the next run starts from the beginning.
-"""
+continued by the next run: it sends the flights that come after the last flight in the topic, and the pipeline
+continues from its checkpoint. After a run that finished, the next run starts from the beginning."""
 
 from __future__ import annotations
 
@@ -120,8 +119,8 @@ def _failed(error: Exception, debug: bool) -> int:
 
 
 def _sentence(error: Exception) -> str:
-    """Returns the message of jesenska's own error in Spark's stack trace. Without one, returns the first line of the
-    error."""
+    """Returns the message of jesenska's own error in Spark's stack trace. If the trace contains no such error, returns
+    the first line of the error's text."""
     text = str(error).strip()
     ours = _OUR_ERRORS.findall(text)
     if ours:
@@ -167,7 +166,8 @@ class _Run:
     # --- topics ------------------------------------------------------------------------------------------------------
 
     def _prepare(self) -> None:
-        """Prepares topics and checkpoint: keeps those of an interrupted run, or makes new ones."""
+        """Prepares the topics and the checkpoint: keeps those of an interrupted run, or makes new ones if there was no
+        interrupted run."""
         wanted = self._options.flights
         before = read_state(self._folder)
         if before is not None and before.status == "running":
@@ -190,7 +190,7 @@ class _Run:
         for error in (await admin.delete_topics(there)).values() if there else ():
             if error is not None and not isinstance(error, UnknownTopicOrPartitionError):
                 raise error
-        # Records have timestamps of 2013: the default retention would delete them within minutes.
+        # Records have timestamps of 2013: with the default retention they would be deleted within minutes.
         missing = {name: NewTopic(name, count, 1, {"retention.ms": "-1"}) for name, count in _PARTITIONS.items()}
         deadline = self._clock.monotonic() + _TOPIC_SECONDS
         while missing:
@@ -266,7 +266,8 @@ class _Run:
         self._reporter.show(text)
 
     def _while(self, work: Any, text: str, query: Any = None) -> Any:
-        """Returns the result of `work`, which runs in a thread while progress is shown. Raises its error."""
+        """Returns the result of `work`, which runs in a thread while progress is shown. If `work` raises an error, the
+        error is raised here."""
         outcome: list[Any] = []
 
         def run() -> None:

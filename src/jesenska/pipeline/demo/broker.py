@@ -38,8 +38,8 @@ _STOP_SECONDS = 30.0
 
 @dataclass(slots=True)
 class DemoBroker:
-    """A running broker. `lock` is the locked broker.lock if this program keeps the broker running and stops it at its
-    end, else None."""
+    """A running broker. `lock` is the locked file broker.lock if this program started the broker, or took it over, and
+    stops it at its end. Otherwise `lock` is None."""
 
     address: str
     pid: int
@@ -57,7 +57,8 @@ class DemoBroker:
         return _is_alive(self.pid)
 
     def stop(self, clock: Clock, pause: Callable[[float], None]) -> None:
-        """Stops the broker with SIGTERM, if this program keeps it running. Kills it after 30 s."""
+        """Stops the broker with SIGTERM, if this program holds the lock. If the broker has not ended after 30 s, it is
+        killed."""
         if self.lock is None:
             return
         if self.is_alive():
@@ -71,8 +72,8 @@ class DemoBroker:
 
 
 def find_or_start(folder: Path, clock: Clock, pause: Callable[[float], None], say: Callable[[str], None]) -> DemoBroker:
-    """Returns a running broker for the demo. Starts one if none is found. Raises JesenskaError with the last line of
-    the broker's log if it cannot be started."""
+    """Returns a running broker for the demo. Starts a broker if none is running. If the broker cannot be started,
+    raises JesenskaError with the last line of the broker's log."""
     lock = try_lock(folder / "broker.lock")
     found = _running(folder)
     if found is not None:

@@ -62,7 +62,7 @@ _REFERENCE_TEXTS = {
 @dataclass(frozen=True, slots=True)
 class Stream:
     """The records of one topic, in the order in which they are sent: keys and values (binary), and timestamps (int64,
-    ms)."""
+    in milliseconds)."""
 
     topic: str
     keys: pa.Array

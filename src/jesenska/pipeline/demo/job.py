@@ -12,15 +12,16 @@ the counts to topics and Parquet.
     by_route          flights between a pair of airports
     by_weather        flights by visibility at departure
 
-Counts are sums of whole numbers, so they are exact in any order. Averages are computed from them at the end. There is
-no watermark: groups never close, so a flight that comes late (after a crash, for example) is counted, too.
+Counts are sums of whole numbers, so they do not depend on the order of the flights. Averages are computed from the
+sums at the end. The query has no watermark, so groups never close: a flight that arrives late (after a crash, for
+example) is counted, too.
 
-After a crash Spark repeats the interrupted micro-batch with the same flights. Its folder is written again, and its
-groups are sent again with the same values. So the repetition changes neither Parquet nor the last value of a key.
+After a crash Spark repeats the interrupted micro-batch with the same flights. The folder of the micro-batch is written
+again, and its groups are sent again with the same values. So the repetition changes neither Parquet nor the last value
+of a key.
 
-Three hours of the weather are there twice. They are used once: of several records with one key, the last is valid, as
-in a compacted topic.
-"""
+The weather of three hours is in the data twice. It is used once: of several records with the same key, only the last
+record is used, as in a compacted topic."""
 
 from __future__ import annotations
 
@@ -75,7 +76,8 @@ def start(spark: SparkSession, address: str, folder: Path, per_trigger: int) -> 
 
 
 def _references(spark: SparkSession, address: str) -> dict[str, DataFrame]:
-    """Returns the rows of each reference topic, read once. Of records with the same key only the last is used."""
+    """Returns the rows of each reference topic. The topics are read once. Of several records with the same key, only
+    the last record is used."""
     from pyspark.sql import functions as F
 
     reader = (
@@ -188,8 +190,8 @@ def _averages() -> list[Column]:
 
 
 def finish(spark: SparkSession, folder: Path) -> dict[str, DataFrame]:
-    """Writes the results to Parquet files, which replace those of an earlier run. Returns the written results, by
-    kind."""
+    """Writes the results to Parquet files, which replace the files of an earlier run. Returns the written results by
+    kind, such as by_route."""
     from pyspark.sql import functions as F
 
     updates = spark.read.parquet(str(folder / "updates" / "*")).withColumn(

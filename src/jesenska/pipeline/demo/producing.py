@@ -1,10 +1,10 @@
 """Sends a stream of records to its topic. Continues where an earlier run stopped.
 
 The position is not stored in a file: the number of records in each partition tells which record is next. Each
-partition gets its records in the stream's order, from one producer at a time. So the position is right after a crash
-of this program or of the broker. Records that were stored are counted, even if their acknowledgement was lost. Records
-that were not stored are not counted. The last record in a partition is compared with the expected one. If they differ,
-an error is raised.
+partition gets its records in the stream's order, from one producer at a time. So sending continues at the right record
+after a crash of this program or of the broker. Records that were stored are counted, even if their acknowledgement was
+lost. Records that were not stored are not counted. The last record in a partition is compared with the stream's record
+at this place. If the two records differ, an error is raised.
 
 The partition of a record is chosen by its key, as in every Kafka client."""
 
@@ -47,11 +47,13 @@ class Progress:
 
 
 class NotContinuedError(JesenskaError):
-    """The error when the topic does not contain the beginning of this stream, so sending cannot be continued."""
+    """The error that is raised if the topic contains other records than the beginning of this stream, so sending
+    cannot be continued."""
 
 
 class StreamProducer:
-    """Sends the records of one stream, at full speed or at `speed_up` times the speed of their timestamps."""
+    """Sends the records of one stream: at full speed, or at a speed that is `speed_up` times the speed of the records'
+    timestamps."""
 
     def __init__(
         self, connection: ClusterThread, stream: Stream, partitions: int, clock: Clock, speed_up: float | None = None
@@ -68,8 +70,8 @@ class StreamProducer:
         self._stopping.set()
 
     def send(self) -> None:
-        """Sends the records that are not in the topic yet. Returns when every record is acknowledged, or after
-        `stop`."""
+        """Sends the records that are not in the topic yet. Returns when every record is acknowledged, or after a call
+        of `stop`."""
         import pyarrow as pa
 
         stream = self._stream

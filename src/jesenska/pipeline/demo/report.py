@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 
 class Reporter:
-    """Writes lines to the terminal. A progress line replaces the previous one. If the output is a file or a pipe,
-    progress is a new line every two seconds."""
+    """Writes lines to the terminal. A progress line replaces the previous progress line. If the output is a file or a
+    pipe, a new progress line is written every two seconds."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

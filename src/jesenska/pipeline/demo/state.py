@@ -6,9 +6,8 @@
     running     topics and checkpoint are ready: if a run ended here, the next run continues it
     done        results were shown: the next run starts from the beginning
 
-The file is written under another name, synced and renamed: after a crash it contains the old state or the new one. The
-positions of the flights and of the pipeline are not stored here, but in the topic and in the checkpoint.
-"""
+The file is written under another name, synced and renamed: after a crash it contains the old state or the new state.
+The positions of the flights and of the pipeline are not stored here, but in the topic and in the checkpoint."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ class State:
 
 
 def write_json(path: Path, tree: Mapping[str, Any]) -> None:
-    """Replaces the JSON file atomically: after a crash it has the old content or the new one."""
+    """Replaces the JSON file atomically: after a crash it has the old content or the new content."""
     partial = path.with_suffix(path.suffix + ".new")
     with partial.open("w", encoding="utf-8") as file:
         json.dump(tree, file)

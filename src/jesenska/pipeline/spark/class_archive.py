@@ -4,7 +4,7 @@ archive.
 
 Spark's JVM reads and checks about fifteen thousand classes when it starts. With an archive it maps the prepared
 classes into memory. `session()` uses the archive that was made for its Java and its Spark. Without an archive, or with
-one that does not match its classes, the JVM starts as usual.
+an archive that does not match its classes, the JVM starts as usual.
 
     <cache of the user>/jesenska/classes-<digest of Java and Spark's jars>.jsa
 """
@@ -28,8 +28,8 @@ QUIETLY: Final = "-Xshare:auto -Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+p
 
 
 def options_with_archive(java_options: str | None, environment: Mapping[str, str]) -> str | None:
-    """Returns the JVM's options. Adds the options that name the class archive, if there is one for this Java and
-    Spark."""
+    """Returns the JVM options `java_options`, with the options that name the class archive added. Returns them
+    unchanged if there is no archive for this Java and Spark."""
     if java_options is not None and ("SharedArchiveFile" in java_options or "ArchiveClassesAtExit" in java_options):
         return java_options  # another archive is set, or is being made
     for path in archive_paths(environment):
@@ -39,15 +39,15 @@ def options_with_archive(java_options: str | None, environment: Mapping[str, str
 
 
 def archive_paths(environment: Mapping[str, str]) -> list[Path]:
-    """Returns the possible paths of the archive for this Java and this Spark. The archive is made in the first folder
-    that can be written. Returns an empty list if Java or Spark is not found."""
+    """Returns the paths at which the archive for this Java and this Spark may be. The archive is made in the first
+    folder that is writable. Returns an empty list if Java or Spark is not found."""
     name = _name(environment)
     return [] if name is None else [folder / name for folder in cache_folders(environment)]
 
 
 def _name(environment: Mapping[str, str]) -> str | None:
     """Returns the archive's file name, which contains a digest of the Java release and Spark's jars. Returns None if
-    they are not found."""
+    Java or Spark is not found."""
     from pyspark.find_spark_home import _find_spark_home
 
     home = java_home(environment)

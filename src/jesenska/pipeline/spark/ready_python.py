@@ -1,12 +1,12 @@
 """Starts Spark's Python workers fast. Spark runs a small program in place of Python. This program asks a fork server,
 which has already imported PySpark and jesenska's source, to fork a worker.
 
-    ready = ready_python()                  # None if this machine has no means for it
+    ready = ready_python()                  # None if workers cannot be forked on this machine
     os.environ["PYSPARK_PYTHON"] = ready.program
     ready.close()
 
-A streaming query starts five Python processes, one after the other, before its first record is read. Each would find
-and load the same modules. Here the fork server (python_forks.py) loads them once, while the JVM starts.
+A streaming query starts five Python processes, one after the other, before its first record is read. Each process
+would find and load the same modules. Here the fork server (python_forks.py) loads them once, while the JVM starts.
 
 A worker gets the arguments, environment variables, directory and standard streams of the program that asked for it.
 The program waits and ends with the worker's exit code; if the program is killed, its worker is killed, too. Calls
@@ -82,7 +82,7 @@ class ReadyPython:
         atexit.register(self.close)
 
     def _started(self) -> subprocess.Popen[bytes]:
-        """Writes the program and starts the fork server. Returns the server's process."""
+        """Writes the program that Spark starts and starts the fork server. Returns the server's process."""
         path, address = Path(self.program), str(self.directory / "socket")
         path.write_text(
             _PROGRAM.format(python=sys.executable, address=address, size=REQUEST_BYTES_MAX), encoding="utf-8"
@@ -101,7 +101,8 @@ class ReadyPython:
             )
 
     def close(self) -> None:
-        """Ends the fork server. Forked workers continue. This is also done when this Python program ends."""
+        """Ends the fork server. Workers that were forked continue. The fork server also ends when this Python program
+        ends."""
         atexit.unregister(self.close)
         if os.getpid() != self._owner:  # a process forked by the program ends
             return
@@ -122,8 +123,8 @@ def _locked(directory: Path) -> int:
 
 
 def _remove_left() -> None:
-    """Removes old directories of this user whose program and fork server were killed. Such directories are not locked.
-    A directory younger than a minute is kept, since a program may be about to lock it."""
+    """Removes the directories of earlier programs of this user that were killed. Such directories are not locked. A
+    directory younger than a minute is kept, since its program may be about to lock it."""
     for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         with suppress(OSError):
             found = path.lstat()
@@ -138,8 +139,8 @@ def _remove_left() -> None:
 
 
 def ready_python() -> ReadyPython | None:
-    """Returns a started `ReadyPython`. Returns None if workers cannot be forked on this machine; then Spark starts
-    every worker itself, which takes longer."""
+    """Returns a `ReadyPython` whose fork server runs. Returns None if workers cannot be forked on this machine; then
+    Spark starts every worker itself, which takes longer."""
     if sys.platform != "linux" or not sys.executable:
         return None
     if len(sys.executable) > _INTERPRETER_CHARACTERS_MAX or any(character.isspace() for character in sys.executable):

@@ -2,11 +2,12 @@
 
 `session()` finds Java (java.py), makes Spark's workers run this Python, sets the time zone to UTC and logs only
 errors. With a local master (local[2], local-cluster[...]) all connections are on this machine's loopback address. On a
-cluster the executors reach the driver by its own host name. They run the Python that PYSPARK_PYTHON or
+cluster the executors reach the driver by its own host name. The executors run the Python that PYSPARK_PYTHON or
 spark.pyspark.python names.
 
-Spark can find the source by its name without registration. But then Spark starts its tasks with the driver's Python,
-and without the files of --py-files. So `session()` registers the source on a cluster and if files are sent.
+Spark can find the data source by its name without registration. But then Spark starts the source's tasks with the
+driver's Python, and without the files of --py-files. So `session()` registers the source if Spark runs on a cluster,
+or if files are sent.
 
 A session that was not made by `session()` finds the source by its name, too, if the Python that Spark starts
 (PYSPARK_PYTHON, else python3) can import jesenska. Calling `session()` in a program with a running session registers
@@ -38,7 +39,8 @@ logger = logging.getLogger(__name__)
 
 #: The first PySpark release whose Python data sources support read limits and Arrow writers for streams.
 _PYSPARK_MIN = (4, 2)
-#: Enough for one machine: every shuffle partition of a stream costs a task and a state file per micro-batch.
+#: A small number of shuffle partitions is enough for one machine. Every shuffle partition of a stream costs a task and
+#: a state file per micro-batch.
 _SHUFFLE_PARTITIONS = 4
 
 _SOURCES_SENT = "spark.submit.pyFiles"
@@ -46,7 +48,7 @@ _EXECUTORS_PYTHON = "spark.pyspark.python"
 _DRIVERS_PYTHON = "spark.pyspark.driver.python"
 _PYTHON_VARIABLES = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
 _JVM_END_SECONDS = 20.0
-#: Spark refuses longer directories: a socket's path has 107 bytes at most, and Spark appends "/.UUID.sock".
+#: The longest path of a directory for sockets. A socket's path has 107 bytes at most, and Spark appends "/.UUID.sock".
 _SOCKETS_DIRECTORY_BYTES_MAX = 60
 
 #: Settings for masters on this machine only: executors on other machines could not reach a driver at 127.0.0.1.
@@ -76,8 +78,8 @@ def session(
     *,
     log: Path | None = None,
 ) -> SparkSession:
-    """Returns the running Spark session, or a new one. `config` contains Spark settings, which take precedence over
-    those set here. `log` is a file for the output of Spark's JVM.
+    """Returns the running Spark session, or starts a new session. `config` contains Spark settings, which take
+    precedence over the settings made here. `log` is a file for the output of Spark's JVM.
 
     Raises JesenskaError if PySpark or Java is missing, or if PySpark is too old."""
     require_pyspark()
@@ -130,7 +132,7 @@ def require_pyspark() -> None:
 
 
 def settings_for(master: str, config: Mapping[str, str]) -> dict[str, str]:
-    """Returns Spark's settings for a session. Those of `config` take precedence."""
+    """Returns Spark's settings for a session. Settings in `config` take precedence over the defaults made here."""
     return {
         name: str(value)
         for name, value in {**(_LOCAL_SETTINGS if _is_local(master) else {}), **_SETTINGS, **config}.items()
@@ -147,7 +149,7 @@ _ready: ReadyPython | None = None
 
 def _ready_for(master: str, settings: Mapping[str, str]) -> ReadyPython | None:
     """Returns a fork server for Spark's Python workers on this machine (ready_python.py). Returns None if the workers
-    would import other code than this process: on a cluster, with another Python or another Spark, or if files are
+    would import other code than this process. This is so on a cluster, with another Python or Spark, or if files are
     sent."""
     global _ready
     from pyspark.find_spark_home import _find_spark_home
@@ -167,7 +169,7 @@ def _ready_for(master: str, settings: Mapping[str, str]) -> ReadyPython | None:
 
 def _socket_settings(directory: Path) -> dict[str, str]:
     """Returns settings with which Spark and its Python workers communicate through Unix sockets in `directory`. Only
-    this user may enter the directory, so no secret is needed. With TCP most tasks wait 40 ms for a delayed
+    this user may enter the directory, so no secret is needed. With TCP most tasks would wait 40 ms for a delayed
     acknowledgement. Returns no settings if the directory's path is too long for sockets."""
     if len(os.fsencode(directory)) > _SOCKETS_DIRECTORY_BYTES_MAX:
         return {}
@@ -190,9 +192,9 @@ def _workers_python(ready: ReadyPython | None) -> Iterator[None]:
 
 
 def _make_known(spark: SparkSession) -> None:
-    """Registers the source. Its tasks then run with the session's Python and the files of --py-files. On a cluster
-    whose executors' Python is not on this machine, nothing is registered: Spark plans the queries of a registered
-    source here, and could not start that Python."""
+    """Registers the data source with Spark. The source's tasks then run with the session's Python and the files of
+    --py-files. Nothing is registered on a cluster whose executors' Python is not on this machine: Spark plans the
+    queries of a registered source here, and could not start the executors' Python."""
     from jesenska.pipeline.connector.source import JesenskaDataSource
 
     context = spark.sparkContext

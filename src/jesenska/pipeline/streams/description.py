@@ -1,9 +1,9 @@
 """The text of `Topology.describe()`, exactly as Kafka Streams 3.9 writes it.
 
-Within a sub-topology, the node with the most nodes after it comes first; equal nodes are sorted by name. The names
-after an arrow have an order that depends on Java's HashMap and TreeSet. Nodes are linked in the order of a HashMap of
-their names. A TreeSet compares the sizes at the moment at which a node is added, before later links have increased
-them. `hash_order` and `_Tree` imitate this."""
+Within a sub-topology, the node with the most nodes after it comes first. Nodes with the same number of nodes after
+them are sorted by name. The order of the names after an arrow (-->, <--) depends on Java's HashMap and TreeSet. Nodes
+are linked in the order of a HashMap of their names. A TreeSet compares the sizes of nodes when a node is added; later
+links increase the sizes without changing the order. `hash_order` and `_Tree` imitate this."""
 
 from __future__ import annotations
 

@@ -7,12 +7,11 @@
         assert counts.read_key_value() == ("anna", 1)
         assert driver.get_key_value_store("large-orders").get("anna") == 1
 
-It works as Kafka Streams' own test driver. Every topic has one partition, and one task runs all sub-topologies. When
-`pipe_input` returns, the record and all records that result from it have been processed. A record that is written to a
-topic which the topology reads (also an internal topic) is read immediately. There is no cache: every update is
-forwarded. The test controls the time: it gives records their timestamps, and only `advance_wall_clock_time` advances
-the wall clock.
-"""
+It works like Kafka Streams' own TopologyTestDriver. Every topic has one partition, and one task runs all
+sub-topologies. When `pipe_input` returns, the record and all records that result from it have been processed. A record
+that is written to a topic which the topology reads (also an internal topic) is read immediately. There is no cache:
+every update is forwarded. The test controls the time: it gives records their timestamps, and only
+`advance_wall_clock_time` advances the wall clock."""
 
 from __future__ import annotations
 
@@ -40,8 +39,8 @@ from jesenska.pipeline.streams.topology import Topology, changelog_topic
 
 
 class TopologyTestDriver(SaysOurName):
-    """Runs `topology` in a test. `config` takes the settings of a Streams application; all of them are optional.
-    `initial_wall_clock_time_ms` is the wall-clock time at the start."""
+    """Runs `topology` in a test. `config` contains the settings of a Streams application, such as application.id; all
+    settings are optional. `initial_wall_clock_time_ms` is the wall-clock time at the start."""
 
     def __init__(
         self,
@@ -67,7 +66,8 @@ class TopologyTestDriver(SaysOurName):
         self._task_of_all = self._task(names, shared)
 
     def _split(self) -> tuple[list[str], list[str]]:
-        """Returns the names of the nodes that the task runs, and of the nodes that fill global stores."""
+        """Returns two lists: the names of the nodes that the task runs, and the names of the nodes that fill global
+        stores."""
         names: list[str] = []
         global_names: list[str] = []
         for group in self._processors.sub_topologies():
@@ -99,8 +99,9 @@ class TopologyTestDriver(SaysOurName):
         start_timestamp: int = 0,
         auto_advance: Duration = 0,
     ) -> TestInputTopic:
-        """Returns an input topic, to which the test writes records. Records without a timestamp get `start_timestamp`;
-        each further one gets a timestamp that is `auto_advance` later."""
+        """Returns an input topic, to which the test writes records. The first record that is written without a
+        timestamp gets `start_timestamp`. Each further record without a timestamp gets a timestamp that is
+        `auto_advance` later."""
         return TestInputTopic(
             self,
             topic,
@@ -154,7 +155,8 @@ class TopologyTestDriver(SaysOurName):
                     yield f"topics that match {node.pattern}"
 
     def _enqueue(self, topic: str, record: Record) -> bool:
-        """Queues a record for the sources that read its topic. Returns False if no source reads the topic."""
+        """Queues a record for the source nodes that read its topic. Returns False if no source node reads the
+        topic."""
         by_task, by_global = self._task_of_all.source_of(topic) is not None, self._global.source_of(topic) is not None
         if not by_task and not by_global:
             return False
@@ -168,8 +170,8 @@ class TopologyTestDriver(SaysOurName):
         return True
 
     def _complete(self) -> None:
-        """Processes records until none waits. Records that are written to topics of the topology are queued again
-        after each step."""
+        """Processes queued records until the queue is empty. Records that a step writes to topics of the topology are
+        queued after the step."""
         self._read_again()
         while self._task_of_all.has_records():
             self._task_of_all.process_next()

@@ -1,5 +1,5 @@
-"""The exception handlers, which decide what happens to a record that cannot be processed. Three settings name a
-handler each:
+"""The exception handlers, which decide what happens to a record that cannot be processed. Each of three settings names
+the handler for one kind of failure:
 
     deserialization.exception.handler    the serdes cannot read a record
     processing.exception.handler         an operation or a processor raises an exception, for a record or in a
@@ -11,9 +11,9 @@ handler each:
     dead_letter_topic     the record is written unchanged to a dead letter topic, with headers that contain its topic,
                           partition, offset and the error; processing continues
 
-With errors.dead.letter.queue.topic.name, log_and_fail and log_and_continue write to that topic, too. A user's handler
-is a function that takes a DeserializationFailure, a ProcessingFailure or a ProductionFailure and returns a Decision.
-The settings also take the class names of Kafka's handlers."""
+If errors.dead.letter.queue.topic.name is set, log_and_fail and log_and_continue also write the record to the topic
+that it names. A user's handler is a function that takes a DeserializationFailure, a ProcessingFailure or a
+ProductionFailure and returns a Decision. The settings also take the class names of Kafka's handlers."""
 
 from __future__ import annotations
 
@@ -57,7 +57,8 @@ class ProcessingFailure(_Failed):
 
 @dataclass(frozen=True, slots=True)
 class ProductionFailure(_Failed):
-    """The failure to write `record` to the topic `target`. The other fields are those of a ProcessingFailure."""
+    """The failure to write `record` to the topic `target`. The other fields have the same meaning as in
+    ProcessingFailure."""
 
     node: str
     record: Record
@@ -118,8 +119,8 @@ def dead_letter_topic(topic: str) -> Handler:
 
 
 def with_dead_letters(handler: Handler, topic: str | None) -> Handler:
-    """Returns log_and_fail or log_and_continue extended so that it also writes the record to the dead letter topic
-    `topic`. Other handlers, and all handlers if `topic` is None, are returned unchanged."""
+    """Returns log_and_fail or log_and_continue, extended so that it also writes the record to the dead letter topic
+    `topic`. Other handlers are returned unchanged. If `topic` is None, every handler is returned unchanged."""
     if topic is None or handler not in (log_and_fail, log_and_continue):
         return handler
     write = dead_letter_topic(topic)

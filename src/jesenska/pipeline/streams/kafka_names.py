@@ -1,5 +1,5 @@
-"""Error messages for programs that use a name of Kafka Streams in Java or of Spark's DataFrame. They give the name
-that is used here.
+"""Error messages for programs that use a name of Kafka Streams in Java or of Spark's DataFrame. Each message contains
+the name that this package uses instead.
 
 stream.groupByKey()        KStream has no groupByKey: it is written group_by_key here.
 Serdes.String()            Serdes has no String: it is written string here.
@@ -25,7 +25,7 @@ _OF_SPARK = {
     "withWatermark": "windowed_by(TimeWindows(…, grace=…))",
     "window": "windowed_by(TimeWindows(…))",
 }
-#: Classes of Kafka Streams that only contain arguments, and the arguments that replace them here.
+#: Classes of Kafka Streams that only contain arguments, each with the keyword arguments that replace it here.
 _ARGUMENTS = {
     "Consumed": "key=, value=, offset_reset= and timestamp_extractor=",
     "Produced": "key=, value= and partitioner=",
@@ -61,7 +61,7 @@ def unknown(known: type, name: str, asked: object) -> AttributeError:
     """Returns the AttributeError for a name that `asked` does not have. `asked` is an object of the class `known`, or
     the class itself."""
     if sentence := _sentence(known, name):
-        # Without `obj`, Python adds no suggestion of its own after the sentence.
+        # The error is made without `obj`: with `obj`, Python would append a suggestion of its own to the sentence.
         return AttributeError(sentence, name=name)
     return AttributeError(f"{known.__name__!r} object has no attribute {name!r}", name=name, obj=asked)
 
@@ -84,7 +84,7 @@ class SaysOurName:
     """Base class: raises an error with the right name for a method that is spelled as in Kafka Streams or Spark. A
     class may define `_INSTEAD`, which maps such names to their replacements."""
 
-    # Hidden from type checkers, so that they report such names themselves.
+    # Hidden from type checkers, so that they still report unknown names.
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> None:

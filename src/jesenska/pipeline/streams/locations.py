@@ -23,7 +23,8 @@ class Location:
 
 
 def here() -> Location:
-    """Returns the line outside of this package that called the API: the innermost such line of the call stack."""
+    """Returns the line of the user's program that called the API: in the call stack, the innermost line outside of
+    this package."""
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
         frame = frame.f_back

@@ -322,7 +322,7 @@ class _Lowering:
             return stream_joins.JoinStreams(node, True, times[-1])
 
         def other_side() -> Processor:
-            # A task makes both sides of the join, this side first.
+            # A task makes the processors of both sides of the join, this side's processor first.
             return stream_joins.JoinStreams(node, False, times[-1])
 
         self._processor(node, node.this_join_name, (node.this_windowed_name,), this_side)
@@ -381,7 +381,8 @@ class _Lowering:
 
     def _subscriptions(self, node: ForeignKeyJoin) -> None:
         """Adds the processors that send this table's foreign keys to the other table as subscriptions. The other table
-        answers each subscription when it arrives, and again whenever its value for that key changes."""
+        answers a subscription when the subscription arrives, and again whenever the value of the foreign key
+        changes."""
         topology, defaults, names, store = self.topology, self.defaults, dict(node.names), node.subscription_store
         this, other = node.inputs
         other_getter = self._getter(other)
@@ -417,8 +418,8 @@ class _Lowering:
         topology.connect(names["foreign_join"], store.name)
 
     def _responses(self, node: ForeignKeyJoin) -> None:
-        """Adds the processors on the way back: the other table's responses go to this table, which joins them with its
-        records."""
+        """Adds the processors for responses: the other table sends its responses to this table, which joins them with
+        its own values."""
         defaults, names, this = self.defaults, dict(node.names), node.inputs[0]
         this_getter = self._getter(this)
 
@@ -458,8 +459,8 @@ class _Lowering:
     # Lookups in tables
 
     def _getter(self, name: str) -> Callable[[], tables.ValueGetter]:
-        """Returns a function that makes a reader of the table's values. They are read from the table's own store, or
-        computed from the values of its parents."""
+        """Returns a function that makes a ValueGetter for the table `name`. It reads values from the table's own
+        store, or computes them from the values of the parent tables."""
         node = self.plan[name]
         assert isinstance(node, Table)
         store_name = _own_store(node)
@@ -486,7 +487,7 @@ class _Lowering:
         raise AssertionError(f"{name} cannot be looked up")
 
     def _stores_of(self, name: str) -> list[str]:
-        """Returns the names of the stores that are read to look up a value of the table."""
+        """Returns the names of the stores that are read when a value of the table `name` is looked up."""
         node = self.plan[name]
         assert isinstance(node, Table)
         own = _own_store(node)

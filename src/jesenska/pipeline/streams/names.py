@@ -2,7 +2,7 @@
 all names of a topology.
 
 The counter advances for every operation, even if the program gives the operation a name. So naming one operation does
-not rename the others. Internal topics and stores get their names from these numbers. An application that was written
+not rename the others. The names of internal topics and stores contain these numbers. An application that was written
 for Kafka Streams finds its existing topics only if the numbers are the same."""
 
 from __future__ import annotations

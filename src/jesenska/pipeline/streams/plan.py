@@ -7,14 +7,14 @@ name:
     name       Kafka Streams' name of the node, unique in the plan. An operation that is several processors in Kafka
                Streams (a join, a repartition) is one node here: `name` is the processor that gives the result, and the
                other processors' names are fields of their own
-    inputs     names of the nodes whose output it takes, in the operation's own order (a join: this side, other side)
+    inputs     names of the nodes whose output this node processes. A join has this side first, then the other side
     made_at    the line of the user's program that asked for the operation
-    key,       the serdes of the node's output, if they are known; None means: the default serde of the settings.
-    value      A source reads with them; a sink, a repartition or a store writes with them
+    key,       the serdes of the node's output, if they are known; None means the default serde of the settings.
+    value      A source reads with these serdes; a sink, a repartition or a store writes with them
 
 The output of a node is a stream of records (`Stream` nodes) or the changes of a table (`Table` nodes). A table has at
 most one value for each key; a change to None deletes the key. `materialized` is True if the table is stored in
-`store`. `sends_old_values` is True if its changes contain the old value, too. Keys of windowed tables are
+`store`. `sends_old_values` is True if its changes also contain the old value. Keys of windowed tables are
 `records.Windowed`.
 
 Null values, timestamps and late records are treated as in Kafka Streams 3.9; each node's docstring describes its
@@ -46,8 +46,8 @@ class Store:
 
     kind             contents
     "key-value"      the latest value of each key, with its timestamp if `timestamped`
-    "window"         one value for a key and the start of a window, or several if `retain_duplicates`
-    "session"        one value for a key and a session
+    "window"         a value for each key and start of a window, or several values if `retain_duplicates`
+    "session"        a value for each key and session
     "buffer"         updates that `suppress` holds back, in the order of their timestamps
     "outer-join"     records of a stream-stream join that have no partner yet, in the order of their timestamps
     "subscription"   for each foreign key of a foreign-key join, the primary keys of the records that refer to it
@@ -100,7 +100,7 @@ class Table(Node):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamSource(Stream):
-    """Reads the records of topics: the named topics, or all whose whole name matches `pattern` (a Java regular
+    """Reads the records of topics: the named topics, or all topics whose whole name matches `pattern` (a Java regular
     expression). Records that the serdes cannot read are passed to the deserialization exception handler."""
 
     topics: tuple[str, ...] = ()
@@ -111,9 +111,9 @@ class StreamSource(Stream):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableSource(Table):
-    """Reads a topic as a table. The latest record of each key, in the order of the topic, is its value. Records with
-    null keys are dropped. `source_name` is the name of the processor that reads the topic. Changes contain old values
-    only if the table is `materialized`."""
+    """Reads a topic as a table: a key has the value of its last record in the topic. Records with null keys are
+    dropped. `source_name` is the name of the processor that reads the topic. Changes contain old values only if the
+    table is `materialized`."""
 
     source_name: str
     topic: str
@@ -123,8 +123,8 @@ class TableSource(Table):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GlobalTableSource(Table):
-    """Reads a topic as a global table: every instance of the application has all of its records. It always has a
-    store, and never a changelog."""
+    """Reads a topic as a global table: every instance of the application has all records of the topic. A global table
+    always has a store, and the store never has a changelog topic."""
 
     source_name: str
     topic: str
@@ -145,7 +145,7 @@ class GlobalStore(Node):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateStore(Node):
-    """A store that processors can be connected to by its name. `name` is the name of the store."""
+    """A state store that processors use. `name` is the name of the store."""
 
     store: Store
 
@@ -155,7 +155,8 @@ class StateStore(Node):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filter(Stream):
-    """Forwards the records for which the predicate is True; with `negated`, those for which it is False."""
+    """Forwards the records for which the predicate is True. With `negated`, forwards the records for which it is not
+    True."""
 
     predicate: Function
     negated: bool = False
@@ -163,7 +164,7 @@ class Filter(Stream):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SelectKey(Stream):
-    """Gives each record a new key; the value stays."""
+    """Gives each record a new key, and leaves the value unchanged."""
 
     mapper: Function
 
@@ -191,8 +192,8 @@ class FlatMap(Stream):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlatMapValues(Stream):
-    """Replaces each record by any number of records with new values, in order. If the mapper returns None, there is no
-    record."""
+    """Replaces each record by any number of records with new values, in order. If the mapper returns None, no record
+    is forwarded."""
 
     mapper: Function
 
@@ -234,9 +235,9 @@ class Merge(Stream):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repartition(Stream):
     """Writes the records to an internal topic (`<application.id>-<topic>`) and reads them again, so that records with
-    equal keys are in one partition. `name` is the source that reads them. If `drops_null_keys`, records with null keys
-    are dropped, because no later node could use them. If `partitions` is None, the topic has as many partitions as the
-    input."""
+    equal keys are in one partition. `name` is the name of the source node that reads the topic. If `drops_null_keys`,
+    records with null keys are dropped, because no later node could use them. If `partitions` is None, the topic has as
+    many partitions as the input."""
 
     topic: str
     filter_name: str
@@ -254,11 +255,11 @@ class Process(Stream):
 
     kind                     result of `supplier`
     "process"                Processor: process(record), which may forward any records
-    "process-values"         Processor that must not change the key (forwarding another key is an error)
+    "process-values"         Processor: must not change the key (forwarding another key is an error)
     "transform"              Transformer: transform(key, value) returns a pair or None
     "flat-transform"         Transformer: transform(key, value) returns any number of pairs
     "transform-values"       ValueTransformer: transform(value), or ValueTransformerWithKey: transform(key, value)
-    "flat-transform-values"  the same, but transform returns any number of values
+    "flat-transform-values"  as for "transform-values", but transform returns any number of values
     """
 
     supplier: Callable[[], Any]
@@ -285,7 +286,7 @@ class ToStream(Stream):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToTable(Table):
-    """Turns a stream into a table, by the rules of TableSource."""
+    """Turns a stream into a table. Nulls and the order of records have the same meaning as in TableSource."""
 
 
 # Aggregations
@@ -308,18 +309,18 @@ class Aggregation(Table):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamAggregate(Aggregation):
-    """One aggregate for each key. Records with a null key or a null value are dropped. If the aggregate is None, the
-    key is deleted. The timestamp of a result is the largest timestamp of the records in it."""
+    """An aggregation with one aggregate for each key. Records with a null key or a null value are dropped. If the
+    aggregate is None, the key is deleted. The timestamp of a result is the largest timestamp of the records in it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowedAggregate(Aggregation):
-    """One aggregate for each key and window. Records with null keys are dropped; with SlidingWindows also those with
-    null values. A record is too late for a window whose end (with SlidingWindows: end + 1) is at or below stream time
-    minus grace.
+    """An aggregation with one aggregate for each key and window. Records with null keys are dropped. With
+    SlidingWindows, records with null values are also dropped. A record is too late for a window whose end (with
+    SlidingWindows: end + 1) is at or below stream time minus grace.
 
-    The timestamp of a result is the largest timestamp of the records in it. In a sliding window that a later record
-    has opened, it may be the timestamp of that record."""
+    The timestamp of a result is the largest timestamp of the records in it. If a later record has opened a sliding
+    window, the result may have the timestamp of that record."""
 
     windows: TimeWindows | SlidingWindows
     emit: EmitStrategy = EmitStrategy.ON_WINDOW_UPDATE
@@ -327,12 +328,12 @@ class WindowedAggregate(Aggregation):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionAggregate(Aggregation):
-    """One aggregate for each key and session. A record merges the sessions that it overlaps. Each of them is deleted
-    (a change to None), then the merged session is set. Records with null keys are dropped. A record is also dropped if
-    its session would end before stream time minus gap minus grace.
+    """An aggregation with one aggregate for each key and session. A record merges the sessions that it overlaps. Each
+    merged session is deleted (a change to None), then the new session is set. Records with null keys are dropped. A
+    record is also dropped if its session would end before stream time minus gap minus grace.
 
-    The timestamp of a change is the end of the session, and the change has no headers. `merger` is None for count (the
-    counts are added) and reduce (the reducer merges)."""
+    The timestamp of a change is the end of the session, and the change has no headers. `merger` is None for count and
+    reduce: counts are added, and the reducer merges values."""
 
     windows: SessionWindows
     merger: Function | None = None
@@ -342,23 +343,23 @@ class SessionAggregate(Aggregation):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CogroupMerge(Table):
     """The table of a cogroup. Its inputs are the aggregations of the grouped streams (StreamAggregate,
-    WindowedAggregate or SessionAggregate nodes). All inputs share `store`, so each continues the aggregate that
-    another has stored for the key. The output is the changes of all inputs."""
+    WindowedAggregate or SessionAggregate nodes). All these aggregations share `store`, so each one continues the
+    aggregate that the others have stored for the key. The output is the changes of all inputs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableGroupBy(Table):
-    """Gives the entries of a table new keys and values, for an aggregation after it. Each change becomes the removal
-    of the old pair and the addition of the new pair. If both have the same key, they are one change. Pairs with a null
-    key or a null value are left out."""
+    """Gives the entries of a table new keys and values, for an aggregation after this node. Each change becomes the
+    removal of the old pair and the addition of the new pair. If both pairs have the same key, the removal and the
+    addition are one change. Pairs with a null key or a null value are left out."""
 
     mapper: Function
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableRepartition(Table):
-    """Writes the changes of a TableGroupBy to an internal topic and reads them again. `name` is the source that reads
-    them."""
+    """Writes the changes of a TableGroupBy to an internal topic and reads them again. `name` is the name of the source
+    node that reads the topic."""
 
     topic: str
     sink_name: str
@@ -369,7 +370,7 @@ class TableAggregate(Table):
     """One aggregate for each key of a grouped table. For each change, `subtractor` removes the old value from the
     aggregate, then `adder` adds the new value.
 
-    count      the number of keys
+    count      the number of the table's entries in the group
     reduce     adder(aggregate, value) and subtractor(aggregate, value)
     aggregate  adder(key, value, aggregate) and subtractor(key, value, aggregate), beginning with initializer()
 
@@ -387,8 +388,8 @@ class TableAggregate(Table):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableFilter(Table):
-    """Keeps the keys for whose value the predicate is True. Other keys get a change to None. Deletions are forwarded.
-    If old values are known, a change from None to None is left out."""
+    """Keeps the entries for which the predicate is True. Other keys get a change to None. Deletions are forwarded. If
+    old values are known, a change from None to None is left out."""
 
     predicate: Function
     negated: bool = False
@@ -403,8 +404,8 @@ class TableMapValues(Table):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableTransformValues(Table):
-    """Gives each key a new value, which a ValueTransformerWithKey computes with stores. The transformer is also called
-    for None."""
+    """Gives each key a new value, which a ValueTransformerWithKey computes. The transformer may use stores. It is also
+    called for the value None."""
 
     supplier: Callable[[], Any]
     stores: tuple[str, ...] = ()
@@ -412,9 +413,9 @@ class TableTransformValues(Table):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suppress(Table):
-    """Holds updates back in `store` (a buffer), only the last update of each key. They are forwarded when stream time
-    has advanced `wait_ms` beyond a start. The start is the end of the window if `final`, else the timestamp of the
-    first held update. A final result of None is left out."""
+    """Holds updates back in `store`, a buffer with the last update of each key. An update is forwarded when stream
+    time has advanced `wait_ms` beyond the time of the update. This time is the end of the window if `final`, else the
+    timestamp of the key's first held update. A final result of None is left out."""
 
     suppressed: Suppressed
     wait_ms: int
@@ -430,9 +431,9 @@ class StreamStreamJoin(Stream):
     The result has the larger timestamp.
 
     In a left or outer join, a record without a partner is joined with None, and keeps its own timestamp. This happens
-    when a later record comes after its window and grace have passed; if they have passed already, at once. Records
-    with null values are dropped. Records with null keys are dropped, too, except on an outer side, where they are
-    joined with None at once."""
+    when a later record arrives after the record's window and grace have passed. If they have already passed, the
+    record is joined at once. Records with null values are dropped. Records with null keys are dropped, except on a
+    side whose records need no partner: there they are joined with None at once."""
 
     joiner: Function
     kind: str
@@ -449,8 +450,8 @@ class StreamStreamJoin(Stream):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamTableJoin(Stream):
     """Joins each record with the value that the table has at that moment. `inputs` contains the stream, and `table` is
-    the table's name. Records with a null value or key are dropped. Only in a left join, records with a null key and a
-    value are joined with None."""
+    the name of the table. Records with a null value or key are dropped. In a left join, a record with a null key and a
+    value is not dropped but joined with None."""
 
     table: str
     joiner: Function
@@ -459,8 +460,8 @@ class StreamTableJoin(Stream):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamGlobalTableJoin(Stream):
-    """Joins each record with a value of a global table. `key_selector` computes the table's key from the record. The
-    other rules are those of StreamTableJoin."""
+    """Joins each record with a value of a global table. `key_selector` computes the table's key from the record.
+    Records with a null key or value are treated as in StreamTableJoin."""
 
     table: str
     key_selector: Function
@@ -470,8 +471,8 @@ class StreamGlobalTableJoin(Stream):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableTableJoin(Table):
-    """Joins two tables by their keys. A change of either table gives a change of the result, with the larger
-    timestamp."""
+    """Joins two tables by their keys. A change of either table gives a change of the result, with the larger of the
+    two timestamps."""
 
     joiner: Function
     kind: str
@@ -482,12 +483,13 @@ class TableTableJoin(Table):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForeignKeyJoin(Table):
     """Joins this table with another table by a foreign key, which is taken from this table's value. Changes of either
-    table give changes with this table's keys. `kind` is inner or left. A null foreign key has no partner.
+    table cause changes of the result, which has this table's keys. `kind` is inner or left. A null foreign key has no
+    partner.
 
     In Kafka Streams this table sends a subscription for the foreign key through the topic `subscription_topic`. The
-    other table's response comes back through `response_topic`. A response is used only if this table's value has not
-    changed since. An engine that has both tables in one place needs neither topic. `names` has pairs: a processor's
-    role in the join, and its name."""
+    other table sends its response through `response_topic`. A response is used only if this table's value has not
+    changed since the subscription. An engine that has both tables in one place needs neither topic. `names` contains
+    pairs: the role of a processor in the join, and the processor's name."""
 
     foreign_key: Function
     joiner: Function
@@ -504,7 +506,7 @@ class ForeignKeyJoin(Table):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The nodes of a plan in order, and groups of sources whose topics must have the same number of partitions.
+    """The nodes of a plan in order, and groups of source nodes whose topics must have the same number of partitions.
     `copartitioned_topics` returns the topics of these groups."""
 
     nodes: tuple[Node, ...] = ()
@@ -524,10 +526,11 @@ class Plan:
         return iter(self.nodes)
 
     def copartitioned_topics(self) -> Iterator[tuple[frozenset[str], frozenset[str]]]:
-        """Yields, for each group of topics that must have the same number of partitions, two sets: the user's topics
-        (and patterns), and the internal topics without the application's id. Internal topics are created with the
-        number of the user's topics. If a repartition sets its own number, the user's topics must have this number.
-        Without internal topics, the user's topics must agree."""
+        """Yields two sets for each group of topics that must have the same number of partitions. The first set
+        contains the user's topics (and patterns). The second set contains the internal topics, without the
+        application's id in their names. Internal topics are created with as many partitions as the user's topics. If a
+        repartition sets its own number of partitions, the user's topics must have this number. Without internal
+        topics, all user's topics must have the same number."""
         for group in self.copartitioned:
             given: set[str] = set()
             internal: set[str] = set()
@@ -537,8 +540,8 @@ class Plan:
             yield frozenset(given), frozenset(internal)
 
     def _topics_of(self, name: str) -> Iterator[tuple[bool, str]]:
-        """Yields (is internal, topic) for each topic of the source `name`. If the node is not a source, yields the
-        topics of the sources before it."""
+        """Yields (is internal, topic) for each topic of the source node `name`. If the node is not a source, yields
+        the topics of the source nodes before it."""
         for node in self.nodes:
             match node:
                 case StreamSource(name=source) if source == name:
@@ -562,7 +565,8 @@ class Plan:
             yield from self._topics_of(input_)
 
     def stores(self) -> Iterator[Store]:
-        """Yields every store of the plan. A store that a cogroup shares is yielded once for each aggregation."""
+        """Yields every store of the plan. If the aggregations of a cogroup share a store, the store is yielded once
+        for each aggregation."""
         for node in self.nodes:
             match node:
                 case StreamStreamJoin():

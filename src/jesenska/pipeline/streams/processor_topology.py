@@ -2,7 +2,7 @@
 `Topology.describe()` prints it, and the test driver runs it.
 
 Processors that are connected by edges or by a shared store form a sub-topology. Sub-topologies exchange records only
-through topics. They are numbered in the order in which the first node of each was added."""
+through topics. Sub-topologies are numbered in the order in which their first nodes were added."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class SourceNode:
 
 @dataclass(slots=True, kw_only=True)
 class ProcessorNode:
-    """A node that processes the records of its parents. `make` makes the processor, and `stores` names the stores that
-    it may use."""
+    """A node that processes the records of its parents. `make` makes the processor, and `stores` contains the names of
+    the stores that the processor may use."""
 
     name: str
     made_at: Location

@@ -1,8 +1,8 @@
 """The types of data in a topology: records, changes of tables, windowed keys, and the position of a record in its
 topic.
 
-Record     key, value, timestamp in milliseconds since 1970, headers; processors get and forward it
-Change     the value of a record that leaves a table: the new value and, if a later node needs it, the old one.
+Record     a key and a value with a timestamp in milliseconds since 1970 and headers
+Change     the value of a record that leaves a table: the new value and, if a later node needs it, the old value.
            None means no value: a new value of None deletes the key
 Windowed   the key of a windowed table: the key itself and the window
 """
@@ -57,7 +57,7 @@ class ValueAndTimestamp(NamedTuple):
 
 
 class Change(NamedTuple):
-    """A change of one key of a table: the new value and the old one. `old` is None if the table does not send old
+    """A change of one key of a table: the new value and the old value. `old` is None if the table does not send old
     values."""
 
     new: Any

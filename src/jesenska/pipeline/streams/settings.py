@@ -1,4 +1,5 @@
-"""All settings of Kafka Streams from 1.0 to 4.3, with the effect of each one here, or the setting to use instead.
+"""All settings of Kafka Streams from 1.0 to 4.3. For each setting, its effect here is described, or the setting to use
+instead.
 
     effect     meaning
     WORKS      the setting has an effect on Spark and in the test driver
@@ -8,8 +9,8 @@
 
 `StreamsConfig` reads a mapping of settings. An unknown name is an error that suggests the nearest known name: a typing
 error must not change how the application runs. As in Kafka Streams, the prefixes `consumer.`, `producer.` and `topic.`
-mark settings of the consumer, of the producer, and of internal topics. They are checked, too, and used on Spark.
-"""
+mark settings of the consumer, of the producer, and of internal topics. The settings after a prefix are also checked,
+and are used on Spark."""
 
 from __future__ import annotations
 
@@ -43,8 +44,8 @@ class Effect(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A setting of Kafka Streams. `says` describes its effect, or the setting to use instead. `check` validates a
-    given value and converts it."""
+    """A setting of Kafka Streams. `says` describes the effect of the setting, or the setting to use instead. `check`
+    validates a given value and converts it."""
 
     name: str
     default: Any
@@ -268,13 +269,13 @@ SETTINGS: tuple[Setting, ...] = (
 
 _BY_NAME = {setting.name: setting for setting in SETTINGS}
 _PREFIXED: dict[str, Table] = {"consumer": CONSUMER_SETTINGS, "producer": PRODUCER_SETTINGS, "topic": TOPIC_SETTINGS}
-#: Deprecated names of settings, and the present names.
+#: Deprecated names of settings, each with the present name.
 _STAND_FOR = {
     "key.serde": "default.key.serde",
     "value.serde": "default.value.serde",
     "timestamp.extractor": "default.timestamp.extractor",
 }
-#: Earlier names of settings, which existing programs still use, and the present names.
+#: Earlier names of settings, which existing programs still use, each with the present name.
 _EARLIER = {
     f"default.{kind}.exception.handler": f"{kind}.exception.handler" for kind in ("deserialization", "production")
 }
@@ -312,8 +313,8 @@ class StreamsConfig:
 
     @property
     def application_id(self) -> str:
-        """Returns the setting application.id. The test driver does not need it; without it a fixed name is
-        returned."""
+        """Returns the setting application.id. The test driver does not need this setting. If it is missing, the name
+        topology-test-driver is returned."""
         return self.values["application.id"] or "topology-test-driver"
 
     @property
@@ -338,15 +339,15 @@ class StreamsConfig:
         return extractor
 
     def handler(self, kind: str) -> Handler:
-        """Returns the exception handler of `kind`: "deserialization", "processing" or "production". It also writes to
-        the dead letter topic if the settings name one."""
+        """Returns the exception handler for a kind of failure: "deserialization", "processing" or "production". If the
+        settings name a dead letter topic, the handler also writes records to that topic."""
         return with_dead_letters(
             self.values[f"{kind}.exception.handler"], self.values["errors.dead.letter.queue.topic.name"]
         )
 
     def check_names(self, names: Iterable[str]) -> None:
-        """Raises SettingError if one of these names of stores and internal topics is generated, and
-        ensure.explicit.internal.resource.naming forbids generated names."""
+        """Raises SettingError if ensure.explicit.internal.resource.naming forbids generated names and one of these
+        names is generated. The names are those of stores and internal topics."""
         generated = [name for name in names if re.search(r"-[0-9]{10}(-|$)", name)]
         if generated and self.values["ensure.explicit.internal.resource.naming"]:
             raise SettingError(
@@ -362,8 +363,8 @@ class StreamsConfig:
 
 
 def _prefixed(name: str, value: Any) -> Any:
-    """Returns the value of a setting with the prefix `consumer.`, `producer.` or `topic.`. Raises SettingError if it
-    is not valid."""
+    """Returns the checked value of a setting with the prefix `consumer.`, `producer.` or `topic.`. Raises SettingError
+    if the name or the value is not valid."""
     prefix, _, inner = name.partition(".")
     table = _PREFIXED.get(prefix)
     if table is None:

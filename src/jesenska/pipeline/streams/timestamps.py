@@ -1,8 +1,8 @@
-"""Timestamp extractors: they choose the timestamp of a record that is read from a topic.
+"""Timestamp extractors, which choose the timestamp of a record that is read from a topic.
 
 The default is the record's own timestamp. An extractor is a function of two arguments: the record (an `InputRecord`),
-and the largest timestamp of its partition so far (-1 before the first record). It returns milliseconds since 1970. A
-record for which it returns a negative number is dropped."""
+and the largest timestamp of its partition so far (-1 before the first record). It returns milliseconds since 1970. If
+it returns a negative number, the record is dropped."""
 
 from __future__ import annotations
 

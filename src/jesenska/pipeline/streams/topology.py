@@ -1,5 +1,5 @@
-"""The class Topology. `StreamsBuilder.build` returns one, or a program builds it from sources, processors, sinks and
-stores:
+"""The class Topology. `StreamsBuilder.build` returns a Topology, or a program builds it from sources, processors,
+sinks and stores:
 
     topology = Topology()
     topology.add_source("orders", "orders-topic", key=Serdes.string(), value=Serdes.json())
@@ -7,8 +7,8 @@ stores:
     topology.add_state_store(Stores.key_value_store("counts", key=..., value=Serdes.long()), "count")
     topology.add_sink("out", "counts-topic", parents="count", key=Serdes.string(), value=Serdes.long())
 
-`plan` is its logical plan (plan.py). `describe()` returns a text with its processors, as Kafka Streams 3.9 does.
-"""
+`plan` is the topology's logical plan (plan.py). `describe()` returns a text that lists its processors, in the format
+of Kafka Streams 3.9."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ from jesenska.pipeline.streams.timestamps import TimestampExtractor
 
 
 class Topology(SaysOurName):
-    """A topology of sources, processors, sinks and stores. More nodes can be added after it was described or run."""
+    """A topology of sources, processors, sinks and stores. More nodes can be added after the topology was described or
+    run."""
 
     def __init__(self) -> None:
         self._plan = Plan()
@@ -199,8 +200,8 @@ class Topology(SaysOurName):
         value: Serde | None = None,
         timestamp_extractor: TimestampExtractor | None = None,
     ) -> Topology:
-        """Adds a global store: every instance of the application has all of it. A processor of the user's program
-        fills it from the topic."""
+        """Adds a global store, which every instance of the application has completely. A processor that `supplier`
+        makes fills the store from the topic."""
         check_supplier("add_global_store", supplier, Processor)
         return self._add(
             GlobalStore(

@@ -58,7 +58,7 @@ class Application:
 
     @property
     def stores_without_changelog(self) -> tuple[str, ...]:
-        """Returns the names of the stores whose only copy is in the state directory."""
+        """Returns the names of the stores without a changelog topic. Their only copy is in the state directory."""
         return tuple(
             name
             for part in self.parts
@@ -78,14 +78,14 @@ class Application:
 
     @property
     def state_id(self) -> str:
-        """Returns the unique id of the state, from the state directory. A state that starts from the beginning has a
-        new id."""
+        """Returns the unique id of the application's state, which is stored in the state directory. State that starts
+        from the beginning has a new id."""
         return (self.directory / "id").read_text().split("\n")[0]
 
     @property
     def is_bound(self) -> bool:
-        """Returns True if all parts of the state contain its id. This is False for a state that an older release has
-        made."""
+        """Returns True if all parts of the state contain the state's id. Returns False for state that an older release
+        of jesenska has made."""
         return "\n" in (self.directory / "id").read_text()
 
     def name_of_query(self, part: SubTopology) -> str:
@@ -94,8 +94,8 @@ class Application:
         return f"{self.id}-{part.number}"
 
     def counted_as(self, part: SubTopology) -> str:
-        """Returns the name under which the numbers of the query's micro-batches are recorded. It contains the state's
-        id, so a new state counts from the start."""
+        """Returns the name under which the numbers of the query's micro-batches are recorded. The name contains the
+        state's id, so that the numbers of a new state begin at 0."""
         return f"{self.name_of_query(part)}-{self.state_id}"
 
     def prefixed(self, prefix: str) -> dict[str, str]:
@@ -106,12 +106,12 @@ class Application:
         return {name: value_text(value) or "" for name, value in named.items()}
 
     def consumer_options(self) -> dict[str, str]:
-        """Returns the options for the source."""
+        """Returns the options for the source that reads the application's topics."""
         isolation = {"kafka.isolation.level": "read_committed"} if self.is_exactly_once else {}
         return {**self._client_options("consumer."), **isolation}
 
     def producer_options(self) -> dict[str, str]:
-        """Returns the options for the sink."""
+        """Returns the options for the sink that writes the application's topics."""
         return self._client_options("producer.")
 
     def _client_options(self, prefix: str) -> dict[str, str]:

@@ -1,5 +1,5 @@
-"""An application's requests to the brokers: lists topics, creates internal topics, lists the ends of topics, commits
-offsets of the group, and deletes records."""
+"""An application's requests to the brokers. The functions list topics, create internal topics, list the end offsets of
+topics, commit offsets of the consumer group, and delete records."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from jesenska.client.offsets import EARLIEST, LATEST, list_offsets
 from jesenska.pipeline.connector.cluster_thread import ClusterThread
 from jesenska.pipeline.streams.errors import StreamsError
 
-#: The settings of internal topics, as in Kafka Streams: retention deletes nothing. The application itself deletes
+#: The settings of internal topics, as in Kafka Streams. Retention deletes no records: the application itself deletes
 #: records after it has read them.
 _CONFIGS = {"cleanup.policy": "delete", "retention.ms": "-1", "segment.bytes": "52428800"}
 
@@ -92,7 +92,7 @@ def bounds(
 
 
 def has_members(connection: ClusterThread, group_id: str) -> bool:
-    """Returns True if the group has members."""
+    """Returns True if the consumer group has members."""
 
     async def ask() -> bool:
         found = (await Admin(connection.cluster).describe_groups([group_id]))[group_id]
@@ -102,7 +102,8 @@ def has_members(connection: ClusterThread, group_id: str) -> bool:
 
 
 def tell_group(connection: ClusterThread, group_id: str, offsets: Mapping[TopicPartition, int], metadata: str) -> None:
-    """Commits offsets that a query has read to the group, with this metadata text. Raises KafkaError if that fails."""
+    """Commits to the consumer group the offsets that a query has read. `metadata` is stored with each offset. Raises
+    KafkaError if the commit fails."""
     committed = {key: OffsetAndMetadata(offset, -1, metadata) for key, offset in offsets.items()}
 
     async def commit() -> None:
@@ -115,7 +116,8 @@ def tell_group(connection: ClusterThread, group_id: str, offsets: Mapping[TopicP
 
 
 def delete_records(connection: ClusterThread, before: Mapping[TopicPartition, int]) -> None:
-    """Deletes the records before these offsets. If it fails for a partition, a later call deletes them."""
+    """Deletes the records before these offsets. If this fails for a partition, the records stay until a later call
+    deletes them."""
 
     async def delete() -> None:
         await Admin(connection.cluster).delete_records(dict(before))

@@ -9,9 +9,10 @@
     session     the key, the session's end and start (8 bytes each)        the value
 
 A micro-batch writes each changed key once, with its last value, as Kafka Streams does with a record cache. The changes
-are read from the state file, which records them for undoing. So they are the same on every path of the records, and in
-a repeated micro-batch. With exactly_once_v2 they are written in the transaction of the output. A window that is older
-than the retention of its store is not written: the topic deletes it by its own retention.
+are read from the state file, which records the changes of the last micro-batch so that they can be undone. So the
+records are the same on every path (engine, direct path, columns path), and in a repeated micro-batch. With
+exactly_once_v2 they are written in the transaction of the output. A window that is older than the retention of its
+store is not written: the topic deletes it by the topic's own retention.
 
 The stores of `suppress`, of joins of streams and of foreign-key joins have no changelog topic.
 """
@@ -35,8 +36,8 @@ _LONGER = "windowstore.changelog.additional.retention.ms"
 
 
 def logged_stores(processors: ProcessorTopology, names: Iterable[str], with_logging: bool) -> tuple[str, ...]:
-    """Returns the names of the stores that get a changelog topic. With `with_logging`, these are all stores without
-    logging=False; otherwise only those with settings for the topic."""
+    """Returns the names of the stores that get a changelog topic. With `with_logging`, these are all stores except
+    those with logging=False. Without it, only stores with settings for the changelog topic get one."""
     return tuple(name for name in names if _is_logged(processors, processors.stores[name], with_logging))
 
 
@@ -97,7 +98,7 @@ def key_of(store: Store, key: bytes, n: int, m: int) -> bytes:
 def topics_of(
     processors: ProcessorTopology, config: StreamsConfig, names: Iterable[str]
 ) -> Mapping[str, dict[str, str]]:
-    """Returns the names of the changelog topics of these stores, with the settings of each."""
+    """Returns the names of the changelog topics of these stores, each with the topic's settings."""
     return {
         changelog_topic(config.application_id, name): settings_of_topic(processors.stores[name], config)
         for name in names

@@ -1,6 +1,6 @@
-"""Divides a topology into its sub-topologies; each runs as one query. Finds their topics, the numbers of partitions of
-internal topics, and an order in which the queries can run one after the other. This module sends no requests to
-brokers."""
+"""Divides a topology into its sub-topologies; each sub-topology runs as one query. Finds the topics of the
+sub-topologies, the number of partitions of each internal topic, and an order in which the queries can run one after
+the other. This module sends no requests to brokers."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from jesenska.pipeline.streams.topology import Topology
 @dataclass(frozen=True, slots=True)
 class SubTopology:
     """One sub-topology of the application. `reads` and `writes` contain full names of topics. `pattern` is a regular
-    expression for further topics that it reads. `extracts` is True if it also writes to topics whose names a function
-    returns."""
+    expression for further topics that the sub-topology reads. `extracts` is True if it also writes to topics whose
+    names a function of the program returns."""
 
     number: int
     reads: tuple[str, ...]
@@ -70,8 +70,8 @@ def cut(topology: Topology, application_id: str) -> list[SubTopology]:
 
 
 def in_order(parts: Sequence[SubTopology]) -> tuple[list[SubTopology], bool]:
-    """Returns the sub-topologies in an order in which the writers of a topic come before its readers. Also returns
-    True if there is a cycle: then the queries must run several times."""
+    """Returns the sub-topologies in an order in which the sub-topologies that write a topic come before those that
+    read it. Also returns True if there is a cycle: then the queries must run several times."""
     left, ordered = list(parts), []
     circle = False
     while left:
@@ -90,8 +90,9 @@ def _feeds(writer: SubTopology, reader: SubTopology) -> bool:
 def partitions_of_internal_topics(
     topology: Topology, parts: Sequence[SubTopology], application_id: str, known: Mapping[str, int]
 ) -> dict[str, int]:
-    """Returns the number of partitions of each internal topic. `known` contains the numbers of all existing topics.
-    Raises StreamsError if a topic is missing, or if joined topics have different numbers."""
+    """Returns the number of partitions of each internal topic. `known` contains the number of partitions of all
+    existing topics. Raises StreamsError if a topic is missing, or if topics that are joined have different numbers of
+    partitions."""
     internal = {f"{application_id}-{topic}" for topic in topology.processors.internal_topics}
     for part in parts:
         for topic in part.reads:
@@ -130,8 +131,9 @@ def partitions_of_internal_topics(
 def _settle(
     parts: Sequence[SubTopology], groups: Sequence[list[str]], internal: set[str], counts: dict[str, int]
 ) -> None:
-    """Sets the number of partitions of every internal topic in `counts`. It is the number of the topics with which the
-    topic is joined, else the largest number among the topics that its writers read."""
+    """Sets the number of partitions of every internal topic in `counts`. An internal topic that is joined with other
+    topics gets their number. Any other internal topic gets the largest number among the topics that its writers
+    read."""
     while missing := sorted(internal - counts.keys()):
         before = len(counts)
         for group in groups:

@@ -4,7 +4,7 @@
         streams.start()                     # runs until `close`
         streams.wait()
 
-    streams.process_available()             # or: until all present records have been processed
+    streams.process_available()             # or: returns when all present records have been processed
 
 Each sub-topology is one streaming query of Spark:
 
@@ -14,8 +14,8 @@ Each sub-topology is one streaming query of Spark:
 
 Sub-topologies exchange records only through topics. In foreachBatch, each micro-batch is processed by the topology's
 processors. Its state is stored with the micro-batch's number, so a repeated micro-batch has the same result
-(state_file.py). With at_least_once, the tasks write with the sink, and a repeated micro-batch writes its output again.
-With exactly_once_v2, the output of a micro-batch and its number are written in one transaction
+(state_file.py). With at_least_once, the tasks write the output with the sink, and a repeated micro-batch writes its
+output again. With exactly_once_v2, the output of a micro-batch and its number are written in one transaction
 (pipeline/exactly_once.py), and topics are read with read_committed.
 
     <state.dir>/<application.id>/topology         the topology to which the state belongs
@@ -92,13 +92,13 @@ StateListener = Callable[[State, State], None]
 
 
 class KafkaStreams:
-    """Runs `topology` on Spark with the settings of `config`. `spark` is the session to use; without it the running
-    session is used, or a new one on this machine. `max_offsets_per_trigger` limits the offsets that one micro-batch of
-    a sub-topology reads; None means no limit. A task has all records of its partitions in memory.
+    """Runs `topology` on Spark with the settings of `config`. `spark` is the Spark session to use. Without it the
+    running session is used, or a new session on this machine. `max_offsets_per_trigger` limits the offsets that one
+    micro-batch of a sub-topology reads; None means no limit. A task has all records of its partitions in memory.
 
     `strict` refuses topologies whose results may differ from Kafka Streams (strictness.py). With `with_logging`,
     stores have changelog topics (changelogs.py), from which a lost state is restored. This is the default, unless the
-    existing state was made without them.
+    existing state was made without changelog topics.
 
     Raises SettingError if application.id or bootstrap.servers is missing, and StreamsError if `strict` refuses the
     topology."""
@@ -233,17 +233,17 @@ class KafkaStreams:
         return True
 
     def clean_up(self) -> bool:
-        """Removes the application's state below state.dir. It can be called before the application starts and after it
-        has ended. Returns True if there was state. If the application is started again, its state is restored from
-        changelog topics. To start from the beginning, use kafka-streams-application-reset, which deletes these topics,
-        too."""
+        """Removes the application's state below state.dir. This method can be called before the application starts and
+        after it has ended. Returns True if there was state. If the application is started again, its state is restored
+        from changelog topics. To start from the beginning, use kafka-streams-application-reset, which also deletes
+        these topics."""
         if self._state not in (State.CREATED, State.NOT_RUNNING, State.ERROR):
             raise StreamsError(f"clean_up was called in the state {self._state.name}: close the application first.")
         return self._state_directory.remove()
 
     def explain(self) -> str:
-        """Returns a text about each sub-topology: its input, the path on which its records are processed and why, and
-        its output. Asks the brokers for topics, creates the internal topics, and starts Spark."""
+        """Returns a text about each sub-topology: its input, the path on which its records are processed, the reason
+        for this path, and its output. Asks the brokers for topics, creates the internal topics, and starts Spark."""
         self._prepare_once()
         return "".join(query.explain() for query in self._queries)
 
@@ -363,7 +363,7 @@ class KafkaStreams:
             connection, internal, counts, self.config["replication.factor"], self._application.prefixed("topic.")
         )
         counts = {**counts, **internal}
-        # Nearly all work is done in Python, so it does not pay for Java to compile its code thoroughly.
+        # Nearly all work is done in Python, so a thorough compilation of Java code would cost more time than it saves.
         spark = self._spark or session(self.config.application_id, config=SHORT_RUN)
         self._queries = [
             SubTopologyQuery(self._application, part, spark, connection, counts)
@@ -396,7 +396,7 @@ class KafkaStreams:
 
 
 class _Queried:
-    """The view of the application that HTTP queries use."""
+    """Gives the HTTP server for interactive queries access to the application."""
 
     def __init__(self, streams: KafkaStreams) -> None:
         self._streams = streams

@@ -1,5 +1,5 @@
-"""Chooses the fast paths on which the records of a sub-topology can be processed. The engine (the test driver's
-processors) can process every sub-topology, so it is always the last choice."""
+"""Finds the fast paths (columns path, direct path) on which the records of a sub-topology can be processed. The engine
+(the test driver's processors) can process every sub-topology, so it is always the last choice."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Way = ColumnsPath | DirectPath
 
 def ways_of(work: Work) -> tuple[list[Way], list[str]]:
     """Returns the fast paths that can process this sub-topology, in the order in which they are tried. Also returns
-    the reasons why the paths before the first possible one cannot be used."""
+    the reasons why faster paths than the first returned path cannot be used."""
     found: list[Way] = []
     reasons = []
     for kind in (ColumnsPath, DirectPath):

@@ -1,20 +1,20 @@
 """The rules of `KafkaStreams(…, strict=True)`. It refuses a topology whose results on Spark may differ from those of
-Kafka Streams in more than the time at which they come. Each rule belongs to a row of the table "What is different from
-Kafka Streams" in docs/streams-on-spark.md.
+Kafka Streams. A difference only in the time of the results is allowed. Each rule belongs to a row of the table "What
+is different from Kafka Streams" in docs/streams-on-spark.md.
 
     rule                                                          refused
     a sub-topology with state reads several topics: a limit       where micro-batches have a limit
       may cut them at different times
     a processor of the program changes its attributes outside     always
       of `init`, or schedules a punctuation there
-    a partitioner is asked about topics that a function names     always
+    a partitioner is used with topics that a function names       always
     punctuations on wall-clock time, and functions of a           with exactly_once_v2
       processor that ask for that time
     global tables and stores                                      with exactly_once_v2
 
 Changes of a processor's attributes are found in its source text: `self.count += 1`, `self.seen[key] = value`,
-`self.seen.add(key)`. Not found are changes that other objects make, and functions that use the time or random numbers.
-"""
+`self.seen.add(key)`. Changes that other objects make, and functions that use the time or random numbers, are not
+found."""
 
 from __future__ import annotations
 

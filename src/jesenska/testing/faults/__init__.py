@@ -1,6 +1,7 @@
 """Injects faults into the processes and the network of any Kafka cluster, and checks the guarantees of the cluster.
 
-python -m jesenska.testing.faults check HISTORY.jsonl...    findings, one a line; exit code 1 if there are any
+python -m jesenska.testing.faults check HISTORY.jsonl...    prints findings, one per line; the exit code is 1 if
+                                                            there are findings
 
 history     records the clients' operations, as JSON lines that any program can write
 checkers    find violations of guarantees in a history

@@ -1,8 +1,8 @@
 """The command `python -m jesenska.testing.faults`: finds violations in histories. Its exit codes:
 
 exit 0   no finding
-     1   findings, one a line on stdout
-     2   a history cannot be read, or wrong flags: one sentence on stderr
+     1   findings, one per line on stdout
+     2   a history cannot be read, or the flags are wrong: one sentence on stderr
    130   stopped by Ctrl-C"""
 
 from __future__ import annotations
@@ -74,7 +74,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"{len(history)} operations, {len(found)} findings", file=sys.stderr)
         sys.stdout.flush()
     except BrokenPipeError:
-        # The program that reads the output has ended.
+        # The program that reads the output has ended. So that Python can flush its output at the end, it is sent to
+        # /dev/null.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return _FOUND if found else 0
 

@@ -1,11 +1,11 @@
-"""Checkers of a history of clients' operations. Each is a pure function that returns findings: violations of Kafka's
-guarantees. A history without violations has no findings. The kinds of findings:
+"""Checkers of a history of clients' operations. Each checker is a pure function that returns findings: violations of
+Kafka's guarantees. If a history contains no violation, the checkers return no findings. The kinds of findings:
 
     lost                 a record was acknowledged with acks=all, and is not in its partition's last full read
     not read             records of a partition were acknowledged, and the history has no full read of the partition
     duplicated           a record that an idempotent producer sent once was read at two offsets
     reordered            of two acknowledged records of one producer, the record that was sent later has a lower offset
-    inconsistent offset  consumers got different records at one offset, or another record than was acknowledged there
+    inconsistent offset  consumers got different records at one offset, or not the record that was acknowledged there
     non-monotonic        a consumer got an offset although it had read that offset or a later one
     poll skip            a consumer skipped an offset at which there is a record
     commit went back     a group's committed offset is lower than an offset that was acknowledged, or fetched, before
@@ -17,8 +17,8 @@ value. Topics must keep their records (cleanup.policy=delete, no retention, no d
 created twice. With transactions, consumers of one history must all read with the same isolation level.
 
 A send that was neither acknowledged nor certainly failed is unknown: its record may be in the log once, or not at all.
-A record whose send certainly failed, or whose transaction was aborted, must not be read. An offset commit without a
-response is unknown, too: it may take effect at any time.
+A record whose send certainly failed, or whose transaction was aborted, must not be read. The result of an offset
+commit without a response is also unknown: the commit may take effect at any time.
 
 The time of each checker is proportional to the length of the history (times a logarithm if offsets are sorted)."""
 
@@ -68,7 +68,7 @@ UNEXPECTED = "unexpected"
 
 
 _ACKS_ALL = -1
-#: The largest number of requests in flight with which an idempotent producer keeps the order of records.
+#: The largest number of requests in flight for which an idempotent producer preserves the order of records.
 _IN_FLIGHT_IN_ORDER_MAX = 5
 
 
@@ -77,8 +77,8 @@ _IN_FLIGHT_IN_ORDER_MAX = 5
 
 @dataclass(slots=True)
 class _Sent:
-    """One send of a record. `offset` is None if the record was not acknowledged, and -1 if the acknowledgement has no
-    offset."""
+    """One send of a record. `offset` is None if the record was not acknowledged, and -1 if the acknowledgement
+    contains no offset."""
 
     client: str
     key: Key
@@ -104,8 +104,8 @@ class _Sent:
 
 
 def _sends(history: Iterable[Operation]) -> list[_Sent]:
-    """Returns every send with its result, in the order of sending. If an acknowledged send has no `send` line, its
-    time is that of the acknowledgement."""
+    """Returns every send with its result, in the order of sending. If an acknowledged send has no `send` line in the
+    history, the time of its acknowledgement is used as the time of sending."""
     found: list[_Sent] = []
     settings: dict[str, ProducerBegan] = {}
     waiting: dict[tuple[str, int], _Sent] = {}
@@ -146,7 +146,7 @@ def _polls(history: Iterable[Operation]) -> Iterator[Polled]:
 
 
 def _runs(found: dict[int, T]) -> Iterator[list[tuple[int, T]]]:
-    """Yields runs of consecutive offsets, each with its entries."""
+    """Yields runs of consecutive offsets. A run is a list of offsets, each with its entry in `found`."""
     run: list[tuple[int, T]] = []
     for offset in sorted(found):
         if run and offset != run[-1][0] + 1:
@@ -162,13 +162,13 @@ def _runs(found: dict[int, T]) -> Iterator[list[tuple[int, T]]]:
 
 def lost(history: Sequence[Operation], *, trimmed: bool = False) -> list[Finding]:
     """Returns a finding for records that were acknowledged with acks=all, but are missing in the last full read of
-    their partition. Records at consecutive offsets are one finding. Returns NOT_READ for a partition with acknowledged
-    records and no full read.
+    their partition. Records at consecutive offsets are one finding. Returns a finding NOT_READ for a partition with
+    acknowledged records and no full read.
 
     Only the last completed full read of a partition is used. Records that were acknowledged after its start are not
     checked. If clients run on several machines, end the load before the full read. `trimmed` says that the topics have
     a retention, or that records were deleted: then acknowledged records below the first existing offset are not lost.
-    Unknown sends cannot be lost. Records without a value are compared by offset."""
+    The record of a send with an unknown result cannot be lost. Records without a value are compared by offset."""
     reads = last_full_reads(history)
     missing: dict[Key, dict[int, _Sent]] = defaultdict(dict)
     elsewhere: dict[Key, list[_Sent]] = defaultdict(list)
@@ -215,11 +215,11 @@ def _lost(key: Key, sends: list[_Sent], where: str) -> Finding:
 
 
 def duplicated(history: Sequence[Operation]) -> list[Finding]:
-    """Returns a finding for each value that was read at more offsets, in all partitions of its topic, than it was
-    sent.
+    """Returns a finding for each value that was read at more offsets than it was sent. Offsets in all partitions of
+    its topic are counted.
 
-    Only values that idempotent producers have sent are checked. Each send that did not certainly fail, even an unknown
-    one, allows one offset. Records without a value are left out."""
+    Only values that idempotent producers have sent are checked. Each send that did not certainly fail allows one
+    offset, even if its result is unknown. Records without a value are left out."""
     allowed: dict[tuple[str, str], int] = defaultdict(int)
     others: set[tuple[str, str]] = set()
     for sent in _sends(history):
@@ -260,10 +260,11 @@ def reordered(history: Sequence[Operation]) -> list[Finding]:
     """Returns a finding for acknowledged records of one producer and partition whose offsets are not in the order of
     sending. Each finding names a record and the acknowledged record that was sent just before it.
 
-    Only producers with acks=all are checked: idempotent ones with up to five requests in flight, others with one. The
-    offset is the acknowledged one. If it is -1, the offset at which the value was read is used, if there is only one.
-    Failed and unknown sends are left out."""
-    #: The offset at which a value was read; None if there are several.
+    Only producers with acks=all are checked: idempotent producers with up to five requests in flight, and other
+    producers with one request in flight. The offset of a record is taken from its acknowledgement. If that offset is
+    -1, the offset at which the value was read is used, if there is only one. Failed sends and sends with an unknown
+    result are left out."""
+    #: For each value, the offset at which it was read; None if it was read at several offsets.
     seen: dict[tuple[Key, str], int | None] = {}
     sends = [sent for sent in _sends(history) if sent.offset is not None and sent.is_of_all and sent.is_ordered]
     if any(sent.offset == -1 for sent in sends):
@@ -294,11 +295,12 @@ def reordered(history: Sequence[Operation]) -> list[Finding]:
 
 
 def inconsistent_offsets(history: Sequence[Operation]) -> list[Finding]:
-    """Returns a finding for offsets at which consumers got different records at different times, or at which another
-    record was acknowledged than was read or acknowledged there. Consecutive offsets are one finding.
+    """Returns a finding for offsets at which clients saw different records: consumers read different records, or the
+    record that was acknowledged there is not the record that was read or acknowledged earlier. Consecutive offsets are
+    one finding.
 
-    A record that was read, or acknowledged with acks=all, must stay at its offset permanently. Other acknowledgements
-    are not checked, since a new leader may not have their records."""
+    A record that was read, or acknowledged with acks=all, must stay at its offset permanently. Records that were
+    acknowledged with other acks are not checked, since a new leader may not have them."""
     shown: dict[Key, dict[int, tuple[str | None, Operation]]] = defaultdict(dict)
     conflicts: dict[Key, dict[int, tuple[tuple[str | None, Operation], tuple[str | None, Operation]]]] = defaultdict(
         dict
@@ -335,11 +337,11 @@ def _shown(value: str | None, operation: Operation) -> str:
 
 
 def unexpected(history: Sequence[Operation]) -> list[Finding]:
-    """Returns a finding for each value that was read although it was never sent, or although all its sends certainly
+    """Returns a finding for each value that was read although it was never sent, or although all sends of it certainly
     failed.
 
-    All producers of a topic must be in the history from the topic's creation. Topics without sends and records without
-    a value are left out."""
+    The history must contain all producers of a topic, from the topic's creation. Topics without sends and records
+    without a value are left out."""
     written: dict[tuple[str, str], bool] = {}
     topics = set()
     for sent in _sends(history):
@@ -369,8 +371,9 @@ def unexpected(history: Sequence[Operation]) -> list[Finding]:
 
 def _steps(history: Iterable[Operation]) -> Iterator[tuple[Polled, int, str | None, int | None, int | None]]:
     """Yields each record that a consumer got: the poll, the offset, the value, the expected offset and the previous
-    offset. The expected offset is the one after the highest offset since the consumer last started the partition; it
-    is None if not known. The previous offset is None at the start."""
+    offset. The expected offset is the next offset after the highest offset that was read since the consumer last set
+    its position in the partition. It is None if it is not known. The previous offset is None for the first record
+    after a new position."""
     following: dict[tuple[str, Key], int] = {}
     before: dict[tuple[str, Key], int] = {}
     for operation in history:
@@ -393,7 +396,8 @@ def _steps(history: Iterable[Operation]) -> Iterator[tuple[Polled, int, str | No
 
 
 def _resets(operation: Assigned | FullReadBegan | Sought) -> Iterable[tuple[str, int, int | None]]:
-    """Returns the partitions that a consumer starts again, each with the offset (None: not known)."""
+    """Returns the partitions in which the operation sets the consumer's position, each with the new offset (None: not
+    known)."""
     if isinstance(operation, Assigned):
         return operation.reset
     if isinstance(operation, Sought):
@@ -403,11 +407,11 @@ def _resets(operation: Assigned | FullReadBegan | Sought) -> Iterable[tuple[str,
 
 def non_monotonic(history: Sequence[Operation]) -> list[Finding]:
     """Returns a finding for each offset that a consumer got although it is below the next expected offset. The
-    expected offset is the one after the highest offset since the consumer last started the partition, or the offset at
-    which it started. Consecutive repeated offsets are one finding.
+    expected offset is the one after the highest offset that was read since the consumer last set its position in the
+    partition, or the position itself. Consecutive repeated offsets are one finding.
 
-    A consumer starts a partition again with a reset in `assigned`, with `sought` and with `full read`. A reset by
-    auto.offset.reset is not in the history, so its repeated offsets are found."""
+    The operations `assigned` (with a reset), `sought` and `full read` set a consumer's position. A reset by
+    auto.offset.reset is not in the history, so offsets that are repeated because of such a reset are reported."""
     found = []
     for poll, offset, value, expected, last in _steps(history):
         if expected is None or offset >= expected or (last is not None and offset == last + 1 and last + 1 < expected):
@@ -421,7 +425,7 @@ def non_monotonic(history: Sequence[Operation]) -> list[Finding]:
 
 
 def poll_skips(history: Sequence[Operation]) -> list[Finding]:
-    """Returns a finding for offsets that a consumer skipped although any consumer got records there.
+    """Returns a finding for offsets that a consumer skipped although this or another consumer got records there.
 
     Offsets that no consumer ever got may be skipped: transaction markers, aborted records, and gaps after failed
     writes. If the start offset of a consumer is not known, its first record is accepted."""
@@ -449,12 +453,12 @@ def poll_skips(history: Sequence[Operation]) -> list[Finding]:
 
 @dataclass(slots=True)
 class _Register:
-    """The committed offset of a group in one partition, over time. `times_ns` are the times at which offsets were
-    acknowledged or fetched. `floors` are the lowest offsets that may be fetched after each time."""
+    """The committed offset of a group in one partition, over time. `times_ns` contains the times at which an offset
+    was acknowledged or fetched. For each time, `floors` contains the lowest offset that may be fetched after it."""
 
     times_ns: list[int] = field(default_factory=list)
     floors: list[int] = field(default_factory=list)
-    #: The offsets of commits without a response.
+    #: The offsets of commits without a response, by the client and the number of the commit.
     unanswered: dict[tuple[str, int], int] = field(default_factory=dict)
 
     def add(self, time_ns: int, offset: int, back: bool) -> None:
@@ -467,9 +471,9 @@ def commits_that_went_back(history: Sequence[Operation]) -> list[Finding]:
     fetched, before the request.
 
     A commit that goes back intentionally is marked with `back`. A commit without a response may take effect at any
-    time, even after later commits, so its offset is accepted. Times of several clients are compared: run the members
-    of a group, and the readers of its offsets, on one machine. If the group's offsets expired or were deleted, this is
-    found, too."""
+    time, even after later commits, so its offset is accepted. Times of several clients are compared, so run the
+    members of a group and the clients that fetch its offsets on one machine. Expired or deleted offsets of a group are
+    also reported."""
     registers: dict[tuple[str, Key], _Register] = defaultdict(_Register)
     back: set[tuple[str, int]] = set()
     found = []
@@ -492,7 +496,7 @@ def commits_that_went_back(history: Sequence[Operation]) -> list[Finding]:
             register = registers[operation.group, key]
             at = bisect_right(register.times_ns, operation.began_ns) - 1
             floor = register.floors[at] if at >= 0 else -1
-            # During the request, a commit may have been acknowledged that intentionally goes back.
+            # During the fetch request, a commit that goes back intentionally may have been acknowledged.
             allowed = min(register.floors[at:]) if at >= 0 else -1
             if operation.offset < allowed and operation.offset not in register.unanswered.values():
                 sentence = (
@@ -507,7 +511,7 @@ def commits_that_went_back(history: Sequence[Operation]) -> list[Finding]:
 
 # --- all of them -----------------------------------------------------------------------------------------------------
 
-#: The checkers, by the kind of their findings.
+#: The checkers, each under the kind of its findings.
 CHECKERS: dict[str, Callable[[Sequence[Operation]], list[Finding]]] = {
     LOST: lost,
     DUPLICATED: duplicated,
@@ -524,7 +528,8 @@ CHECKERS: dict[str, Callable[[Sequence[Operation]], list[Finding]]] = {
 
 
 def check(history: Sequence[Operation], *, trimmed: bool = False, kinds: Iterable[str] = CHECKERS) -> list[Finding]:
-    """Returns the findings of all checkers, or of those in `kinds`. `trimmed` is passed to `lost`."""
+    """Returns the findings of all checkers, or of the checkers whose kinds are in `kinds`. `trimmed` is passed to the
+    checker `lost`."""
     found: list[Finding] = []
     for kind in kinds:
         found += lost(history, trimmed=trimmed) if kind == LOST else CHECKERS[kind](history)

@@ -1,8 +1,8 @@
 """Simulates a full disk, for one process or for a directory.
 
 `limit_file_size` limits the size of all files that a running process writes: a write beyond it fails. It works on
-Linux, and needs only the rights over the process. A write fails with EFBIG, while a full disk has ENOSPC, and smaller
-files can still grow.
+Linux, and needs only the rights over the process. There are two differences from a full disk. A write fails with the
+error EFBIG instead of ENOSPC, and files that are smaller than the limit can still grow.
 
 `SmallDisk` is a file system of a few megabytes in memory, which can be filled completely. It needs the right to mount
 a file system, which root has."""
@@ -27,8 +27,9 @@ class NoSmallDiskError(Exception):
 
 
 def limit_file_size(pid: int, size_bytes: int | None) -> None:
-    """Limits the size of all files that the process writes to `size_bytes`; None ends the limit. Files that are larger
-    already stay, but cannot be written beyond the limit. A process that is started later is not limited."""
+    """Limits the size of all files that the process writes to `size_bytes`; None ends the limit. Files that are
+    already larger stay, but cannot be written beyond the limit. Other processes, such as a restarted server, are not
+    limited."""
     if sys.platform != "linux":
         raise NotImplementedError("Only Linux can limit the files of another process: use a SmallDisk here.")
     _, most = resource.prlimit(pid, resource.RLIMIT_FSIZE)
@@ -72,8 +73,8 @@ class SmallDisk:
         subprocess.run(["umount", str(self.path)], check=True)
 
     def fill(self, leaving_bytes: int = 0) -> None:
-        """Fills the file system with a file of its own, except for `leaving_bytes`. It may be called again to fill new
-        free space."""
+        """Fills the file system with one file, except for `leaving_bytes`. If space has become free since an earlier
+        call, a further call fills it."""
         with (self.path / _BALLAST).open("ab", buffering=0) as file:
             try:
                 while True:

@@ -10,14 +10,14 @@ from typing import TypeVar
 Key = tuple[str, int]
 T = TypeVar("T")
 
-#: The largest number of offsets and values that a finding names. Its sentence tells the total number.
+#: The largest number of offsets and values that a finding names. The finding's sentence contains the total number.
 NAMED_MAX = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A violation of a guarantee. `offsets` and `values` are the first ten that it concerns. `sentence` describes
-    it."""
+    """A violation of a guarantee. `offsets` and `values` are the first ten offsets and values with the violation.
+    `sentence` describes the violation."""
 
     kind: str
     topic: str
@@ -39,5 +39,6 @@ def first_of(items: Sequence[T]) -> tuple[T, ...]:
 
 
 def more_of(count: int) -> str:
-    """Returns the end of a sentence that names only the first of `count` items: the number of the others."""
+    """Returns the end of a sentence that names only the first few of `count` items. The text contains the number of
+    the items that are not named."""
     return f", and {count - 1} more" if count > 1 else ""

@@ -11,8 +11,8 @@ from jesenska.testing.faults.history import FullReadBegan, FullReadEnded, Operat
 
 @dataclass(slots=True)
 class FullRead:
-    """The records of a full read of one partition. `start` and `end` are the range of its offsets, set when it has
-    ended."""
+    """The records of a full read of one partition. `start` is the first existing offset and `end` the end offset; both
+    are set when the full read has ended."""
 
     began_ns: int
     start: int = 0
@@ -21,7 +21,7 @@ class FullRead:
 
 
 def last_full_reads(history: Iterable[Operation]) -> dict[Key, FullRead]:
-    """Returns, for each partition, the full read that ended last."""
+    """Returns, for each partition, the full read that was the last to end."""
     reading: dict[str, dict[Key, FullRead]] = {}
     done: dict[Key, FullRead] = {}
     for operation in history:

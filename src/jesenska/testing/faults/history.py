@@ -1,5 +1,5 @@
 """A history: a file with the operations of Kafka clients, one JSON line for each. Any program in any language can
-write one. The kinds of lines:
+write a history. The kinds of lines:
 
     {"what":"producer","time_ns":1,"client":"p","acks":-1,"idempotent":true,"max_in_flight":5}
     {"what":"send","time_ns":2,"client":"p","number":0,"topic":"t","partition":0,"value":"p-0"}
@@ -19,18 +19,18 @@ write one. The kinds of lines:
     {"what":"ended","time_ns":16,"client":"w","number":0,"commits":true}
     {"what":"stable","time_ns":17,"client":"r","ends":[["t",0,19]]}
 
-`client` names a producer or a consumer. `time_ns` is its monotonic clock in nanoseconds when it wrote the line. A
-`send` line is written before the record is sent, so a record without this line was never sent. `value` is a text for
-the record's value. Records with the same text are treated as the same record, so each send needs its own text.
-`partition` is -1 in a `send` without a chosen partition. `offset` is -1 in an `acknowledged` without an offset, and in
-a `found` for a group that has committed nothing. Other fields are ignored.
+`client` names a producer or a consumer. `time_ns` is the time at which the client wrote the line: its monotonic clock
+in nanoseconds. A `send` line is written before the record is sent, so a record without this line was never sent.
+`value` is a text for the record's value. Records with the same text are treated as the same record, so each send needs
+its own text. `partition` is -1 in a `send` line without a chosen partition. `offset` is -1 in an `acknowledged` line
+without an offset, and in a `found` line for a group that has committed nothing. Other fields are ignored.
 
 A transactional producer writes `transactional` before its first send. It writes `ending`, with every record of the
 transaction, before the request that ends the transaction, and `ended` after a response without an error. A
 read_committed consumer writes `stable`.
 
-A process that is killed may leave an incomplete last line. It is ignored in reading, and removed when another writer
-continues the file. A file has one writer at a time; `read_history` merges several files by time. Clients on one
+A process that is killed may leave an incomplete last line. Readers ignore this line, and it is removed when another
+writer continues the file. A file has one writer at a time; `read_history` merges several files by time. Clients on one
 machine share its monotonic clock. The times of clients on several machines cannot be compared; the checkers'
 docstrings say what this means for them."""
 
@@ -52,7 +52,7 @@ from jesenska.base.identifiers import TopicPartition
 
 #: The largest number of bytes in one line, with the line end.
 LINE_MAX_BYTES = 1024 * 1024
-#: The largest number of bytes of a record's value that is written into a line unchanged.
+#: The largest number of bytes of a record's value that is written into a line unchanged. A longer value is shortened.
 VALUE_MAX_BYTES = 200
 #: The largest number of records in one line. Even with the longest values and all characters escaped, the line is
 #: shorter than LINE_MAX_BYTES.
@@ -85,7 +85,7 @@ class ProducerBegan(Operation):
 
 @dataclass(frozen=True, slots=True)
 class SendBegan(Operation):
-    """A record is about to be sent. `number` identifies the send in the line with its result; the numbers of one
+    """A record is about to be sent. `number` identifies the send in the later line with its result. The numbers of one
     client increase."""
 
     number: int
@@ -96,8 +96,8 @@ class SendBegan(Operation):
 
 @dataclass(frozen=True, slots=True)
 class SendAcknowledged(Operation):
-    """The broker has acknowledged the record. If a send has neither this line nor a certain failure, its record may or
-    may not be written, even later."""
+    """The broker has acknowledged the record. If a send has neither this line nor a certain failure, its record may
+    have been written or not, or may be written later."""
 
     number: int
     topic: str
@@ -108,9 +108,9 @@ class SendAcknowledged(Operation):
 
 @dataclass(frozen=True, slots=True)
 class SendFailed(Operation):
-    """The producer has given up sending the record. `certain` means that the record is certainly not in the log for
-    readers. Either it was never sent, or the broker refused every attempt. Or its transaction was aborted, and all
-    consumers use read_committed. Otherwise it is not known if the record was written."""
+    """The producer has given up sending the record. `certain` means that consumers certainly cannot read the record:
+    it was never sent, or the broker refused every attempt. `certain` is also True if the record's transaction was
+    aborted and all consumers use read_committed. Otherwise it is not known if the record was written."""
 
     number: int
     certain: bool
@@ -118,8 +118,8 @@ class SendFailed(Operation):
 
 @dataclass(frozen=True, slots=True)
 class Assigned(Operation):
-    """A consumer now has these partitions. It starts those in `reset` again at the given offset (None: not known). It
-    continues the others at its position."""
+    """The partitions of a consumer after an assignment. In the partitions of `reset`, the consumer's position is set
+    to the given offset (None: not known). In the other partitions the consumer continues at its earlier position."""
 
     partitions: tuple[TopicPartition, ...]
     reset: tuple[tuple[str, int, int | None], ...]
@@ -127,7 +127,7 @@ class Assigned(Operation):
 
 @dataclass(frozen=True, slots=True)
 class Sought(Operation):
-    """A consumer continues at this offset, because its program has called seek."""
+    """A consumer's program has called seek, so the consumer continues at this offset."""
 
     topic: str
     partition: int
@@ -145,7 +145,8 @@ class Polled(Operation):
 
 @dataclass(frozen=True, slots=True)
 class CommitBegan(Operation):
-    """An offset commit is about to be sent. `back` means that it intentionally commits a lower offset than before."""
+    """An offset commit is about to be sent. `back` means that the client intentionally commits a lower offset than
+    before."""
 
     number: int
     group: str
@@ -168,7 +169,7 @@ class CommitAcknowledged(Operation):
 
 @dataclass(frozen=True, slots=True)
 class CommittedFound(Operation):
-    """The group coordinator's response to a request for a committed offset. `began_ns` is the time of the request."""
+    """A client has fetched a committed offset from the group coordinator. `began_ns` is the time of the request."""
 
     began_ns: int
     group: str
@@ -194,14 +195,15 @@ class FullReadEnded(Operation):
 
 @dataclass(frozen=True, slots=True)
 class TransactionalBegan(Operation):
-    """All sends of this producer are in transactions. A record may only be read if an EndBegan says that its
-    transaction is to be committed."""
+    """All sends of this producer are in transactions. A record may be read only if an EndBegan line says that its
+    transaction will be committed."""
 
 
 @dataclass(frozen=True, slots=True)
 class EndBegan(Operation):
-    """A transaction is about to be committed or aborted. `records` are all that it has sent: (topic, partition,
-    value). Without EndAcknowledged it may be committed or aborted, even later, but only as a whole."""
+    """A transaction is about to be committed or aborted. `records` are all records of the transaction: (topic,
+    partition, value). Without an EndAcknowledged line, the transaction may be committed or aborted, even later, but
+    only as a whole."""
 
     number: int
     commits: bool
@@ -227,7 +229,7 @@ class StableEnd(Operation):
 
 
 class _WrongError(Exception):
-    """The error of a field with a wrong value. The message says what the field should be."""
+    """The error of a field with a wrong value. The message says which value the field should have."""
 
 
 def _integer(found: Any) -> int:
@@ -297,7 +299,7 @@ def _ends(found: Any) -> tuple[tuple[Any, ...], ...]:
 
 _PLACE: Mapping[str, Callable[[Any], Any]] = {"topic": _text, "partition": _integer}
 _COMMIT: Mapping[str, Callable[[Any], Any]] = {"group": _text, **_PLACE, "offset": _integer}
-#: The fields of each kind of line, in the order of the fields of its class.
+#: The fields of each kind of line, in the order in which the class of the line has them.
 _SHAPES: Mapping[str, tuple[type[Operation], Mapping[str, Callable[[Any], Any]]]] = {
     "producer": (ProducerBegan, {"acks": _integer, "idempotent": _flag, "max_in_flight": _integer}),
     "send": (SendBegan, {"number": _integer, **_PLACE, "value": _value}),
@@ -366,8 +368,8 @@ def _refuse(reason: str) -> NoReturn:
 
 
 def value_text(value: bytes | None) -> str | None:
-    """Returns the text that represents a record's value in a history. This is the value itself if it is text of at
-    most VALUE_MAX_BYTES, else its beginning and its SHA-256."""
+    """Returns the text that represents a record's value in a history. A value that is text of at most VALUE_MAX_BYTES
+    is returned unchanged. Otherwise the text consists of the beginning of the value and its SHA-256 digest."""
     if value is None:
         return None
     if len(value) <= VALUE_MAX_BYTES:
@@ -385,7 +387,7 @@ def value_text(value: bytes | None) -> str | None:
 
 
 def read_history(paths: Iterable[Path | str]) -> list[Operation]:
-    """Returns the operations of all files, sorted by time. Operations of one client stay in their order. Raises
+    """Returns the operations of all files, sorted by time. Operations of one client keep the order of the file. Raises
     HistoryError, with the file and the line, for an invalid line. An incomplete last line is left out."""
     operations = [operation for path in paths for operation in _read_file(Path(path))]
     operations.sort(key=lambda operation: operation.time_ns)
@@ -419,10 +421,10 @@ def _read_file(path: Path) -> Iterator[Operation]:
 
 
 class HistoryWriter:
-    """Writes a history file, or continues one. Several threads may use it.
+    """Writes a history file, or continues an existing file. Several threads may use it.
 
-    Each operation is passed to the operating system before `write` returns. So it is not lost if this process is
-    killed."""
+    Each operation is passed to the operating system before `write` returns. So no written operation is lost if this
+    process is killed."""
 
     def __init__(self, path: Path | str, *, now_ns: Callable[[], int] = time.monotonic_ns) -> None:
         """Opens and locks the file. Raises HistoryError if another writer has locked it."""
@@ -504,8 +506,9 @@ class Sink(Protocol):
 
 
 class ClientHistory:
-    """Writes the operations of one client: there is a method for each kind, which uses the time of its call. Values
-    are the bytes of records. It must not be used by several threads at once."""
+    """Writes the operations of one client. There is a method for each kind of operation; the time of the call becomes
+    the time of the operation. Values are the bytes of record values. An object must not be used by several threads at
+    once."""
 
     def __init__(self, writer: Sink, name: str) -> None:
         self.name = name
@@ -516,7 +519,7 @@ class ClientHistory:
         self._writer.write(made(self._writer.now_ns(), self.name, *fields))
 
     def now_ns(self) -> int:
-        """Returns the time that an operation would get now, in nanoseconds."""
+        """Returns the present time, as operations contain it, in nanoseconds."""
         return self._writer.now_ns()
 
     def _number(self) -> int:
@@ -530,7 +533,8 @@ class ClientHistory:
         self._write(ProducerBegan, acks, idempotent, max_in_flight)
 
     def sending(self, topic: str, partition: int, value: bytes | None) -> int:
-        """Writes that a record is about to be sent. Returns the number for the line with the result."""
+        """Writes that a record is about to be sent. Returns the number of the send, which the line with the result
+        also contains."""
         number = self._number()
         self._write(SendBegan, number, topic, partition, value_text(value))
         return number
@@ -548,7 +552,7 @@ class ClientHistory:
         self._write(TransactionalBegan)
 
     def ending(self, records: Iterable[tuple[str, int, bytes | None]], *, commits: bool) -> int:
-        """Writes that a transaction with these records is about to end. Returns the number for `ended`."""
+        """Writes that a transaction with these records is about to end. Returns the number to pass to `ended`."""
         number = self._number()
         self._write(
             EndBegan,
@@ -564,7 +568,8 @@ class ClientHistory:
     # Operations of a consumer
 
     def assigned(self, partitions: Iterable[TopicPartition], reset: Mapping[TopicPartition, int | None]) -> None:
-        """Writes all partitions that the consumer has now, and the offsets of those that it starts again."""
+        """Writes all partitions that the consumer has now. `reset` contains the partitions in which its position was
+        set, with the new offsets."""
         self._write(
             Assigned, tuple(partitions), tuple((key.topic, key.partition, offset) for key, offset in reset.items())
         )
@@ -579,7 +584,7 @@ class ClientHistory:
             self._write(Polled, key.topic, key.partition, tuple(shown[first : first + _RECORDS_PER_LINE]))
 
     def committing(self, group: str, key: TopicPartition, offset: int, *, back: bool = False) -> int:
-        """Writes that an offset commit is about to be sent. Returns the number for `committed`."""
+        """Writes that an offset commit is about to be sent. Returns the number to pass to `committed`."""
         number = self._number()
         self._write(CommitBegan, number, group, key.topic, key.partition, offset, back)
         return number
@@ -588,7 +593,8 @@ class ClientHistory:
         self._write(CommitAcknowledged, number, group, key.topic, key.partition, offset)
 
     def found(self, began_ns: int, group: str, key: TopicPartition, offset: int) -> None:
-        """Writes a fetched committed offset (-1: none). `began_ns` is the time of the request."""
+        """Writes that a committed offset was fetched; -1 means that the group has committed nothing. `began_ns` is the
+        time of the request."""
         self._write(CommittedFound, began_ns, group, key.topic, key.partition, offset)
 
     # Operations of a full read
@@ -598,7 +604,8 @@ class ClientHistory:
         self._write(FullReadBegan, tuple(partitions))
 
     def full_read_ended(self, ranges: Mapping[TopicPartition, tuple[int, int]]) -> None:
-        """Writes that the client has read each partition from the first offset up to, not including, the second."""
+        """Writes that the client has read each partition completely: from the first offset up to, not including, the
+        second offset."""
         self._write(
             FullReadEnded, tuple((key.topic, key.partition, start, end) for key, (start, end) in ranges.items())
         )

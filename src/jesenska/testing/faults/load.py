@@ -7,9 +7,9 @@ consumer group run in a thread of this process, with jesenska's own client.
     load.stop()
     findings = check(read_history([load.path]))
 
-Producers write numbered records with acks=all and idempotence. Readers read every partition from its beginning.
-Members of one group read records and commit offsets. When the load stops, it waits until every send has a result. Then
-it reads every partition again from the beginning, and fetches the group's committed offsets."""
+Producers write numbered records with acks=all and idempotence. Readers read every partition from its beginning. The
+members of a consumer group read records and commit offsets. When the load stops, it waits until every send has a
+result. Then it reads every partition again from the beginning, and fetches the group's committed offsets."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _REBALANCED = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorC
 
 
 class LoadFailedError(AssertionError):
-    """The error when a client of the load ended with an error that an injected fault does not explain."""
+    """The error that is raised if a client of the load failed in a way that an injected fault does not explain."""
 
 
 def cluster_of(bootstrap: str, client_id: str) -> Cluster:
@@ -67,7 +67,7 @@ def cluster_of(bootstrap: str, client_id: str) -> Cluster:
 
 
 class RecordedLoad:
-    """A load on one topic, which is created if it does not exist. `path` is the file of the history, in
+    """A load on one topic, which is created if it does not exist. `path` is the path of the history file in
     `directory`."""
 
     def __init__(
@@ -83,7 +83,7 @@ class RecordedLoad:
         members: int = 2,
         pause_seconds: float = 0.01,
     ) -> None:
-        """`pause_seconds` is the time for which each producer pauses after every ten records."""
+        """Prepares the load. `pause_seconds` is the time for which each producer pauses after every ten records."""
         self.path = directory / f"{topic}.jsonl"
         self.group = f"{topic}-group"
         self._bootstrap = bootstrap
@@ -94,7 +94,7 @@ class RecordedLoad:
         self._stopping = threading.Event()
         self._changed = threading.Condition()
         self._acknowledged = 0
-        #: The kinds of consumers that have read a record.
+        #: The kinds of consumers (reader, member) that have already read a record.
         self._reading: set[str] = set()
         self._failures: list[str] = []
         self._thread: threading.Thread | None = None
@@ -102,8 +102,9 @@ class RecordedLoad:
     # --- for tests ---------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Starts the load. Returns when a record has been acknowledged, and a reader and a member, if there are any,
-        have read one. Raises LoadFailedError if that takes longer than two minutes."""
+        """Starts the load. Returns when a record has been acknowledged. If there are readers and members, it also
+        waits until a reader and a member have read a record. Raises LoadFailedError if this takes longer than two
+        minutes."""
         assert self._thread is None, "the load runs already"
         self._thread = threading.Thread(target=self._run, name=f"load-{self._topic.name}", daemon=True)
         self._thread.start()
@@ -134,7 +135,7 @@ class RecordedLoad:
             return self._acknowledged
 
     def wait_for(self, more: int, seconds: float = 60.0) -> None:
-        """Waits until `more` further records are acknowledged. Raises LoadFailedError if that takes longer than
+        """Waits until `more` further records are acknowledged. Raises LoadFailedError if this takes longer than
         `seconds`."""
         with self._changed:
             until = self._acknowledged + more
@@ -251,7 +252,8 @@ class RecordedLoad:
                 self._changed.notify_all()
 
     async def _read(self, cluster: Cluster, history: ClientHistory) -> None:
-        # An offset that does not exist ends the reader with an error, since records that were read must not disappear.
+        # With auto.offset.reset=none, an offset that does not exist ends the reader with an error. This is wanted,
+        # since records that were read must not disappear.
         async with Consumer(cluster, auto_offset_reset="none", max_wait_seconds=_POLL_SECONDS) as consumer:
             await _again(lambda: consumer.assign(dict.fromkeys(self._keys, EARLIEST)))
             history.assigned(self._keys, {key: consumer.position(key) for key in self._keys})
@@ -280,7 +282,8 @@ class RecordedLoad:
 
 
 async def read_everything(cluster: Cluster, history: ClientHistory, keys: Sequence[TopicPartition]) -> None:
-    """Reads each partition from its beginning to its present end, and writes this into the history as a full read."""
+    """Reads each partition from its beginning to its present end. Writes the records and the ranges to the history as
+    a full read."""
     history.full_read(keys)
     starts = {key: item.offset for key, item in (await list_offsets(cluster, dict.fromkeys(keys, EARLIEST))).items()}
     ends = {key: item.offset for key, item in (await list_offsets(cluster, dict.fromkeys(keys, LATEST))).items()}
@@ -292,7 +295,8 @@ async def read_everything(cluster: Cluster, history: ClientHistory, keys: Sequen
 
 
 async def _poll_once(consumer: Consumer, history: ClientHistory) -> bool:
-    """Polls once. Returns True if there were records. Returns False if a broker cannot be reached."""
+    """Polls once. Returns True if records were received. Returns False if there were none, or if a broker cannot be
+    reached."""
     try:
         found = await consumer.poll(_POLL_SECONDS, _POLL_RECORDS)
     except KafkaError as error:
@@ -310,7 +314,7 @@ def _shown(records: Collection[Record]) -> list[tuple[int, bytes | None]]:
 
 
 async def _again(ask: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Calls `ask` until it raises no retriable error."""
+    """Calls `ask` again until it raises no retriable error."""
     while True:
         try:
             return await ask()
@@ -353,8 +357,8 @@ class _Member(GroupConsumer):
         return found
 
     async def read_and_commit(self) -> bool:
-        """Polls once, and commits the position after the records. Returns True if there were records. After a
-        retriable error or a rebalance, the next call commits."""
+        """Polls once, and commits the position after the received records. Returns True if records were received. If
+        the commit fails with a retriable error or because of a rebalance, the next call commits again."""
         has_read = False
         try:
             for key, records in (await self.poll(_POLL_SECONDS, _POLL_RECORDS)).items():

@@ -1,7 +1,7 @@
-"""Faults of a server's process: kill -9, SIGSTOP and an orderly stop. Each can be ended again.
+"""Faults of a server's process: kill -9, SIGSTOP and an orderly stop. Each fault can be ended.
 
-A server is any object with `pid`, `start`, `kill` and `stop`: for example `jesenska.testing.BrokerProcess`, or a few
-lines of code around another Kafka."""
+A server is any object with `pid`, `start`, `kill` and `stop`: for example `jesenska.testing.BrokerProcess`, or a small
+class of your own that runs Apache Kafka."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _LOOK_SECONDS = 0.001
 
 
 class Server(Protocol):
-    """A server that runs as a process. `start` returns when clients can connect. The address and the data are those of
-    the earlier start."""
+    """A server that runs as a process. `start` returns when clients can connect. A later start uses the same address
+    and the same data."""
 
     @property
     def pid(self) -> int: ...
@@ -53,7 +53,8 @@ class ServerFaults:
         return self._is_paused
 
     def kill(self) -> None:
-        """Kills the server with kill -9. Data that it has written stays in the operating system's cache."""
+        """Kills the server with kill -9. Data that the server has written but not synced is kept, since the operating
+        system's cache still has it."""
         if self._is_running:
             self._is_running = self._is_paused = False
             self.server.kill()
@@ -66,7 +67,7 @@ class ServerFaults:
             self.server.stop()
 
     def start(self) -> None:
-        """Starts the server, if it does not run."""
+        """Starts the server if it is not running."""
         if not self._is_running:
             self.server.start()
             self._is_running = True
@@ -80,9 +81,9 @@ class ServerFaults:
         self.start()
 
     def pause(self) -> None:
-        """Pauses the server with SIGSTOP, as if the machine did not run the process for a while. Its connections stay
-        open, and the operating system accepts bytes and connections for it, but it sends no response. Returns when the
-        process has stopped."""
+        """Pauses the server with SIGSTOP, as if the machine did not run the process for a while. The server's
+        connections stay open, and the operating system still accepts connections and bytes. The server sends no
+        response. Returns when the process is stopped."""
         if self._is_running and not self._is_paused:
             os.kill(self.server.pid, signal.SIGSTOP)
             self._is_paused = True
@@ -95,13 +96,13 @@ class ServerFaults:
             os.kill(self.server.pid, signal.SIGCONT)
 
     def heal(self) -> None:
-        """Ends any fault: afterwards the server runs."""
+        """Ends any fault. Afterwards the server is running."""
         self.resume()
         self.start()
 
 
 def wait_until_stopped(pid: int) -> None:
-    """Returns when the process has stopped after SIGSTOP. Raises TimeoutError if it does not within 30 s."""
+    """Waits until the process is stopped after SIGSTOP. Raises TimeoutError if it is not stopped within 30 s."""
     deadline = time.monotonic() + _STATE_SECONDS
     while _state(pid) not in _STOPPED_STATES:
         if time.monotonic() > deadline:
@@ -115,7 +116,7 @@ def _state(pid: int) -> str:
     """Returns the operating system's letter for the state of a process. Raises ProcessLookupError if there is no such
     process."""
     try:
-        # The state comes after the program's name, which is in brackets and may contain any characters.
+        # The state follows the program's name, which is in brackets and may contain any characters.
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except FileNotFoundError:
         if Path("/proc/self/stat").exists():

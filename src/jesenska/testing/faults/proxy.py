@@ -4,17 +4,17 @@ protocol.
     client  --- to the target --->  proxy  --- to the target --->  broker
             <-- to the client ----         <-- to the client ----
 
-    pass       bytes are forwarded as they come; this ends every other fault
-    delay      each byte is forwarded a number of milliseconds after it came, in the same order
+    pass       bytes are forwarded as they arrive; this ends every other fault
+    delay      each byte is forwarded a number of milliseconds after its arrival, in the same order
     limit      a number of bytes per second is forwarded, over all connections of a direction together
     hold       no bytes are forwarded, and connections stay open, as in a network that loses all packets
     cut        connections are reset at both ends, and bytes that were not forwarded are lost
     refuse     new connections are refused, since the port has no listener
 
 Delay, limit and hold apply to both directions, unless `way` names one. Several faults of a direction apply together:
-bytes that are held and delayed are forwarded when neither fault applies. The end of a connection is treated like its
-bytes: it is forwarded after them, and is held, too. At most about a megabyte of a connection is stored in each
-direction; then the sender has to wait.
+bytes that are held and delayed are forwarded when neither fault applies. The close of a connection is treated like its
+bytes: it is delayed or held, and is forwarded after the bytes. At most about a megabyte of a connection is stored in
+each direction; then the sender has to wait.
 
 Clients of Kafka connect to the addresses in the brokers' metadata. So a broker must have the proxy's address as
 `advertised.listeners`, or clients bypass the proxy:
@@ -49,7 +49,7 @@ T = TypeVar("T")
 _PIECE_BYTES = 64 * 1024
 #: The largest number of pieces of a connection that are stored in each direction.
 _PIECES_MAX = 16
-#: A limited direction forwards pieces of this fraction of a second.
+#: If a direction has a limit, bytes are forwarded in pieces of at most this fraction of a second's bytes (1/50).
 _LIMITED_PIECES_PER_SECOND = 50
 _BACKLOG = 128
 _CONNECT_SECONDS = 10.0
@@ -74,7 +74,7 @@ class _End(Enum):
 
 
 class _Valve:
-    """The faults of one direction, which apply to all connections. It is used only by the event loop's thread."""
+    """The faults of one direction, which apply to all connections. It is used only on the event loop's thread."""
 
     def __init__(self) -> None:
         self.held = False
@@ -88,7 +88,7 @@ class _Valve:
         for name, value in what.items():
             setattr(self, name, value)
         self._free_at = 0.0
-        # Tasks that wait check the faults again. Tasks that begin to wait later use the new event.
+        # Waiting tasks are woken and check the faults again. Tasks that begin to wait later use the new event.
         self._changed.set()
         self._changed = asyncio.Event()
 
@@ -100,7 +100,7 @@ class _Valve:
         return max(1, min(_PIECE_BYTES, int(self.bytes_per_second / _LIMITED_PIECES_PER_SECOND)))
 
     async def admit(self, arrived_at: float, size: int) -> None:
-        """Waits until `size` bytes that came at `arrived_at` may be forwarded."""
+        """Waits until `size` bytes, which arrived at `arrived_at`, may be forwarded."""
         loop = asyncio.get_running_loop()
         while True:
             now = loop.time()
@@ -147,7 +147,7 @@ class _Connection:
                 asyncio.create_task(self._carry(target, to_the_client, to_client)),
             ]
             try:
-                # If one direction ends in an orderly way, the other continues. A reset ends both.
+                # If one direction ends in an orderly way, the other direction continues. A reset ends both directions.
                 waiting = set(both)
                 while waiting:
                     done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
@@ -219,10 +219,11 @@ def _reset_at_close(connection: Any) -> None:
 
 class FaultProxy:
     """A proxy to `target` (host:port). The target can be set later: until then connections are reset. The proxy
-    listens on a free port of `host`, from the beginning of the `with` block (or `start`) to its end (or `close`)."""
+    listens on a free port of `host`. It starts with the `with` block (or `start`) and ends with the block (or
+    `close`)."""
 
     def __init__(self, target: str | None = None, *, host: str = "127.0.0.1") -> None:
-        """Raises JesenskaError if the target is not an address."""
+        """Prepares the proxy. Raises JesenskaError if the target is not an address."""
         self.host = host
         self.port = 0
         self._target = None if target is None else _address(target)
@@ -248,7 +249,7 @@ class FaultProxy:
     def start(self) -> FaultProxy:
         """Starts the proxy. Raises OSError if the host is not an address of this machine."""
         assert self._thread is None, "the proxy runs already"
-        # This socket reserves the port while there is no listener: connections are then refused, and no other process
+        # This socket reserves the port while no listener uses it. Connections are then refused, and no other process
         # gets the port.
         self._placeholder = self._bound()
         self.port = self._placeholder.getsockname()[1]
@@ -322,7 +323,7 @@ class FaultProxy:
             listening.close()
 
     def _take(self) -> None:
-        """Accepts all connections that the operating system has made so far."""
+        """Accepts all client connections that wait in the listener's queue."""
         while self._listening is not None:
             try:
                 accepted, _ = self._listening.accept()
@@ -356,7 +357,7 @@ class FaultProxy:
 
     @property
     def target(self) -> str | None:
-        """The address host:port of the broker. New connections are forwarded to it."""
+        """The address host:port of the server, usually a broker, to which new connections are forwarded."""
         if self._target is None:
             return None
         host, port = self._target
@@ -377,7 +378,7 @@ class FaultProxy:
         return self._accepted
 
     def passed_bytes(self, way: Way) -> int:
-        """Returns the number of bytes that were forwarded so far, in one direction or in both."""
+        """Returns the number of bytes that were forwarded so far, in one direction or in both directions together."""
         return sum(valve.passed_bytes for valve in self._of(way))
 
     # --- faults ------------------------------------------------------------------------------------------------------
@@ -393,12 +394,12 @@ class FaultProxy:
         self._call(work)
 
     def pass_all(self) -> None:
-        """Ends every fault: waiting bytes are forwarded at once, and new connections are accepted."""
+        """Ends every fault: held and delayed bytes are forwarded at once, and new connections are accepted."""
         self._change(Way.BOTH, held=False, delay_seconds=0.0, bytes_per_second=None)
         self.accept()
 
     def delay(self, milliseconds: float, way: Way = Way.BOTH) -> None:
-        """Delays each byte by `milliseconds`. 0 ends the delay, also for waiting bytes."""
+        """Delays each byte by `milliseconds`. The value 0 ends the delay, also for bytes that are being delayed."""
         if milliseconds < 0:
             raise ValueError(f"{milliseconds} ms is no delay: give 0 or more.")
         self._change(way, delay_seconds=milliseconds / 1000)
@@ -410,7 +411,8 @@ class FaultProxy:
         self._change(way, bytes_per_second=bytes_per_second)
 
     def hold(self, way: Way = Way.BOTH) -> None:
-        """Stops forwarding until `release`. New connections are accepted, and their bytes are held, too."""
+        """Stops forwarding bytes until `release` is called. New connections are accepted, but their bytes are not
+        forwarded."""
         self._change(way, held=True)
 
     def release(self, way: Way = Way.BOTH) -> None:
@@ -422,7 +424,7 @@ class FaultProxy:
         return self._call(self._reset_all)
 
     def refuse(self) -> None:
-        """Refuses new connections. Open connections stay."""
+        """Refuses new connections. Open connections continue."""
         self._call(self._stop_listening)
 
     def accept(self) -> None:

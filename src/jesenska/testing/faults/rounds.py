@@ -1,5 +1,5 @@
-"""Rounds of faults. Their kinds, targets and times are chosen at random from a seed, and they are applied while a load
-runs.
+"""Rounds of faults. The kinds, targets and times of the faults are chosen at random from a seed. The faults are
+applied while a load runs.
 
     schedule = draw(seed, ["broker-1", "broker-2", "broker-3"], rounds=10)
     print(schedule.to_json())
@@ -7,7 +7,8 @@ runs.
 
 A round consists of one or more faults on different targets that begin together. Each fault ends after its own time.
 Then the load must advance by a number of steps (for example acknowledged records) before the next round begins. So
-every round checks that the cluster recovers. On a slow machine this takes longer, but does not fail earlier.
+every round checks that the cluster recovers. Steps are counted instead of seconds, so a slow machine needs more time
+but causes no failure.
 
     kill       kill -9; the server is started again when the fault ends
     stop       an orderly stop; the server is started again when the fault ends
@@ -45,28 +46,30 @@ KILL, STOP, PAUSE, CUT, REFUSE, HOLD, DELAY, LIMIT, FULL_DISK = (
 )
 PROCESS_FAULTS = (KILL, STOP, PAUSE)
 NETWORK_FAULTS = (CUT, REFUSE, HOLD, DELAY, LIMIT)
-#: The kinds that `draw` uses by default. A full disk needs a size that fits the load, so this kind must be named.
+#: The kinds of faults that `draw` uses by default. A full disk needs a size that fits the load, so `draw` uses it only
+#: if the caller names it.
 FAULTS = (*PROCESS_FAULTS, *NETWORK_FAULTS)
 
 _WAYS = {"both": Way.BOTH, "to target": Way.TO_TARGET, "to client": Way.TO_CLIENT}
-#: The ranges from which amounts are chosen: milliseconds of delay, bytes per second.
+#: The ranges from which amounts are chosen: delays in milliseconds, and limits in bytes per second.
 _DELAY_MS = (1, 200)
 _LIMIT_BYTES_PER_SECOND = (2_000, 200_000)
 _LOOK_SECONDS = 0.005
 
 
 class ScheduleError(ValueError):
-    """The error when a schedule cannot be read, or does not fit the targets. The message is one sentence."""
+    """The error that is raised if a schedule cannot be read, or does not fit the targets. The message is one
+    sentence."""
 
 
 class StandsStillError(AssertionError):
-    """The error when the load did not advance after a round of faults."""
+    """The error that is raised if the load did not advance after a round of faults."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One fault. `amount` is the number of milliseconds, bytes per second or bytes for the kinds that need one, else
-    0. `way` is the direction: "both", "to target" or "to client"."""
+    """One fault. For a delay, `amount` is a number of milliseconds; for a limit, bytes per second; for a full disk,
+    bytes; for all other kinds 0. `way` is the direction: "both", "to target" or "to client"."""
 
     kind: str
     target: str
@@ -78,7 +81,7 @@ class Fault:
 @dataclass(frozen=True, slots=True)
 class Round:
     """Faults that begin together, on different targets. `steps` is the number of steps by which the load must advance
-    after them."""
+    after the faults have ended."""
 
     faults: tuple[Fault, ...]
     steps: int
@@ -199,7 +202,7 @@ class Target:
                 self._proxy(fault).limit(fault.amount, way)
 
     def end(self, fault: Fault) -> None:
-        """Ends the fault. A server that the fault has ended or paused runs afterwards."""
+        """Ends the fault. If the fault has ended or paused the server, the server is running afterwards."""
         if fault.kind in NETWORK_FAULTS:
             self._proxy(fault).pass_all()
         elif fault.kind == FULL_DISK:
@@ -231,7 +234,7 @@ class Load(Protocol):
     def stop(self) -> object: ...
 
     def steps(self) -> int:
-        """Returns the load's progress, a number that increases. Raises the error of a failed load."""
+        """Returns the load's progress: a number that increases. Raises the load's error if the load has failed."""
         ...
 
 
@@ -269,7 +272,7 @@ def apply(
 
 
 def _do(each: Round, targets: Mapping[str, Target], wait: Callable[[float], None]) -> None:
-    """Applies one round, from the beginning of its faults to the end of the last one."""
+    """Applies one round. Begins its faults, and returns when the last fault has ended."""
     begun: list[Fault] = []
     try:
         for fault in each.faults:

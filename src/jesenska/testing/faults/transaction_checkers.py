@@ -1,11 +1,12 @@
-"""Checkers of transactions in a history. Each is a pure function that returns findings. The kinds of findings:
+"""Checkers of transactions in a history. Each checker is a pure function that returns findings. The kinds of findings:
 
     aborted record read  a record was read whose transaction was aborted, or whose commit was never requested
     torn transaction     only a part of the records of a committed transaction could be read
     lost transaction     a commit was acknowledged, and no record of the transaction is in the last full reads
 
-The assumptions are those of `checkers`, and these: All consumers use read_committed. Each record of a transaction has
-its own value. The last full read of a partition begins when no transaction is open any more.
+The assumptions of the module `checkers` apply. In addition, all consumers must use read_committed, and each record of
+a transaction must have its own value. The last full read of a partition must begin when no transaction is open any
+more.
 
 A last stable offset is the first offset of an open transaction, or the log's end. So it is never the offset of a
 transaction's second or later record in the partition. It may be between two records of a committed transaction, if
@@ -70,8 +71,8 @@ class _Transaction:
 
 
 def _transactions(history: Iterable[Operation]) -> list[_Transaction]:
-    """Returns each transaction whose end was requested. If a commit and then an abort was requested, the transaction
-    is aborted when the abort has been acknowledged."""
+    """Returns each transaction for which a commit or an abort was requested. If first a commit and then an abort was
+    requested, the transaction counts as aborted when the abort has been acknowledged."""
     found: list[_Transaction] = []
     asked: dict[tuple[str, int], _Transaction] = {}
     by_records: dict[tuple[str, tuple[tuple[str, int, str | None], ...]], _Transaction] = {}
@@ -98,7 +99,7 @@ def aborted_reads(history: Sequence[Operation]) -> list[Finding]:
     """Returns a finding for each value that was read although its transaction was aborted, or although its commit was
     never requested."""
     clients = {operation.client for operation in history if isinstance(operation, TransactionalBegan)}
-    #: The values that must not be read, with the reasons.
+    #: The values that must not be read, each with the reason.
     refused: dict[_Value, str] = {}
     for operation in history:
         if isinstance(operation, SendBegan) and operation.client in clients and operation.value is not None:
@@ -126,9 +127,9 @@ def aborted_reads(history: Sequence[Operation]) -> list[Finding]:
 
 
 def torn_transactions(history: Sequence[Operation]) -> list[Finding]:
-    """Returns a finding for each transaction and partition of which only a part could be read. Either a last stable
-    offset is that of a second or later record of the transaction in the partition. Or the last full reads contain some
-    of its records and not the others."""
+    """Returns a finding for each transaction and partition of which only a part of the records could be read. There
+    are two cases. A last stable offset is the offset of the transaction's second or a later record in the partition.
+    Or the last full reads contain some records of the transaction and not all of them."""
     ends: dict[Key, set[int]] = defaultdict(set)
     places: dict[tuple[Key, str], int] = {}
     for operation in history:

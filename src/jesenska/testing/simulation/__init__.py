@@ -5,6 +5,6 @@ faults.
                                                                         that fails, and then has exit code 1
     python -m jesenska.testing.simulation --trace 17                    prints the events of one seed, step by step
 
-`world` has the simulated time and the order of events. `network` and `disk` simulate those of a machine. `process` is
-one program with its own event loop. `clients` write, read and commit. `history` records the responses to them and
-finds violations of Kafka's guarantees."""
+`world` has the simulated time and the order of events. `network` and `disk` simulate the network and the disks of the
+machines. `process` is one program with its own event loop. `clients` contains producers and consumers. `history`
+records the responses that the clients get, and finds violations of Kafka's guarantees."""

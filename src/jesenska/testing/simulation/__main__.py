@@ -1,5 +1,6 @@
 """The command `python -m jesenska.testing.simulation`. It runs many seeds, or prints the trace of one seed. It can
-also count how often each fault hit a broker in each state."""
+also count, for each fault and each state of a broker (such as leader), how often the fault hit a broker in this
+state."""
 
 from __future__ import annotations
 
@@ -81,7 +82,8 @@ def main() -> int:
     options = _parser().parse_args()
     logging.disable(logging.CRITICAL)
     if os.environ.get("PYTHONHASHSEED") != "0":
-        # The order of sets affects the simulation, so string hashes must be the same in every run.
+        # The order of sets affects the simulation. So the program is started again with a fixed PYTHONHASHSEED, so
+        # that string hashes are the same in every run.
         os.execve(  # noqa: S606
             sys.executable,
             [sys.executable, "-m", "jesenska.testing.simulation", *sys.argv[1:]],

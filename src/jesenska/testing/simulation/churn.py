@@ -1,9 +1,10 @@
 """A topic that is created and deleted repeatedly under the same name, while brokers are paused, cut off from the
 network and killed.
 
-No records are written to the topic. At the end it exists or not, by chance, and every broker must report that to its
-clients. A broker that missed a deletion must not keep serving the old topic, nor prevent a new one from having a
-leader. Checks of other topics do not apply to it, since its leader epochs start again each time."""
+No records are written to the topic. At the end of the simulation, the topic exists or does not exist, by chance. Every
+broker must report this final state to clients. A broker that missed a deletion must not keep serving the old topic,
+and must not prevent the new topic from having a leader. The checks of other topics do not apply to this topic, since
+its leader epochs start again with each creation."""
 
 from __future__ import annotations
 
@@ -22,21 +23,22 @@ from jesenska.testing.simulation.machine.process import Process
 
 CHURNED: Final = "churned"
 _PARTITIONS: Final = 2
-#: The pauses in seconds between two changes, and before a refused change is tried again.
+#: The pauses in seconds between two changes of the topic, and the pause before a refused change is tried again.
 _PAUSES_SECONDS, _AGAIN_SECONDS = (0.5, 2.0, 5.0), 0.5
-#: If a deletion takes longer than this many seconds, the request may have been sent more than once.
+#: If a deletion takes longer than this many seconds, its request may have been sent more than once.
 _ANSWERED_SECONDS: Final = 1.0
 
 
 class Churner:
-    """An operator who creates and deletes the topic. Half of the time he continues only when every broker reports the
-    change. `brokers` returns the brokers, with None for a broker that is not up. `is_there` is True if the last change
-    created the topic."""
+    """An operator who repeatedly creates and deletes the topic. Half of the time he continues only when every broker
+    reports the last change. `brokers` returns the brokers, with None for a broker that is not up. `is_there` is True
+    if the last change created the topic."""
 
     def __init__(self, process: Process, bootstrap: str, brokers: Callable[[], Sequence[Broker | None]]) -> None:
         self.process = process
         self.is_stopping = self.is_there = False
-        #: True if a deletion was sent twice or got no response. It may then be carried out later, on a newer topic.
+        #: True if a deletion was sent twice or got no response. It may then take effect later, on a topic that was
+        #: created after it.
         self._deleted_twice = False
         self._bootstrap = bootstrap
         self._brokers = brokers
@@ -61,7 +63,7 @@ class Churner:
         )
 
     async def _settles(self) -> None:
-        # No event reports the state of the brokers, so it is polled.
+        # No event reports a change of the brokers' state, so the state is polled.
         while True:
             await asyncio.sleep(_AGAIN_SECONDS)
             if self.is_settled or self.is_deleted_late:
@@ -69,8 +71,8 @@ class Churner:
 
     async def _change(self, admin: Admin) -> bool:
         """Creates the topic, or deletes it. Returns True if that succeeded."""
-        # A deletion waits for the brokers that have a replica. Most topics have one replica, so that other brokers can
-        # miss the deletion.
+        # A deletion waits for the brokers that have a replica. So most topics get one replica only: then other brokers
+        # can miss the deletion.
         replicas = self.process.world.random.choice((1, 1, 1, 2, len(self._brokers())))
         began = asyncio.get_running_loop().time()
         try:
@@ -80,8 +82,8 @@ class Churner:
                 is_done = error is None or isinstance(error, UnknownTopicOrPartitionError)
             else:
                 (error,) = (await admin.create_topics([NewTopic(CHURNED, _PARTITIONS, replicas)])).values()
-                # A topic that is still being deleted exists, too, and this error then means that creation must be
-                # tried again.
+                # TopicAlreadyExistsError is also returned while the topic is still being deleted; its text then
+                # contains "marked". In this case the creation must be tried again.
                 is_done = error is None or (isinstance(error, TopicAlreadyExistsError) and "marked" not in str(error))
         except KafkaError:
             if self.is_there:
@@ -97,8 +99,8 @@ class Churner:
 
     @property
     def is_deleted_late(self) -> bool:
-        """Returns True if a deletion that was sent twice has deleted the topic that was created after it, so no broker
-        reports the topic."""
+        """Returns True if a deletion that was sent twice has deleted the topic that was created after it. Then no
+        broker reports the topic."""
         return (
             self._deleted_twice
             and self.is_there

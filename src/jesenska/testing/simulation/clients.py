@@ -1,5 +1,5 @@
 """The programs of a simulation: a broker, producers, members of a group, and a reader that reads everything at the
-end. They use jesenska's own broker and client. There is also an operator who writes to ZooKeeper."""
+end. The programs use jesenska's own broker and client. There is also an operator, who deletes a node in ZooKeeper."""
 
 from __future__ import annotations
 
@@ -30,9 +30,10 @@ from jesenska.testing.simulation.machine.process import Process
 from jesenska.testing.simulation.watches.history import History
 
 GROUP = "group"
-#: After this many empty polls, the last reader assumes that it has read everything.
+#: The number of empty polls after which the last reader assumes that it has read everything.
 _QUIET_POLLS_MAX = 60
-#: The session timeout of the operator in ZooKeeper, and the time for which he waits for the end of a broker.
+#: The session timeout of the operator in ZooKeeper in milliseconds, and the seconds for which the operator waits for
+#: the end of a broker.
 _OPERATORS_SESSION_MS, _OPERATORS_PATIENCE_SECONDS = 4000, 10.0
 
 
@@ -139,13 +140,14 @@ class SimulatedMember(_Client):
         super().__init__(process, history, bootstrap, topic)
         self.read = 0
         self._expected: dict[TopicPartition, int] = {}
-        #: The offsets at which it must start its partitions, if they are known. Another member may commit later
-        #: offsets before it reads, if it was cut off from the network and the other member has its partitions.
+        #: The offsets at which this member must start its partitions, if they are known. Before this member reads,
+        #: another member may commit later offsets: this happens if this member was cut off from the network and its
+        #: partitions were assigned to the other member.
         self._starts: dict[TopicPartition, int | None] = {}
         self._membership = (-1, "")
         self._power_losses = 0
-        #: Partitions in which a loss of power may have removed records that it has read. Each may be started again
-        #: once.
+        #: Partitions in which a loss of power may have removed records that this member has read. In each of these
+        #: partitions the member may go back to an earlier offset once.
         self._may_restart: set[TopicPartition] = set()
 
     async def run(self) -> None:
@@ -242,8 +244,8 @@ async def create_topic(
 
 
 async def take_controllers_place(process: Process, tree: str, gone: int, pause_seconds: float) -> None:
-    """Acts as an operator: deletes ZooKeeper's node of the controller, soon after the node of the broker `gone` has
-    disappeared."""
+    """Acts as an operator: deletes ZooKeeper's node of the controller. This is done soon after the node of the broker
+    `gone` has disappeared, so the controller is replaced at that moment."""
     machine, went = process.machine, asyncio.Event()
 
     def changed(_: WatchEvent) -> None:
@@ -286,7 +288,7 @@ async def read_everything(
         except KafkaError:
             await asyncio.sleep(0.5)
     quiet = 0
-    # If acknowledged records are missing, it waits longer for a new leader or a slow disk.
+    # If acknowledged records are missing, the reader waits longer, since there may be no leader yet or a slow disk.
     while quiet < 3 or (
         quiet < _QUIET_POLLS_MAX and any(place.offset >= expected[place.partition] for place in history.acknowledged)
     ):

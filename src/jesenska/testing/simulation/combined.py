@@ -1,13 +1,13 @@
-"""Combined faults of several brokers. Each is aimed at a broker, or at a moment, for which a mistake is most likely.
-The "heir" of a partition is the broker that becomes its leader next.
+"""Combined faults of several brokers. Each combination is aimed at a broker, or at a moment, for which a programming
+error is most likely. The "heir" of a partition is the broker that becomes its leader next.
 
 twice               two faults within half a second
 place taken         a broker is killed; then an operator deletes the controller's node in ZooKeeper, and the controller
                     is paused for a moment
 stale orders        the controller cannot reach a broker, has a request to send to it, and is replaced
-registered again    as before, and the broker's ZooKeeper session ends, so that it registers again
+registered again    as in "stale orders", and the broker's ZooKeeper session ends, so that it registers again
 heir goes           a follower has fewer records when the leader ends, half of the time by a few milliseconds; the next
-                    leader may end at once, too
+                    leader may also end at once
 ahead of the heir   a leader is killed while another follower has more records than the heir, and does not have the
                     newest high watermark
 leader alone        a leader cannot reach its followers, but clients reach it, and repeat requests without a response;
@@ -17,7 +17,7 @@ last one's power    a leader is cut off from its followers, or they are paused. 
                     loses its power. This is done only if min.insync.replicas is 2, so that no record may be lost
 just started        a broker is killed or stopped, and is hit again within 0.1 s after its start
 hit while behind    a follower is cut off from a leader until it is out of sync, and then hit by a fault
-slow heir           a group coordinator ends; the next one has a slow disk when it begins, and it may be replaced, too
+slow heir           a group coordinator ends; the next coordinator begins with a slow disk, and may also be replaced
 far behind          a follower that has missed many records comes back with a slow disk"""
 
 from __future__ import annotations
@@ -30,14 +30,15 @@ from jesenska.testing.simulation.machine.host import BrokerHost
 from jesenska.testing.simulation.machine.world import World
 from jesenska.testing.simulation.watches.cluster_watch import ClusterWatch
 
-#: The seconds of waiting until a leader is the only in-sync replica, and between two checks.
+#: The seconds for which a fault waits until a leader is the only in-sync replica, and the seconds between two checks.
 _PATIENCE_SECONDS, _LOOK_SECONDS = 9.0, 0.005
-#: The seconds of waiting until a follower has more records than the heir, and between two checks.
+#: The seconds for which a fault waits until a follower has more records than the heir, and the seconds between two
+#: checks.
 _AHEAD_SECONDS, _CLOSE_LOOK_SECONDS = 0.02, 0.0002
 
 
 class Hitting(Protocol):
-    """The simulation, as combined faults use it: its brokers, and the faults that can hit them. Methods that return a
+    """The simulation as combined faults use it: its brokers, and the methods that apply faults. Methods that return a
     bool return True if the fault was applied."""
 
     world: World
@@ -182,8 +183,8 @@ class CombinedFaults:
 
     def _ahead_of_heir(self) -> None:
         """Kills the leader while another follower has more records than the heir. The heir's next fetch request is
-        delayed until the others have more records; then it advances the high watermark. The response does not reach
-        the heir, and the other followers get the high watermark only with the next record."""
+        delayed until the other followers have more records. The late request then advances the high watermark. Its
+        response does not reach the heir, and the other followers get the high watermark only with the next record."""
         simulation, uniform, found = self._simulation, self._random.uniform, self._led()
         number = -1 if found is None else simulation.watch.heir_of(found[0])
         if found is None or number < 0:
@@ -225,7 +226,8 @@ class CombinedFaults:
 
     def last_ones_power(self, is_cut: bool | None = None) -> None:
         """Makes a leader the only in-sync replica, then takes its power. If `is_cut`, the leader is cut off from its
-        followers, and shrinks the ISR itself. Otherwise the followers are paused, and a controller shrinks the ISR."""
+        followers, and removes them from the ISR itself. Otherwise the followers are paused, and a controller removes
+        them from the ISR."""
         simulation, uniform, found = self._simulation, self._random.uniform, self._led()
         if found is None:
             return
@@ -275,8 +277,8 @@ class CombinedFaults:
 
         def heir(number: int) -> None:
             host = simulation.hosts[number]
-            # This is long enough for the new coordinator to get the controller's request and to begin, and for little
-            # else.
+            # This time is long enough for the new coordinator to get the controller's request and to begin, but too
+            # short for much other work.
             simulation.slow_down(host, 4000.0, 0.1)
             if self._random.random() < 0.6:
                 seconds = uniform(3.8, 5.0)

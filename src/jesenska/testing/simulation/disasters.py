@@ -1,9 +1,8 @@
 """Disasters of brokers and of their metadata tree (ZooKeeper's nodes), as operators and broken disks cause them. Every
 seventh seed has disasters, one at a time, in addition to the other faults.
 
-disk replaced     a broker is stopped or killed, and starts on an empty disk, or on a copy of its old disk. The old
-disk
-                  may be mounted again later
+disk replaced     a broker is stopped or killed, and starts on an empty disk, or on a copy of its old disk.
+                  The old disk may be mounted again later
 log cut           a broker is stopped in an orderly way, and the end of one of its logs is missing when it starts
 last one's disk   a broker that is the only in-sync replica starts on an empty disk, or with the end of a log missing.
                   It must not lead then; some time later it is started with all its data
@@ -14,12 +13,12 @@ empty metadata    a lone broker is started with an empty metadata file: it must 
 tree rebuilt      all brokers are stopped or killed, and the tree is lost. It is rebuilt from the brokers' directories,
                   with or without an older backup. Topics that were created since must exist, and no acknowledged
                   record may be lost
-older tree        as before, but first an older copy of the tree's files is used. If the logs of all brokers have newer
-                  leader epochs, each broker must refuse this tree
+older tree        as in "tree rebuilt", but first an older copy of the tree's files is used. If the logs of all
+                  brokers have newer leader epochs, each broker must refuse this tree
 
 A disk is replaced permanently, or a log cut, only while all replicas are in sync and another broker stays in sync.
-Else records that exist on one broker only would be lost. Disasters have their own random numbers, so that other seeds
-do not change."""
+Otherwise records that exist on one broker only would be lost. Disasters have their own random number generator, so
+that the events of seeds without disasters stay the same."""
 
 from __future__ import annotations
 
@@ -50,22 +49,23 @@ from jesenska.testing.simulation.watches.history import ViolationError
 #: One of this many seeds has disasters.
 _DISASTROUS: Final = 7
 _WRONG_CHROOT: Final = "/kafka-of-others"
-#: The topic that is created when the backup is made.
+#: The name of the topic that is created when the backup is made.
 MADE_SINCE: Final = "made-since"
-#: The seconds of waiting for a condition, and between two checks.
+#: The seconds for which a disaster waits for a condition, and the seconds between two checks.
 _PATIENCE_SECONDS, _LOOK_SECONDS = 25.0, 0.05
 #: A broker that has not stopped after this many seconds is killed.
 _STOP_SECONDS = 20.0
 #: The seconds for which all other brokers are paused, so that one broker becomes the only in-sync replica.
 _STILL_SECONDS = 9.0
-#: The seconds within which brokers go down one after the other, so that the last one is the only in-sync replica.
+#: The seconds within which brokers are stopped one after the other, so that the last broker is the only in-sync
+#: replica.
 _ONE_BY_ONE_SECONDS = 8.0
 #: The seconds within which all brokers must have refused an older tree.
 _REFUSE_SECONDS = 60.0
 
 
 class Striking(Protocol):
-    """The simulation, as disasters use it: its brokers, and the faults that can hit them."""
+    """The simulation as disasters use it: its brokers, and the methods that apply faults."""
 
     world: World
     watch: ClusterWatch
@@ -106,13 +106,13 @@ class Striking(Protocol):
 
 
 class Disasters:
-    """The disasters of one simulation. `first` is the first seed that has any."""
+    """The disasters of one simulation. `first` is the lowest seed with disasters."""
 
     def __init__(self, simulation: Striking, seed: int, first: int) -> None:
         self._simulation = simulation
         self._chance = Random(f"disasters of {seed}")  # noqa: S311
         self._are_there = seed % _DISASTROUS == first
-        #: True while all brokers are down, or are about to go down: no other fault may start one.
+        #: True while all brokers are down, or are about to go down. Then no other fault may start a broker.
         self.holds_all = False
         #: True while a broker waits to get its disk or its log back.
         self._is_busy = False
@@ -144,12 +144,12 @@ class Disasters:
                 self._empty_metadata()
             return
         kinds: list[Callable[[], None]] = [self._disk_replaced, self._log_cut, self._wrong_chroot]
-        # An older disk may contain a topic that was deleted and created again since. Its broker would not use that
-        # data, so this disaster is left out.
+        # An older disk may contain a topic that was deleted and created again since. A broker would rightly not use
+        # that data, so this disaster is left out.
         if not simulation.churns:
             kinds += [self._last_ones_disk]
-        # A rebuilt tree would contain the churned topic although it was deleted. Without a backup, the settings of the
-        # compacted topic would be lost.
+        # A rebuilt tree would contain the topic of `churn` although it was deleted. Without a backup, the settings of
+        # the compacted topic would be lost.
         if not (simulation.churns or (simulation.compacts and self._backup is None)):
             kinds += [self._tree_lost, self._tree_lost]
         self._chance.choice(kinds)()
@@ -165,7 +165,7 @@ class Disasters:
         return self.holds_all or self._is_busy
 
     def judge(self) -> None:
-        """Raises ViolationError if the topic that was created at the time of the backup is missing on a broker. It is
+        """Raises ViolationError if a broker does not know the topic that was created when the backup was made. It is
         called after all faults, when all brokers are in sync."""
         for host in self._simulation.hosts if self._making is not None and self._making.done() else ():
             broker = host.program.broker
@@ -176,7 +176,7 @@ class Disasters:
         self._simulation.world.tell("fault", what)
 
     def _when(self, is_so: Callable[[], bool], what: Callable[[], object]) -> None:
-        """Calls `what` as soon as `is_so` returns True. Does not call it if that takes longer than 25 s."""
+        """Calls `what` as soon as `is_so` returns True. If this takes longer than 25 s, `what` is not called."""
         simulation = self._simulation
         until = simulation.world.now + _PATIENCE_SECONDS
 
@@ -191,8 +191,8 @@ class Disasters:
     # --- disks -------------------------------------------------------------------------------------------------------
 
     def _others_stay(self, host: BrokerHost) -> bool:
-        """Returns True if a broker may lose its data now. Then also protects another broker from faults for a
-        while."""
+        """Returns True if the broker may lose its data now, since the other brokers have all records. Then it also
+        protects one of the other brokers from faults for a while."""
         simulation = self._simulation
         if not (
             simulation.is_calm() and host.is_up and not host.program.process.is_paused and simulation.may_be_hit(host)
@@ -306,7 +306,7 @@ class Disasters:
     def _replace_last_disk(self, host: BrokerHost, loses_all: bool) -> None:
         """Starts the broker with an empty disk, or with one log truncated. Later it gets its old data back."""
         if self.is_under_way:
-            # Another disaster began while the broker was stopping.
+            # Another disaster began while the broker was stopping, so this disaster is not continued.
             host.mount((host.data, host.files.successor()))
             return
         self._is_busy = True
@@ -325,8 +325,8 @@ class Disasters:
         self._is_busy = False
 
     def _put_back(self, host: BrokerHost, had: Disk, name: str | None) -> None:
-        """Starts the broker with the complete log of the partition `name`. Its other partitions have got new records
-        since then, so they are kept as they are."""
+        """Starts the broker with the complete log of the partition `name`. The logs of the broker's other partitions
+        have got new records since then, so they are kept as they are."""
 
         def fill(data: Path) -> None:
             if name is not None:
@@ -362,7 +362,8 @@ class Disasters:
         )
 
     def _empty_metadata(self) -> None:
-        """Starts a lone broker with an empty metadata file, which it must refuse. Then it gets its file back."""
+        """Starts a lone broker with an empty metadata file; the broker must refuse to start. Then the broker gets its
+        file back."""
         host = self._simulation.hosts[0]
 
         def strike() -> None:
@@ -421,7 +422,8 @@ class Disasters:
                 simulation.world.after(moment, partial(go_down, host))
             simulation.world.after(max(moments), lambda: self._when_all_are_down(simulation.world.now + _STOP_SECONDS))
 
-        # A rebuilt tree does not contain replicas that do not exist on any disk, so all must exist.
+        # A rebuilt tree contains only replicas that exist on a disk. So all replicas must exist before the tree is
+        # rebuilt.
         self._when(lambda: simulation.tree is not None and self._all_have_logs(), strike)
 
     def _all_have_logs(self) -> bool:
@@ -526,7 +528,7 @@ class Disasters:
         )
 
     def _inventories(self) -> list[Inventory]:
-        """Returns the inventories of all brokers' directories. No broker may run."""
+        """Returns the inventories of all brokers' directories. All brokers must have ended."""
         files, found = FileLayer(), []
         for host in self._simulation.hosts:
             with locked([host.data], files) as held:
@@ -535,11 +537,12 @@ class Disasters:
 
 
 def _as_it_is(data: Path) -> None:
-    """Leaves the copy of a disk unchanged."""
+    """Does nothing, so that the copy of a disk stays unchanged."""
 
 
 def _is_ahead(inventory: Inventory, backup: Path) -> bool:
-    """Returns True if a broker has records of a newer leader epoch than the backup, in a topic that both have."""
+    """Returns True if a broker has records of a newer leader epoch than the backup contains, in a topic that is both
+    on the broker and in the backup."""
     nodes = read_tree_file(backup / METADATA_FILE).nodes
     for (topic, number), replica in inventory.replicas.items():
         state = nodes.get(paths.partition_state(topic, number))

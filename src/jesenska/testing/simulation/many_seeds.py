@@ -1,5 +1,5 @@
 """Runs many seeds in several processes at a time. A process runs a few seeds, one after the other, without collecting
-garbage: that would take longer than starting the next process."""
+garbage: collecting garbage would take longer than starting the next process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from jesenska.testing.simulation.watches.coverage import Cell
 #: The number of seeds that a process runs. A seed with three brokers leaves about 20 MB of garbage.
 _SEEDS_OF_A_PROCESS = 10
 
-#: The seed, its failure (None if it passes), and the counts of broker states and faults.
+#: The result of a seed: the seed, its failure (None if it passes), and the counts of faults by broker state.
 Outcome = tuple[int, str | None, Counter[Cell]]
 
 

@@ -1,18 +1,18 @@
-"""Simulations of Spark queries that write exactly once. They run the driver's code of `pipeline.micro_batches`, and
-tasks that write in the driver's transaction, as in `pipeline.exactly_once`.
+"""Simulations of Spark queries that write exactly once, without Spark. They run the driver's code in
+`pipeline.micro_batches`, and tasks that write in the driver's transaction, as in `pipeline.exactly_once`.
 
 Two queries share the topic of micro-batches and the topic to which they write. A repeated micro-batch has the same
 rows, as Spark's checkpoint ensures. The faults of clients:
 
-driver killed     its tasks continue; another driver continues from the checkpoint
-executor killed   before or after the batches of its tasks are sent; the driver is informed
-second driver     another driver of the query starts, while the first one continues
-task fails        after some of its rows; the other tasks continue, and the driver does not wait for them
+driver killed     the driver's tasks continue; another driver continues from the checkpoint
+executor killed   an executor is killed before or after its tasks send their batches; the driver is informed
+second driver     another driver of the query starts, while the first driver continues
+task fails        a task fails after some of its rows; the other tasks continue, and the driver does not wait for them
 task run again    Spark starts a failed or slow task a second time; the second attempt must refuse
 
-The invariant: a read_committed consumer finds each micro-batch that is done in the checkpoint. Each is complete, is
-there once, and is from a single attempt; its rows and the micro-batches are in order. Of the next micro-batch it finds
-all rows or none."""
+The invariant: a read_committed consumer finds each micro-batch that the checkpoint records as done. Each micro-batch
+is complete, is in the topic once, and comes from a single attempt. The rows and the micro-batches are in order. The
+next micro-batch is found completely or not at all."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _ROWS_MAX = 12
 _TRANSACTION_TIMEOUT_MS, _DELIVERY_TIMEOUT_MS = 6000, 5000
 #: The seconds after which a driver gives up waiting for its tasks, and the seconds between two checks.
 _TASKS_SECONDS, _LOOK_SECONDS = 6.0, 0.01
-#: The probabilities that a task fails, that a task is slow, and that a driver waits before the commit.
+#: The probabilities that a task fails, that a task is slow, and that a driver pauses before the commit.
 _FAILS, _IS_SLOW, _HESITATES = 0.05, 0.1, 0.1
 #: The fraction of faults that hit drivers and executors, and the number of all faults.
 _OF_CLIENTS, MICRO_BATCH_FAULTS = 0.5, 8
@@ -52,12 +52,12 @@ _AT_THE_END = 2
 
 
 class _TaskError(Exception):
-    """The error when a task has not written its rows."""
+    """The error that is raised if a task has not written its rows."""
 
 
 class Checkpoint:
-    """The Spark checkpoint of a query: the number of rows of each micro-batch by partition, and the last micro-batch
-    that is done."""
+    """The Spark checkpoint of a query: the number of rows of each micro-batch by partition, and the last completed
+    micro-batch."""
 
     def __init__(self, query: str) -> None:
         self.query = query
@@ -65,7 +65,8 @@ class Checkpoint:
         self._rows: list[dict[TopicPartition, int]] = []
 
     def rows(self, batch: int, choose: Callable[[], dict[TopicPartition, int]]) -> Mapping[TopicPartition, int]:
-        """Returns the number of rows of a micro-batch for each partition. They are chosen at the first call."""
+        """Returns the number of rows of a micro-batch for each partition. `choose` chooses the numbers at the first
+        call; later calls return the same numbers."""
         if batch == len(self._rows):
             self._rows.append(choose())
         return self._rows[batch]
@@ -111,7 +112,7 @@ class Executor:
 
 
 class Driver:
-    """One run of a query. It ends when it is stopped, or when another run has begun."""
+    """One run of a query. It ends when it is stopped, or when another run of the query has begun."""
 
     def __init__(
         self,
@@ -171,7 +172,7 @@ class Driver:
     async def _write_in(
         self, transaction: MicroBatchTransaction, batch: int, rows: Mapping[TopicPartition, int]
     ) -> bool:
-        """Writes the micro-batch in the transaction. Returns False if it was written already."""
+        """Writes the micro-batch in the transaction. Returns False if the micro-batch was already written."""
         ticket = transaction.ticket
         self._known.begun(
             ticket.transactional_id, self.process.name, ProducerName(ticket.producer_id, ticket.producer_epoch)
@@ -277,7 +278,8 @@ class Driver:
 
 
 class _Place(NamedTuple):
-    """The contents of a record's value: the query, the micro-batch, the attempt at it, and the row."""
+    """The contents of a record's value: the query, the micro-batch, the attempt to write the micro-batch, and the
+    row."""
 
     query: str
     batch: int
@@ -293,8 +295,8 @@ class _Place(NamedTuple):
 
 
 def judge_query(checkpoint: Checkpoint, committed: Mapping[RecordPlace, bytes]) -> None:
-    """Checks the rows of one query. `committed` are all records that a read_committed consumer has got. Raises
-    ViolationError if a micro-batch is incomplete, is there twice, or is out of order."""
+    """Checks the rows of one query. `committed` contains all records that a read_committed consumer has got. Raises
+    ViolationError if a micro-batch is incomplete, is in the topic twice, or is out of order."""
     found: dict[TopicPartition, list[_Place]] = defaultdict(list)
     attempts: dict[int, str] = {}
     for place in sorted(committed):
@@ -437,7 +439,8 @@ class MicroBatchSimulation(TransactionalSimulation):
 def micro_batch_simulation(
     seed: int, *, tree_apart: bool = False, brokers: int = 1
 ) -> AbstractContextManager[Simulation]:
-    """Gives the block a simulation of queries that write exactly once, as `schedule.simulation` does."""
+    """Gives the `with` block a simulation of queries that write exactly once. The arguments are those of
+    `schedule.simulation`."""
     return simulation(
         seed,
         seconds=TRANSACTIONAL_SECONDS,

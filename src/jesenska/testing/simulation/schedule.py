@@ -2,7 +2,7 @@
 chooses, and checks at the end. The faults:
 
 killed              a broker's process is killed between two steps; all its writes are kept
-power loss          a broker's process ends, and the disk keeps the synced writes and any part of the others. A lone
+power loss          a broker's process ends; the disk keeps the synced writes and any part of the other writes. A lone
                     broker loses its power only if the topic is synced before each response. One of several brokers
                     does only if all replicas are in sync, or if it is the only in-sync replica and
                     min.insync.replicas is 2
@@ -25,16 +25,16 @@ pause               a broker's process is paused, perhaps until its session has 
 partition           a broker receives nothing, or can send nothing, or both; or two brokers cannot reach each other; or
                     a broker cannot reach the tree's server
 
-With several brokers, half of the faults are single ones, and the other half are combined (`combined`). Half of them
-hit a broker with a role at that moment: the controller, the group coordinator, or the leader of a partition. During
-the faults, `cluster_watch` checks invariants. At the end all replicas must be in sync again, their logs must be the
-same, and all brokers must agree on the controller.
+With several brokers, half of the faults are single faults, and the other half are combined faults (`combined`). Half
+of all faults hit a broker with a role at that moment: the controller, the group coordinator, or the leader of a
+partition. During the faults, `cluster_watch` checks invariants. At the end all replicas must be in sync again, their
+logs must be the same, and all brokers must agree on the controller.
 
-In every seventh seed disks are replaced, logs lose their ends, and trees are lost or replaced by wrong ones
+In every seventh seed disks are replaced, logs lose their ends, and metadata trees are lost or replaced by wrong trees
 (`disasters`). In every eleventh seed with several brokers, a topic is repeatedly created and deleted (`churn`).
 
-In every ninth seed brokers compact __consumer_offsets, and a topic that has its own producer (`compacted`). In other
-seeds the log cleaner is off, so that they run faster."""
+In every ninth seed brokers compact __consumer_offsets and another topic, which has its own producer (`compacted`). In
+other seeds the log cleaner is off, so that they run faster."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ _PORT = 9092
 SECONDS, FAULTS = 60.0, 5
 #: The seconds of simulated time within which all programs must end after the last fault.
 _REST_SECONDS = 400.0
-#: A directory of Linux whose files are in memory. Simulated syncs need not reach a real disk.
+#: A directory of Linux whose files are in memory. Syncs of simulated disks need not reach a real disk.
 _IN_MEMORY = "/dev/shm"  # noqa: S108
 _SETTINGS = {
     "log.segment.bytes": "20000",
@@ -93,10 +93,11 @@ _SETTINGS = {
 }
 #: One of this many seeds compacts topics.
 _COMPACTING = 9
-#: One of this many seeds with several brokers (the first number) creates and deletes a topic repeatedly. The second
+#: The first number: one of this many seeds with several brokers creates and deletes a topic repeatedly. The second
 #: number is the first such seed.
 _CHURNING, _FIRST_CHURNING = 11, 3
-#: The seconds within which all brokers must agree on that topic after the last fault.
+#: The seconds after the last fault within which all brokers must agree on the topic that is created and deleted
+#: repeatedly.
 _CHURN_SECONDS = 100.0
 #: The settings of brokers if the metadata tree has its own server program.
 _TREE_APART = {"zookeeper.connect": f"{TREE_HOST}:{TREE_PORT}", "zookeeper.session.timeout.ms": "3000"}
@@ -107,22 +108,22 @@ _SEVERAL = {
     "replica.socket.timeout.ms": "5000",
     "controller.socket.timeout.ms": "3000",
 }
-#: The seconds for which another broker is protected from faults after a loss of power: sessions end within this time.
-#: A broker that has lost unsynced data must be out of the ISRs before the last other broker ends.
+#: The seconds for which another broker is protected from faults after a loss of power. Sessions end within this time.
+#: A broker that has lost unsynced data must be out of the ISRs before the last other in-sync broker ends.
 _SPARED_SECONDS = 5.0
-#: The seconds that a leader may need to sync its log after a controller has shrunk its ISR to the leader only.
+#: The seconds that a leader may need to sync its log after a controller has made it the only replica in the ISR.
 _SYNC_SECONDS = 0.3
-#: The possible intervals in seconds between two checks for preferred replicas that do not lead.
+#: The possible intervals in seconds between two checks for preferred replicas that are not leaders.
 _BALANCE_SECONDS = ("3", "300")
-#: The seconds that a starting broker may need to find the tree's server again.
+#: The seconds that a starting broker may need to connect to the tree's server again.
 _TREE_BACK_SECONDS = 5.0
 
 
 class Simulation:
     """The run of one seed. `run` raises ViolationError if a check fails; `world.trace` contains the events. The class
-    has more than 500 lines, since each fault is a method, and all of them need the same state."""
+    has more than 500 lines, since each fault is a method, and all faults need the same state."""
 
-    #: The first seed with `disasters`, for one broker and for several.
+    #: The first seed with `disasters`: for one broker, and for several brokers.
     FIRST_DISASTERS: ClassVar = (3, 4)
 
     def __init__(
@@ -170,15 +171,15 @@ class Simulation:
         self.combined = CombinedFaults(self)
         self.disasters = Disasters(self, seed, self.FIRST_DISASTERS[brokers > 1])
         self._is_over = False
-        #: The last checked broker, if it is the only one, and its high watermarks.
+        #: If the last check had only one running broker: this broker and its high watermarks. Otherwise None.
         self._seen_last: tuple[BrokerProgram, dict[TopicPartition, int]] | None = None
-        #: The time until which a broker is paused or cut off, or its disk is slow.
+        #: The time until which a broker is paused or cut off, or until which its disk is slow.
         self._trouble_until = -1.0
         self._spared: BrokerHost | None = None
         self._spared_until = -1.0
-        #: The time since which a leader has known a leader epoch in which it is the only in-sync replica.
+        #: The times since which leaders have known a leader epoch in which they are the only in-sync replica.
         self._known_alone: dict[tuple[TopicPartition, int, int], float] = {}
-        #: The brokers of which one is protected from faults when the only in-sync replica loses its power.
+        #: When the only in-sync replica loses its power, one of these brokers is protected from faults.
         self._to_spare: list[BrokerHost] = []
         if self._several:
             self._watch_several(int(several["min.insync.replicas"]))
@@ -191,8 +192,8 @@ class Simulation:
         }
 
     def _watch_several(self, min_in_sync: int) -> None:
-        """Tells `cluster_watch` the settings on which its checks depend, and connects it to acknowledgements and to
-        the ends of brokers."""
+        """Passes to `cluster_watch` the settings on which its checks depend. Connects it to the records that are
+        acknowledged and to the ends of broker processes."""
         self.watch.min_in_sync = min_in_sync
         self.watch.compacts = self._compacts
         self.history.on_acknowledged = self.watch.acknowledged
@@ -221,8 +222,8 @@ class Simulation:
         )
 
     def _further_settings(self, brokers: int, others: Mapping[str, str]) -> dict[str, str]:
-        """Returns the broker settings that the clients of this kind of simulation need. `others` are settings that the
-        seed has chosen."""
+        """Returns the broker settings that this kind of simulation needs. `others` are settings that the seed has
+        chosen."""
         return {}
 
     @property
@@ -282,7 +283,7 @@ class Simulation:
 
     def _end_churn(self) -> None:
         """Stops the repeated creation and deletion of a topic after the last fault. Waits until every broker reports
-        its final state."""
+        the topic's final state."""
         churner = self._churner
         if churner is None:
             return
@@ -349,7 +350,7 @@ class Simulation:
         world.tell("simulation", f"the dice stand at {world.random.getrandbits(64):016x}")
 
     def _is_in_sync(self) -> bool:
-        """Returns True if each broker is up, and each partition has a leader with all replicas in sync."""
+        """Returns True if every broker is up, and every partition has a leader and all replicas in sync."""
         if not all(host.is_up for host in self.hosts):
             return False
         led: dict[TopicPartition, int] = {}
@@ -361,8 +362,8 @@ class Simulation:
                     known.add(partition.topic_partition)
                     if partition.is_served:
                         led[partition.topic_partition] = len(partition.isr)
-                        # A rebuilt tree contains only replicas that existed. This topic may have been just being
-                        # created, so it may have fewer.
+                        # A rebuilt tree contains only replicas that existed. If this topic was just being created, it
+                        # may have fewer replicas.
                         if topic.name == MADE_SINCE and len(partition.isr) == len(partition.replicas):
                             led[partition.topic_partition] = len(self.hosts)
         return all(led.get(topic_partition) == len(self.hosts) for topic_partition in known)
@@ -385,11 +386,11 @@ class Simulation:
         return None
 
     def _judge_clients(self) -> None:
-        """Runs the further checks of this kind of simulation, when all clients have ended and all replicas are in
+        """Runs the checks that only this kind of simulation has. All clients have ended and all replicas are in
         sync."""
 
     def _judge_compacted(self) -> None:
-        """Checks the compacted logs, when all clients have ended and all replicas are in sync."""
+        """Checks the compacted logs. All clients have ended and all replicas are in sync."""
         logs: dict[TopicPartition, list[PartitionLog]] = {}
         for host in self.hosts if self._compacts else ():
             assert host.program.broker is not None
@@ -433,7 +434,7 @@ class Simulation:
         return task
 
     def _judge_tasks(self) -> None:
-        """Raises the exception of a program, or of its event loop, if there is one."""
+        """Raises the exception of a program or of its event loop, if a program has failed."""
         for process, task in self._tasks:
             if not process.is_dead and task.done() and not task.cancelled():
                 error = task.exception()
@@ -446,7 +447,7 @@ class Simulation:
                 raise ViolationError(f"{process.name}: {context.get('message')}")
 
     def _watch(self) -> None:
-        """Checks the state of the brokers, and plans the next check."""
+        """Checks the state of the brokers, and schedules the next check."""
         if self._several:
             self.watch.look()
         else:
@@ -507,7 +508,7 @@ class Simulation:
         return self._directory
 
     def replace_tree(self, data: Path) -> None:
-        """Ends the tree's server, and starts a new one on another directory."""
+        """Ends the tree's server, and starts a new server on another directory."""
         assert self._tree is not None
         self._tree.process.end()
         self._tree_incarnation += 1
@@ -565,7 +566,8 @@ class Simulation:
         self.world.random.choice(kinds)()
 
     def later(self, seconds: float, what: Callable[[], object]) -> None:
-        """Calls a later part of a fault after `seconds`, unless the faults have ended by then."""
+        """Calls `what`, a later part of a fault, after `seconds`. If the faults have ended by then, `what` is not
+        called."""
 
         def happen() -> None:
             if not (self._is_over or self.disasters.holds_all):
@@ -575,7 +577,8 @@ class Simulation:
 
     @property
     def controller(self) -> BrokerHost | None:
-        """Returns the broker that is the controller according to the tree. Returns None if it is not up."""
+        """Returns the broker that is the controller according to the metadata tree. Returns None if there is no
+        controller or if the broker is not up."""
         number = self.watch.controller_id
         return self.hosts[number] if number >= 0 and self.hosts[number].is_up else None
 
@@ -603,7 +606,7 @@ class Simulation:
         self.world.tell("fault", what.format(host.name if self._several else "the broker"))
 
     def met(self, host: BrokerHost, fault: str) -> None:
-        """Counts the states of the broker that a fault hits."""
+        """Counts the states in which the broker is when this fault hits it (`coverage`)."""
         if self._several:
             self.coverage.met(self.watch.states_of(host), fault)
 
@@ -614,7 +617,7 @@ class Simulation:
     def _trouble(self, seconds: float) -> None:
         self._trouble_until = max(self._trouble_until, self.world.now + seconds)
 
-    # Faults of one broker. Each returns True if the fault was applied.
+    # Faults of one broker. Each method returns True if the fault was applied.
 
     def kill(self, host: BrokerHost) -> bool:
         if not self.may_be_hit(host):
@@ -628,8 +631,8 @@ class Simulation:
         self.kill(self._one())
 
     def lose_power(self, host: BrokerHost, back_after: float | None = None) -> bool:
-        """Takes the power from a broker. If replicas are out of sync, kills the broker instead: acknowledged records
-        may be lost if two machines lose unsynced data."""
+        """Takes the power from a broker. If replicas are out of sync, kills the broker instead: if two machines lost
+        unsynced data, acknowledged records could be lost."""
         if self._several and not (self.may_be_hit(host) and self.is_calm()):
             self.kill(host)
             return False
@@ -651,9 +654,10 @@ class Simulation:
         self.lose_power(self._one())
 
     def is_left_alone(self, host: BrokerHost) -> bool:
-        """Returns True if a broker is the only in-sync replica of a partition, and must lose no record if it loses its
-        power now. It has synced the acknowledged records of such a partition before it shrank the ISR, or a moment
-        after a controller did. In all other partitions another broker is in sync, too, and can be protected."""
+        """Returns True if a broker is the only in-sync replica of a partition, and must lose no acknowledged record if
+        it loses its power now. The broker has synced the acknowledged records of each such partition: before it shrank
+        the ISR itself, or a moment after a controller shrank it. In all other partitions another broker, which can be
+        protected, is also in sync."""
         if self.watch.min_in_sync < 2 or not (host.is_up and self.may_be_hit(host)):
             return False
         if host.program.process.is_paused or host.program.process.is_slow:
@@ -683,7 +687,7 @@ class Simulation:
         return self.world.now >= self._known_alone.get(key, self.world.now) + _SYNC_SECONDS
 
     def _stays(self, host: BrokerHost) -> bool:
-        """Returns True if nothing will end the broker's session soon."""
+        """Returns True if no fault in effect will end the broker's session soon."""
         return (
             host.is_up
             and not host.program.process.is_paused
@@ -691,7 +695,8 @@ class Simulation:
         )
 
     def lose_power_alone(self, host: BrokerHost, back_after: float) -> bool:
-        """Takes the power from a broker while no other broker is in sync. `is_left_alone` must be True."""
+        """Takes the power from a broker that is the only in-sync replica of a partition. `is_left_alone` must be
+        True."""
         self.met(host, "power loss")
         self._tell(host, "{}'s machine loses its power, and nobody else is in sync")
         if self._to_spare:
@@ -756,7 +761,7 @@ class Simulation:
         return True
 
     def _cut_until_end(self, seconds: float) -> None:
-        """Plans frequent checks for the end of a network fault, when all held bytes arrive at once."""
+        """Schedules frequent checks for the end of a network fault, when all held bytes arrive at once."""
         self._trouble(seconds)
         self.world.after(seconds - 0.001, self.watch.look_often)
 
@@ -785,7 +790,7 @@ class Simulation:
         return True
 
     def reset_clients(self, host: BrokerHost) -> None:
-        """Breaks the connections of clients to a broker."""
+        """Breaks the connections of clients to the broker."""
         clients = {process.name for process in self._clients()}
         ends = [sock for sock in self._network.live() if sock.peer is not None]
         chosen = [
@@ -799,8 +804,8 @@ class Simulation:
             self._network.reset(sock)
 
     def take_controllers_place(self, gone: BrokerHost, pause_seconds: float) -> None:
-        """Acts as an operator who deletes ZooKeeper's node of the controller, after the node of the broker `gone` has
-        disappeared."""
+        """Acts as an operator who deletes ZooKeeper's node of the controller. This is done after the node of the
+        broker `gone` has disappeared."""
         process = Process(self.world, self._network, self._name("operator"))
         self._start(process, take_controllers_place(process, f"{TREE_HOST}:{TREE_PORT}", gone.number, pause_seconds))
 
@@ -918,8 +923,8 @@ class Simulation:
 
 @contextmanager
 def _garbage_left_lying() -> Iterator[None]:
-    """Switches garbage collection off in the block. Objects of a simulation are either used until its end, or soon
-    freed by their reference counts."""
+    """Switches garbage collection off in the `with` block. Collecting is not needed: objects of a simulation are
+    either used until its end, or soon freed by their reference counts."""
     was_looked_for = gc.isenabled()
     gc.disable()
     try:
@@ -941,9 +946,9 @@ def simulation(
     min_in_sync: int | None = None,
     kind: type[Simulation] = Simulation,
 ) -> Iterator[Simulation]:
-    """Gives the block a simulation of the class `kind`, in a directory of its own, which is removed afterwards.
-    `is_synced` (responses wait for a sync) and `min_in_sync` (min.insync.replicas) are chosen by the seed if they are
-    None."""
+    """Gives the `with` block a simulation of the class `kind`. It uses a directory of its own, which is removed
+    afterwards. `is_synced` (responses wait for a sync) and `min_in_sync` (min.insync.replicas) are chosen by the seed
+    if they are None."""
     directory = Path(
         tempfile.mkdtemp(prefix="jesenska-simulation-", dir=_IN_MEMORY if Path(_IN_MEMORY).is_dir() else None)
     )

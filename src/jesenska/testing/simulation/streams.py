@@ -1,5 +1,5 @@
-"""The streams of a simulation: asyncio transports over `SimulatedSocket`s, for programs that are written as asyncio
-protocols."""
+"""The streams of a simulation: asyncio transports that use `SimulatedSocket`s, for programs that are written as
+asyncio protocols."""
 
 from __future__ import annotations
 

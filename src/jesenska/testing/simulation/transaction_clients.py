@@ -1,9 +1,9 @@
 """The clients of a simulation with transactions: transactional producers and read_committed consumers.
 
-`TransactionalWriter` sends its own requests, in the versions of old and new clients, and does all that such clients
-may do. It shares its transactional id, forgets to end a transaction, and gives up requests without a response.
-`Transformer` uses jesenska's own client. It is a member of a group that writes a result record for each committed
-record, and commits its offsets in the same transaction."""
+`TransactionalWriter` sends requests without a client library, in the versions of old and new clients. It also behaves
+like a bad client: it shares its transactional id, forgets to end a transaction, and gives up requests without a
+response. `Transformer` uses jesenska's own client. It is a member of a consumer group that writes a result record for
+each committed record, and commits the group's offsets in the same transaction."""
 
 from __future__ import annotations
 
@@ -56,13 +56,13 @@ Answer = TypeVar("Answer", bound=Message)
 TRANSFORMERS: Final = "transformers"
 _COMMITTED: Final = 1
 _REQUEST_SECONDS = 2.0
-#: The version of OffsetFetch that is used: the first one that can wait for transactions, and the last one for a single
-#: group.
+#: The version of OffsetFetch that is used: it is the first version that can wait for transactions, and the last
+#: version for a single group.
 _OFFSET_FETCH = 7
 #: The largest number of attempts at a request. The end of a transaction is requested until the result is known.
 _ATTEMPTS_MAX = 25
 _MOVED = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-#: Error codes of requests that certainly have no effect, now or later.
+#: Error codes with which a request certainly has no effect, now or later. The request is sent again.
 _AGAIN = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.CONCURRENT_TRANSACTIONS)
 _IN_NO_TRANSACTION = (ErrorCode.INVALID_TXN_STATE, ErrorCode.TRANSACTION_ABORTABLE)
 _FENCED = (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH)
@@ -108,16 +108,16 @@ _KEEPS_ID = 3
 
 
 class _DoomedError(Exception):
-    """The error when a transaction cannot be committed any more, and must be aborted."""
+    """The error that is raised if a transaction can no longer be committed, and must be aborted."""
 
 
 class _GoneError(Exception):
-    """The error when this producer cannot continue: another program is the producer now, or it must initialize
-    again."""
+    """The error that is raised if this producer cannot continue. Another program is now the producer of the
+    transactional id, or this producer must call InitProducerId again."""
 
 
 class _Asking:
-    """The base class of programs that send their own requests to coordinators."""
+    """The base class of programs that send requests to coordinators without a client library."""
 
     def __init__(self, process: Process, known: TransactionHistory, bootstrap: str) -> None:
         self.process = process
@@ -130,8 +130,8 @@ class _Asking:
     async def _ask(
         self, request: Message, response: type[Answer], key: str, key_type: int, at_most: int
     ) -> Answer | None:
-        """Returns the coordinator's response. Returns None without a response; then the result of the request is not
-        known."""
+        """Returns the coordinator's response. Returns None if no response arrives; then the result of the request is
+        not known."""
         try:
             node = self._coordinators.get((key, key_type))
             if node is None:
@@ -148,8 +148,8 @@ class _Asking:
         await asyncio.sleep(0.02 if error == ErrorCode.CONCURRENT_TRANSACTIONS else self._random.uniform(0.05, 0.3))
 
     async def _offset_of(self, group: str, partition: TopicPartition, *, is_stable: bool) -> int | None:
-        """Returns a group's committed offset as its coordinator reports it, -1 for none. Returns None without a
-        response."""
+        """Returns a group's committed offset as its coordinator reports it; -1 means that there is none. Returns None
+        if no response arrives."""
         request = OffsetFetchRequest(
             group_id=group,
             topics=[OffsetFetchRequestTopic(name=partition.topic, partition_indexes=[partition.partition])],
@@ -181,7 +181,7 @@ class TransactionalWriter(_Asking):
         self.is_stopping = False
         self.committed = self.aborted = self.unknown = 0
         self.transactional_id = transactional_id
-        #: The group for which it commits offsets. They are numbers that increase.
+        #: The consumer group for which this producer commits offsets. The committed offsets are increasing numbers.
         self.group = f"of-{process.name}"
         self._history = history
         self._partitions = partitions
@@ -189,11 +189,12 @@ class TransactionalWriter(_Asking):
         self._producer = ProducerName(-1, -1)
         self._sequences: dict[TopicPartition, int] = {}
         self._added: set[TopicPartition] = set()
-        #: True if the result of a sent batch is not known. Then a new epoch is requested (KIP-360).
+        #: True if the result of a sent batch is not known. Then the producer requests a new epoch (KIP-360).
         self._needs_epoch = False
         self._number = self._serial = 0
         self._timeout_ms = self._random.choice((2500, 4000, 8000))
-        #: A time at or after the start of its transaction, before which nothing was sent.
+        #: A time at or after the start of this producer's transaction. Before this time, no request of the transaction
+        #: was sent.
         self._begun = 0.0
 
     async def run(self) -> None:
@@ -215,7 +216,7 @@ class TransactionalWriter(_Asking):
     # --- requests ----------------------------------------------------------------------------------------------------
 
     async def _until_taken(self, ask: Callable[[], Awaitable[Collection[int] | None]], what: str) -> None:
-        """Sends a request until its response has no error. Raises _GoneError if the producer is fenced, and
+        """Sends a request until its response contains no error. Raises _GoneError if the producer is fenced, and
         _DoomedError after any other failure."""
         for _ in range(_ATTEMPTS_MAX):
             codes = await ask()
@@ -269,7 +270,7 @@ class TransactionalWriter(_Asking):
         self._begun = self.process.world.now
         has_something = is_doomed = False
         if self._versions.raises_epochs and random.random() < 0.08:
-            # An abort raises the epoch, even if nothing was sent.
+            # With these versions an abort raises the producer epoch, even if nothing was sent in the transaction.
             await self._perhaps_break(0.5)
             await self._end(transaction, commits=False)
             return
@@ -299,7 +300,7 @@ class TransactionalWriter(_Asking):
             await asyncio.sleep(self._timeout_ms / 1000 + self._random.uniform(-0.5, 2.5))
 
     async def _send(self, transaction: KnownTransaction, partition: TopicPartition) -> None:
-        """Sends a batch until it is acknowledged, or until the producer gives it up."""
+        """Sends a batch until it is acknowledged, or until the producer gives up the batch."""
         random, producer = self._random, self._producer
         if not self._versions.raises_epochs and partition not in self._added:
             await self._until_taken(lambda: self._add(partition), "a partition")
@@ -323,7 +324,7 @@ class TransactionalWriter(_Asking):
         successor, may_be_written = None, False
         for _ in range(attempts):
             # A leader that is cut off from the metadata tree may repeat its response to a batch that it wrote before
-            # the successor began.
+            # the producer's successor began.
             if not may_be_written:
                 successor = self._known.successor_of(self.transactional_id, producer)
             error, offset = await self._produce(partition, batch)
@@ -352,8 +353,8 @@ class TransactionalWriter(_Asking):
             self._known.kept_out(self.transactional_id, self.process.name, what, seconds_left)
 
     async def _produce(self, partition: TopicPartition, batch: bytearray) -> tuple[int | None, int]:
-        """Sends a batch once. Returns the error code of the response and the offset. The error code is None without a
-        response."""
+        """Sends a batch once. Returns the error code and the offset of the response. The error code is None if no
+        response arrives."""
         data = ProduceRequestTopic(
             name=partition.topic,
             partition_data=[ProduceRequestPartition(index=partition.partition, records=memoryview(batch))],
@@ -459,7 +460,8 @@ class TransactionalWriter(_Asking):
     # --- the end -----------------------------------------------------------------------------------------------------
 
     async def _end(self, transaction: KnownTransaction, *, commits: bool) -> None:
-        """Requests the end of the transaction until its result is known, or until it cannot become known."""
+        """Requests the end of the transaction until the result is known, or until the producer has learned that it
+        cannot become known."""
         producer = self._producer
         request = EndTxnRequest(
             transactional_id=self.transactional_id,
@@ -501,7 +503,8 @@ class TransactionalWriter(_Asking):
 
 
 class Transformer:
-    """A member of a group that reads committed records, and writes a result record for each."""
+    """A member of a consumer group that reads committed records, and writes a result record for each record that it
+    has read."""
 
     def __init__(
         self,
@@ -583,8 +586,8 @@ class Transformer:
                         )
                         self._known.sends(transaction, value)
                         sent.append(await producer.send(self._target.topic, value, partition=self._target.partition))
-                # The consumer's position is not used: it may be after a transaction marker that is lost in a loss of
-                # power.
+                # The offset after the last record is committed, not the consumer's position. The position may be after
+                # a transaction marker that is lost in a loss of power.
                 offsets = {partition: Position(found[-1].offset + 1) for partition, found in records.items()}
                 await producer.send_offsets_to_transaction(offsets, consumer.group_metadata())
                 if self._random.random() < 0.1:
@@ -605,7 +608,7 @@ class Transformer:
 
     @staticmethod
     async def _commit(producer: Producer) -> None:
-        """Requests the commit again while its result is not known."""
+        """Requests the commit again while the result of the commit is not known."""
         while True:
             try:
                 await producer.commit_transaction()
@@ -616,7 +619,7 @@ class Transformer:
 
 
 class CommittedReader:
-    """A read_committed consumer that reads from the beginning. The history checks its records."""
+    """A read_committed consumer that reads from the beginning. The `TransactionHistory` checks its records."""
 
     def __init__(
         self,
@@ -632,7 +635,7 @@ class CommittedReader:
         self._known = known
         self._partitions = partitions
         self._cluster: Cluster = cluster_of(process, bootstrap)
-        #: For each partition, the offset below which it has got all records.
+        #: For each partition, the offset below which this reader has got all records.
         self.expected = dict.fromkeys(partitions, 0)
 
     async def run(self) -> None:
@@ -641,7 +644,7 @@ class CommittedReader:
         while not self.is_stopping:
             try:
                 if begun != self._history.power_losses:
-                    # It may have read records that were not synced, and are lost now.
+                    # The reader may have read records that were not synced and that are now lost.
                     losses = self._history.power_losses
                     await consumer.assign(dict.fromkeys(self._partitions, EARLIEST))
                     begun, self.expected = losses, dict.fromkeys(self._partitions, 0)
@@ -663,7 +666,7 @@ class CommittedReader:
                 self.expected[partition] = record.offset + 1
 
     async def read_all(self, ends: Mapping[TopicPartition, int]) -> None:
-        """Reads all records below `ends`, as the last reader."""
+        """Reads all records below the offsets `ends`. It is called after all other clients have ended."""
         consumer = Consumer(self._cluster, isolation_level=_COMMITTED, max_wait_seconds=0.2)
         while not consumer.assignment():
             try:

@@ -2,18 +2,19 @@
 some with a shared transactional id. Members of a consumer group write a result record for each input record. There is
 also a read_committed consumer. The invariants are in `transaction_history` and in `transaction_watch`.
 
-The faults are those of `schedule`. They are also aimed at transaction coordinators, and some of them at a moment:
+The faults are those of `schedule`. Some faults are aimed at transaction coordinators, and some at one of these
+moments:
 
 decided          a coordinator has decided the end of a transaction, and not all of its markers are written
 offsets wait     a group coordinator has offsets that are pending until a transaction ends
 
-At the end the clocks are set right. Then every transaction must end, by its producer or by its timeout, so that every
-last stable offset reaches the log's end.
+At the end the brokers' wall clocks are corrected. Then every transaction must end, by its producer or by its timeout,
+so that every last stable offset reaches the log's end.
 
 In some seeds transaction coordinators and logs have different speeds (`paces`).
 
-On a lone broker whose topic is synced before each response, all topics are. So the coordinator's decisions are kept
-after a loss of power."""
+If a lone broker syncs the simulation's topic before each response, it also syncs all other topics. So the transaction
+coordinator's decisions are kept after a loss of power."""
 
 from __future__ import annotations
 
@@ -46,14 +47,16 @@ from jesenska.transactions.records import TRANSACTIONS_TOPIC
 
 RESULTS = TopicPartition("results", 0)
 TRANSACTIONAL_SECONDS, TRANSACTIONAL_FAULTS = 15.0, 5
-#: The numbers of producers that share a transactional id, and of producers with one of their own.
+#: The number of producers that share a transactional id, and the number of producers with a transactional id of their
+#: own.
 _SHARED, _OWN = 2, 1
 _SETTINGS = {
     "transaction.state.log.num.partitions": "2",
     "transaction.state.log.segment.bytes": "20000",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
 }
-#: The fraction of faults that are aimed at a moment, the seconds of waiting for it, and between two checks.
+#: The fraction of faults that are aimed at a moment, the seconds for which they wait for it, and the seconds between
+#: two checks.
 _AIMED, _PATIENCE_SECONDS, _LOOK_SECONDS = 0.5, 3.0, 0.001
 _OF_TRANSACTIONS = (TOPIC, RESULTS.topic, OFFSETS_TOPIC)
 
@@ -125,7 +128,8 @@ class TransactionalSimulation(Simulation):
         return [one.process for one in self._alive()]
 
     def _member_gone(self) -> None:
-        """Kills a producer, perhaps within a transaction. A new one with the same transactional id replaces it."""
+        """Kills a producer, perhaps within a transaction. A new producer with the same transactional id replaces
+        it."""
         gone = self.world.random.choice(self._alive())
         self.world.tell("fault", f"{gone.process.name} is killed")
         gone.process.end()
@@ -145,7 +149,8 @@ class TransactionalSimulation(Simulation):
             super()._fault()
 
     def _at_moment(self, is_so: Callable[[Broker], bool], until: float) -> None:
-        """Applies a fault to a broker as soon as `is_so` returns True for it. Gives up at the time `until`."""
+        """Applies a fault to a broker as soon as `is_so` returns True for this broker. Gives up at the time
+        `until`."""
         for host in self.hosts:
             if host.is_up and host.program.broker is not None and is_so(host.program.broker):
                 self.later(self.world.random.uniform(0.0, 0.002), partial(self._hit_now, host))
@@ -291,7 +296,8 @@ def _has_waiting_offsets(broker: Broker) -> bool:
 def transactional_simulation(
     seed: int, *, tree_apart: bool = False, brokers: int = 1
 ) -> AbstractContextManager[Simulation]:
-    """Gives the block a simulation with transactional clients, as `schedule.simulation` does."""
+    """Gives the `with` block a simulation with transactional clients. The arguments are those of
+    `schedule.simulation`."""
     return simulation(
         seed,
         seconds=TRANSACTIONAL_SECONDS,

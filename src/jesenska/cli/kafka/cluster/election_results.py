@@ -15,12 +15,13 @@ from jesenska.client.administration.admin import Admin
 
 
 class Wording(NamedTuple):
-    """The beginnings of a tool's output lines. A partition, or several separated by commas, follows."""
+    """The beginnings of a tool's output lines. In a line, a partition or several partitions separated by commas
+    follow."""
 
     elected: str
     not_needed: str
     failed: str
-    #: The noun for replicas that could not be elected. Their number is printed before it.
+    #: The noun for replicas that could not be elected. The number of these replicas is printed before it.
     counted: str
 
 
@@ -36,7 +37,7 @@ async def elect(
     partitions: list[TopicPartition] | None,
     wording: Wording,
 ) -> int:
-    """Elects the leaders of the partitions (None: of all partitions) and prints the result of each. Raises
+    """Elects the leaders of the partitions (None: of all partitions) and prints the result for each partition. Raises
     JesenskaError if a leader could not be elected."""
     if options.admin_config is not None:
         if options.command_config is not None:

@@ -1,9 +1,10 @@
 """kafka-acls: lists, adds and removes access rules (ACLs). Flags and output lines are those of Apache Kafka 4.3.1's
 tool; `--output json` prints objects.
 
-    --list      the rules of the given resources, without one of all resources; --principal for those of a user
+    --list      the rules of the given resources, or of all resources; with --principal only the rules of a user
     --add       --allow-principal, --deny-principal, from --allow-host and --deny-host (all), for --operation (All)
-    --remove    the same; without a principal all rules of the resource. It asks before, unless --force is given
+    --remove    the flags of --add; without a principal, all rules of the resource. The tool asks first, except with
+                --force
 
     resources   --topic, --group, --cluster, --transactional-id, --delegation-token, --user-principal, each with a name
                 or `*`, as --resource-pattern-type says (literal)
@@ -49,7 +50,7 @@ from jesenska.security.acls import (
 )
 
 _Op, _Type = AclOperation, ResourceType
-#: The flags for resources with names, and the resource types.
+#: The flags that take names of resources, each with the resource type.
 _NAMED: Final = {
     "topic": _Type.TOPIC,
     "group": _Type.GROUP,
@@ -63,8 +64,8 @@ _PRODUCER: Final = {
 }
 _CONSUMER: Final = {_Type.TOPIC: (_Op.READ, _Op.DESCRIBE), _Type.GROUP: (_Op.READ,)}
 
-#: The rules to list, add or remove for each resource. The pattern types ANY and MATCH only select resources to list or
-#: to remove from.
+#: The rules to list, add or remove, for each resource pattern. The pattern types ANY and MATCH are allowed only for
+#: rules to list or remove.
 Wanted = dict[ResourcePattern, list[AclEntry]]
 
 
@@ -245,7 +246,7 @@ def _entries(options: argparse.Namespace, operations: Sequence[AclOperation]) ->
 
 
 def _confirmed(options: argparse.Namespace, wanted: Wanted) -> list[AclFilter]:
-    """Returns the filters of the rules to be removed, after the user has agreed to each."""
+    """Returns the filters of the rules to remove. The user has confirmed each removal."""
     filters = []
     for pattern, entries in wanted.items():
         if not entries:

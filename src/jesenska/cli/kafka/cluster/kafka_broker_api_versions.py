@@ -6,8 +6,8 @@ are those of Apache Kafka 4.3.1's tool:
             SaslHandshake(17): UNSUPPORTED
     )
 
-`usable` is the version that jesenska's own clients use; an API that they do not use has none. For a broker that does
-not answer, its line has the reason, and the exit code is 1."""
+`usable` is the version that jesenska's own clients use. For an API that they do not use, it is missing. If a broker
+does not answer, its line contains the reason, and the exit code is 1."""
 
 from __future__ import annotations
 
@@ -87,8 +87,8 @@ def _line(key: int, served: tuple[int, int] | None) -> str:
 
 
 def _usable(key: int, served: tuple[int, int]) -> int | str | None:
-    """Returns the version that jesenska's clients use, or the reason why they can use none. Returns None for an API
-    that they do not know."""
+    """Returns the version that jesenska's clients use, or the reason why they can use no version. Returns None for an
+    API that the clients do not know."""
     api = APIS.get(key)
     if api is None:
         return None

@@ -1,14 +1,13 @@
-"""kafka-delegation-tokens: makes, renews, expires and lists delegation tokens. Flags and lines of Apache Kafka 4.3.1's
-tool; `--output json` gives objects.
+"""kafka-delegation-tokens: makes, renews, expires and lists delegation tokens. Flags and output lines are those of
+Apache Kafka 4.3.1's tool; `--output json` prints objects.
 
     --create      --max-life-time-period, --owner-principal, --renewer-principal
     --renew       --hmac, --renew-time-period
     --expire      --hmac, --expiry-time-period
-    --describe    --owner-principal; without one all tokens that the user may see (Kafka's tool shows none)
+    --describe    --owner-principal; without an owner, all tokens that the user may see (Kafka's tool shows none)
 
-An HMAC is a secret: a client that has it logs in as the owner of the token. It is shown in base64. Times are those of
-the machine's time zone; JSON has them in ms since the Unix epoch.
-"""
+An HMAC is a secret: a client that has it logs in as the owner of the token. HMACs are printed in base64. Times are
+printed in the machine's time zone, and in JSON as milliseconds since 1970."""
 
 from __future__ import annotations
 

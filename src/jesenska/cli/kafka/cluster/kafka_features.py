@@ -2,15 +2,15 @@
 lines are those of Apache Kafka 4.3.1's tool; `--output json` prints objects.
 
     describe               the levels that brokers support, and the level in force
-    upgrade, downgrade     --feature NAME=LEVEL, several; --dry-run; --unsafe of downgrade
+    upgrade, downgrade     --feature NAME=LEVEL, which may be repeated; --dry-run; --unsafe (downgrade only)
     disable                --feature NAME: a downgrade to 0
     feature-dependencies   --feature NAME=LEVEL: no feature here has dependencies
 
     exit 0                 done
          1                 a change was refused, with the reason on stdout, or the arguments are wrong
 
-`version-mapping`, `--metadata`, `--release-version` and `--bootstrap-controller` are not supported: they are about the
-metadata versions of KRaft."""
+`version-mapping`, `--metadata`, `--release-version` and `--bootstrap-controller` are not supported: they only apply to
+metadata versions and controllers of KRaft."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from jesenska.client.administration.admin import Admin
 from jesenska.client.administration.feature_administration import SAFE_DOWNGRADE, UNSAFE_DOWNGRADE, UPGRADE
 
 _LEVEL_MAX = 32767
-#: The texts for a change that was made, for one that can be made (--dry-run), and for one that is refused.
+#: The texts for a change that was made, for a change that can be made (--dry-run), and for a change that is refused.
 _SAID = {
     "upgrade": ("was upgraded to {}", "can be upgraded to {}", "upgrade {} to {}"),
     "downgrade": ("was downgraded to {}", "can be downgraded to {}", "downgrade {} to {}"),

@@ -7,9 +7,9 @@
 
     --topic NAME --partition N | --path-to-json-file FILE | --all-topic-partitions
 
-The file has the form {"partitions": [{"topic": "t", "partition": 0}]}. The exit code is 1 if a partition could not get
-its leader; it is no failure if the right replica is already the leader. Differs from Kafka's tool: partitions are
-sorted, --admin.config is accepted without a warning, and it is reported immediately if no broker answers."""
+The file has the form {"partitions": [{"topic": "t", "partition": 0}]}. The exit code is 1 if the election of a
+partition failed. It is no failure if the replica is already the leader. Differs from Kafka's tool: partitions are
+sorted, and --admin.config is accepted without a warning. If no broker answers, this is reported immediately."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _check(parser: Parser, options: argparse.Namespace) -> None:
 
 
 def _partitions(options: argparse.Namespace) -> list[TopicPartition] | None:
-    """Returns the partitions that the options select; None for all."""
+    """Returns the partitions that the options select. Returns None for all partitions."""
     if options.topic is not None:
         return [TopicPartition(options.topic, options.partition)]
     return None if options.all_topic_partitions else read_partitions(options.path_to_json_file, "Replica election data")

@@ -89,7 +89,7 @@ def _ids(brokers: Iterable[int]) -> str:
 
 
 def _document(directory: LogDirectory, topics: set[str], *, with_room: bool) -> dict[str, Any]:
-    """Returns a log directory as a JSON object, with the fields of Kafka's tool in its order."""
+    """Returns a log directory as a JSON object. The fields are those of Kafka's tool, in the same order."""
     replicas = [
         {
             "partition": str(key),

@@ -2,13 +2,14 @@
 releases 0.8 to 2.8, which kafka-leader-election has replaced.
 
     --zookeeper HOST:PORT          writes the request into the metadata tree (/admin/preferred_replica_election); the
-                                   controller deletes it when it is done. Lines of 1.0's tool.
-    --bootstrap-server HOST:PORT   asks the controller and prints the result of each partition. Lines of 2.8's tool.
+                                   controller deletes the request when it is done. The output is that of 1.0's tool
+    --bootstrap-server HOST:PORT   asks the controller, and prints the result of each partition. The output is that of
+                                   2.8's tool
 
-Without --path-to-json-file it applies to all partitions. Differs from Kafka's tools: partitions are sorted, and there
-is no warning that the tool is old. A failed election ends with exit code 1. Partitions that do not exist are skipped,
-as in Kafka's tools, but end with exit code 1, too. Partitions whose preferred replica is already the leader are named
-(2.8's tool does not name them)."""
+Without --path-to-json-file the tool elects leaders for all partitions. Differs from Kafka's tools: partitions are
+sorted, and there is no warning that the tool is old. After a failed election the exit code is 1. Partitions that do
+not exist are skipped, as in Kafka's tools, but then the exit code is also 1. Partitions whose preferred replica is
+already the leader are named (2.8's tool does not name them)."""
 
 from __future__ import annotations
 

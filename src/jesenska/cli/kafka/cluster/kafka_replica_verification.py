@@ -1,5 +1,6 @@
 """kafka-replica-verification: reads every replica of partitions from its broker and compares the replicas, as Apache
-Kafka 4.3.1's tool does. Flags and output lines are those of Kafka's tools from 0.8.2 on. It runs until it is stopped:
+Kafka 4.3.1's tool does. Flags and output lines are those of Kafka's tools from 0.8.2 on. The tool runs until it is
+stopped:
 
     2026-11-23 12:00:00,000: verification process is started
     2026-11-23 12:00:30,017: max lag is 12 for partition t-1 at offset 300 among 2 partitions
@@ -7,13 +8,13 @@ Kafka 4.3.1's tool does. Flags and output lines are those of Kafka's tools from 
                              replica 2's checksum 905281712                                              (on one line)
     2026-11-23 12:00:31,020: partition t-1: replica 1's offset 320 doesn't match replica 2's offset 321
 
-After a line like the last one it ends, with exit code 1. For programs: `--reports N` ends it after N reports of the
-lag, with exit code 1 if there was a difference; `--output json` prints one object per line.
+After a line like the last line above, the tool ends with exit code 1. For programs: with `--reports N` the tool ends
+after N reports of the lag, with exit code 1 if there was a difference. `--output json` prints one object per line.
 
-If a broker does not answer, its partitions wait until it does; that is reported on stderr, once between two reports.
-Deleted offsets are skipped. Differs from Kafka's tool: the checksum of the bytes is computed, and not only the
-checksum in the batch header compared. If several partitions have the same lag, the first by name is reported. The
-fetched bytes of all replicas are in memory at once."""
+If a broker does not answer, the partitions with replicas on it are not compared until it answers. This is reported on
+stderr, once between two reports. Deleted offsets are skipped. Differs from Kafka's tool: the checksum of the received
+bytes is also computed and compared, not only the checksum in the batch header. If several partitions have the largest
+lag, the first of them by name is reported. The fetched bytes of all replicas are in memory at once."""
 
 from __future__ import annotations
 
@@ -115,7 +116,8 @@ async def _work(parser: Parser, options: argparse.Namespace) -> int:
 async def _offsets_at(
     cluster: Cluster, replicas: Mapping[TopicPartition, Sequence[int]], time: int
 ) -> dict[TopicPartition, int]:
-    """Returns the offset of each partition for a timestamp; the end offset if no record is that new."""
+    """Returns the offset of each partition for a timestamp. Returns the log end offset if no record has this timestamp
+    or a later one."""
     found = {key: item.offset for key, item in (await list_offsets(cluster, dict.fromkeys(replicas, time))).items()}
     newer = [key for key, offset in found.items() if offset < 0]
     if newer:
@@ -124,7 +126,7 @@ async def _offsets_at(
 
 
 class _Verification:
-    """One run of the tool: it fetches, compares and reports until it is stopped."""
+    """One run of the tool: fetches, compares and reports until it is stopped."""
 
     def __init__(self, cluster: Cluster, options: argparse.Namespace, comparison: ReplicaComparison) -> None:
         self._cluster, self._options, self._comparison = cluster, options, comparison
@@ -154,7 +156,7 @@ class _Verification:
         return 1 if self._differences else 0
 
     async def _fetch(self, broker: int) -> dict[TopicPartition, FetchedReplica]:
-        """Fetches from all replicas on a broker, and returns the results by partition. The result is empty if the
+        """Fetches from all replicas on a broker, and returns the results by partition. Returns an empty dict if the
         broker does not answer."""
         wanted = self._comparison.offsets_on(broker)
         options = self._options
@@ -256,7 +258,7 @@ class _Verification:
             print(f"{date_text(self._cluster.clock.now_ms(), _DATE_FORMAT)}: {line}", flush=True)
 
     def _warn(self, broker: int, what: str) -> None:
-        """Prints a warning on stderr, but each only once between two reports."""
+        """Prints a warning on stderr. The same warning is printed only once between two reports."""
         if (broker, what) not in self._reported:
             self._reported.add((broker, what))
             print(f"kafka-replica-verification: broker {broker}: {what}.", file=sys.stderr, flush=True)

@@ -3,7 +3,7 @@
     kafka-server-start [-daemon] [-name NAME] [-loggc] FILE [--override NAME=VALUE]...
 
 -daemon starts the broker in the background, with its output in $LOG_DIR/kafkaServer.out (./logs without LOG_DIR), and
-returns when clients can connect (Kafka's script returns immediately). -name and -loggc are about a JVM and are
+returns when clients can connect (Kafka's script returns immediately). -name and -loggc are options for a JVM and are
 ignored."""
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ def _announce(broker: Broker, ready_descriptor: int | None) -> None:
 
 
 def _in_background(options: argparse.Namespace) -> int:
-    """Starts the same command in a new session, in the background. A pipe from the new process brings the broker's
-    address when clients can connect, and is closed if the process ends."""
+    """Starts the same command in a new session, in the background. The new process writes the broker's address into a
+    pipe when clients can connect. If the process ends before that, the pipe is closed."""
     log = Path(os.environ.get("LOG_DIR") or "logs") / "kafkaServer.out"
     try:
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -111,7 +111,8 @@ def _in_background(options: argparse.Namespace) -> int:
         reason = said[-1].removeprefix("kafka-server-start: ").removesuffix(".") if said else "it said nothing"
         raise JesenskaError(f"The broker did not start: {reason} (more in {log}).")
     print(f"jesenska is up at {address} as process {process.pid}; it logs to {log}, kafka-server-stop stops it")
-    # The broker continues to run after this process, which does not wait for it.
+    # The broker continues to run when this process ends. The return code is set so that Python does not wait for the
+    # broker.
     process.returncode = 0
     return 0
 

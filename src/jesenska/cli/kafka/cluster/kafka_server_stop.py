@@ -2,11 +2,11 @@
 until it has stopped.
 
     kafka-server-stop                      the broker of ./data, as `jesenska up` starts it
-    kafka-server-stop --data DIR           another directory
-    kafka-server-stop server.properties    the log.dirs of that file
+    kafka-server-stop --data DIR           the broker of the directory DIR
+    kafka-server-stop server.properties    the broker that uses the log.dirs of that file
 
-Kafka's script ends every process whose command line looks like Kafka's. This one ends only a process that has locked
-one of those directories (`stopping`)."""
+Kafka's script ends every process whose command line looks like Kafka's. This tool ends only a process that has locked
+one of the directories (`stopping`)."""
 
 from __future__ import annotations
 

@@ -1,14 +1,15 @@
 """Compares the replicas of partitions, batch by batch up to the high watermark. This module does not fetch anything
 itself.
 
-    offsets_on(broker)   the offsets from which the broker's partitions are to be read
-    compare(answers)     compares the brokers' responses; yields each difference, and moves past the common batches
-    max_lag              the lag of the partition that lags most: its highest high watermark less the offset up
-                         to which its replicas were compared
+    offsets_on(broker)   the offsets from which to read the broker's partitions
+    compare(answers)     compares the brokers' responses, yields each difference, and moves each partition's offset past
+                         the batches that all replicas have in common
+    max_lag              the largest lag of a partition: its highest high watermark minus the offset up to which its
+                         replicas were compared
 
 If a replica returned nothing, or did not answer, its partition's offset does not move. Two batches are the same if
-they end at the same offset and have the same checksums: the one in the header, and the one of the received bytes. The
-leader epoch is not covered by the checksum and is not compared."""
+they end at the same offset, and if two checksums are the same: the checksum in the batch header, and the checksum of
+the received bytes. The leader epoch is not covered by these checksums and is not compared."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ Answers = Mapping[int, Mapping[TopicPartition, FetchedReplica]]
 
 
 class ChecksumsDiffer(NamedTuple):
-    """A difference: two replicas have different batches that end at this offset."""
+    """A difference: two replicas have different batches that end at the offset `offset`."""
 
     key: TopicPartition
     offset: int
@@ -38,8 +39,8 @@ class ChecksumsDiffer(NamedTuple):
 
 
 class OffsetsDiffer(NamedTuple):
-    """A difference: after their common batches, two replicas have batches that end at different offsets. Nothing after
-    these can be compared."""
+    """A difference: after the last common batch, two replicas have batches that end at different offsets. Later
+    batches cannot be compared."""
 
     key: TopicPartition
     first_broker: int
@@ -49,7 +50,7 @@ class OffsetsDiffer(NamedTuple):
 
 
 class MaxLag(NamedTuple):
-    """The largest lag, and the partition that has it. They are -1 and None if no broker has reported a high
+    """The largest lag, and the partition with this lag. They are -1 and None if no broker has reported a high
     watermark."""
 
     lag: int = -1
@@ -65,14 +66,15 @@ class _Replica(NamedTuple):
 
 
 class ReplicaComparison:
-    """Compares partitions, given with the brokers of their replicas, from the given offsets on."""
+    """Compares the replicas of partitions, starting at the given offsets. `replicas` names the brokers of each
+    partition."""
 
     def __init__(self, replicas: Mapping[TopicPartition, Sequence[int]], offsets: Mapping[TopicPartition, int]) -> None:
         self._replicas = {key: sorted(replicas[key]) for key in sorted(replicas)}
         self.offsets = dict(offsets)
-        #: The round in which each partition's offset moved last. Partitions that have not moved for longest are
-        #: requested first, because only the first partition of a fetch gets a batch that is larger than the fetch
-        #: size.
+        #: The round in which each partition's offset moved last. The partitions whose offsets have not moved for the
+        #: longest time are requested first. The reason: only the first partition of a fetch gets a batch that is
+        #: larger than the fetch size.
         self._moved = dict.fromkeys(self._replicas, 0)
         self._round = 0
         self.max_lag = MaxLag()
@@ -85,8 +87,8 @@ class ReplicaComparison:
         return sorted({broker for brokers in self._replicas.values() for broker in brokers})
 
     def offsets_on(self, broker: int) -> dict[TopicPartition, int]:
-        """Returns the offsets from which the broker's partitions are to be read. The order of the partitions is the
-        same for each broker."""
+        """Returns the offsets from which to read the broker's partitions. The order of the partitions is the same for
+        each broker."""
         keys = [key for key, brokers in self._replicas.items() if broker in brokers]
         return {key: self.offsets[key] for key in sorted(keys, key=lambda key: (self._moved[key], key))}
 
@@ -137,7 +139,7 @@ class ReplicaComparison:
     def _compare_next(
         self, key: TopicPartition, replicas: Sequence[_Replica]
     ) -> Generator[ChecksumsDiffer | OffsetsDiffer, None, int | None]:
-        """Compares the next batch of each replica, and yields the differences. Returns the offset after the batch, or
+        """Compares the next batch of each replica, and yields the differences. Returns the offset after this batch, or
         None if a replica has no further batch."""
         first: tuple[_Replica, int, BatchHeader] | None = None
         is_everywhere = True

@@ -6,8 +6,8 @@
     state      GROUP COORDINATOR (ID) ASSIGNMENT-STRATEGY STATE [GROUP-EPOCH TARGET-ASSIGNMENT-EPOCH] #MEMBERS
 
 The columns in brackets are printed with --verbose (GROUP-INSTANCE-ID if there is a static member). A group of the
-classic protocol has no epochs: `-`. A column is as wide as its widest value, and at least as wide as in Kafka's tool.
-The last one is padded only if Kafka's is."""
+classic protocol has no epochs; `-` is printed. A column is as wide as its widest value, and at least as wide as in
+Kafka's tool. The last column is padded only if Kafka's tool also pads it."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ class OffsetRow(NamedTuple):
 def offset_rows(
     group: GroupDescription, committed: Mapping[TopicPartition, OffsetAndMetadata], ends: Mapping[TopicPartition, int]
 ) -> list[OffsetRow]:
-    """Returns a row for each partition of the members, member by member. After these come the partitions that have
-    committed offsets but no member."""
+    """Returns a row for each partition that is assigned to a member, member by member. After these rows come the
+    partitions that have committed offsets but no member."""
     rows = []
     seen: set[TopicPartition] = set()
     for member in sorted(group.members, key=lambda item: (-len(item.assignment), item.member_id)):

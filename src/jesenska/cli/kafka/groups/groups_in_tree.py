@@ -2,7 +2,7 @@
 0.8 do. The output is that of 1.0's tool.
 
     /consumers/GROUP/ids/MEMBER                        ephemeral: a member
-    /consumers/GROUP/owners/TOPIC/PARTITION            ephemeral: `MEMBER-<thread>`, its reader
+    /consumers/GROUP/owners/TOPIC/PARTITION            ephemeral: `MEMBER-<thread>`, the partition's reader
     /consumers/GROUP/offsets/TOPIC/PARTITION           the offset as text
 
 Members and owners may change while the tool runs: nodes that are deleted before they are read are left out.
@@ -134,7 +134,8 @@ async def _rows(store: Store, group: str, servers: str) -> list[_Row]:
             offsets[key] = int(text)
     keys = sorted(owners.keys() | offsets.keys())
     ends = await _ends(servers, keys) if keys else {}
-    # A member has a thread for each of its streams. The owner's name in the node ends with the number of the thread.
+    # A member has a thread for each of its streams. The owner's name in the node consists of the member's name and the
+    # number of the thread.
     return [
         _Row(key, offsets.get(key), ends.get(key), owners[key].rpartition("-")[0] if key in owners else None)
         for key in keys
@@ -142,7 +143,7 @@ async def _rows(store: Store, group: str, servers: str) -> list[_Row]:
 
 
 async def _ends(servers: str, keys: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-    """Returns the log end offsets of the partitions that have a leader. The result is empty if no broker is
+    """Returns the log end offsets of the partitions that have a leader. Returns an empty dict if no broker is
     running."""
     try:
         cluster = Cluster(await brokers_in(servers))
@@ -196,7 +197,7 @@ async def _delete(store: Store, groups: Sequence[str], wanted: Sequence[str], op
 
 
 async def _delete_below(store: Store, path: str) -> None:
-    """Deletes a node and everything below it, including nodes that are created there meanwhile."""
+    """Deletes a node and all nodes below it. Nodes that are created there during the deletion are also deleted."""
     while True:
         for name in await _names(store, path):
             await _delete_below(store, f"{path}/{name}")
@@ -210,7 +211,7 @@ async def _delete_below(store: Store, path: str) -> None:
 
 
 async def _leaves(store: Store, directory: str) -> dict[TopicPartition, str]:
-    """Returns the contents of the nodes TOPIC/PARTITION below a directory node."""
+    """Returns the contents of the nodes TOPIC/PARTITION below the node `directory`."""
     found = {}
     for topic in await _names(store, directory):
         for name in await _names(store, f"{directory}/{topic}"):

@@ -1,5 +1,5 @@
-"""kafka-consumer-groups: lists, describes and deletes groups, sets and deletes their offsets. Flags and output are
-those of Apache Kafka 4.3.1's tool.
+"""kafka-consumer-groups: lists, describes and deletes groups, and sets and deletes the groups' offsets. Flags and
+output are those of Apache Kafka 4.3.1's tool.
 
     --list [--state [STATES]] [--type [TYPES]]
     --describe (--group G | --all-groups) [--offsets | --members | --state] [--verbose]
@@ -9,8 +9,8 @@ those of Apache Kafka 4.3.1's tool.
 
 A group's offsets can be set only while it has no members. Without --execute nothing is changed.
 
-With --zookeeper it works like the tools before 2.0: --list, --describe and --delete of the groups that store their
-offsets in ZooKeeper's nodes (groups_in_tree).
+With --zookeeper this tool works like the tools before 2.0: --list, --describe and --delete of the groups that store
+their offsets in ZooKeeper's nodes (groups_in_tree).
 
 Differs from Kafka's tool: failures are reported on stderr and the exit code is 1 (0 in most cases in Kafka's tool);
 partitions are sorted; a malformed line of a file is an error. --validate-regex, which belongs to the new group
@@ -72,7 +72,7 @@ _VIEWS = ("offsets", "members", "state")
 _STATES = ("CompletingRebalance", "Empty", "PreparingRebalance", "Stable", "Dead", "Reconciling", "Assigning")
 _TYPES = ("Consumer", "Classic")
 _REBALANCING = ("PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling")
-#: Flags that are allowed only with some actions.
+#: Flags that are allowed only with some actions, each with these actions.
 _BELONGS = {
     "group": ("describe", "delete", "reset-offsets", "delete-offsets"),
     "all-groups": ("describe", "delete", "reset-offsets"),
@@ -164,7 +164,7 @@ async def _work(parser: Parser, options: argparse.Namespace) -> int:
             return await groups_in_tree.work(options, action)
     timeout = {} if options.timeout is None else {"request.timeout.ms": str(options.timeout)}
     async with cluster_of(options, timeout) as cluster, telling("Waiting for the group's coordinator"):
-        # The look-up of a coordinator takes up to half a minute. So it is checked first if any broker answers.
+        # The look-up of a coordinator takes up to half a minute. So this line first checks if any broker answers.
         await cluster.any_channel()
         tool = _Tool(cluster, options)
         return await {
@@ -353,7 +353,8 @@ class _Tool:
         return offset_rows(group, committed, await self._ends(keys))
 
     async def _ends(self, keys: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """Returns the log end offsets of those partitions that exist and have a leader."""
+        """Returns the log end offsets of the partitions in `keys`. Partitions that do not exist or have no leader are
+        left out."""
         if not keys:
             return {}
         await self._cluster.refresh({key.topic for key in keys})
@@ -484,7 +485,7 @@ class _Tool:
         return self._code
 
     async def _execute(self, group_id: str, plan: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Commits the planned offsets of a group, and returns those that were committed."""
+        """Commits the planned offsets of a group, and returns the offsets that were committed."""
         results: dict[TopicPartition, KafkaError | None]
         try:
             results = await self._groups.alter_group_offsets(group_id, plan)
@@ -526,7 +527,7 @@ class _Tool:
 
 
 def _words(text: str | None, known: Sequence[str], what: str, plural: str) -> set[str]:
-    """Returns the words of a list in lower case. Raises JesenskaError for an unknown word."""
+    """Returns the words of a comma-separated list in lower case. Raises JesenskaError for an unknown word."""
     words = {word.strip().lower() for word in (text or "").split(",") if word.strip()}
     if words - {word.lower() for word in known}:
         raise JesenskaError(f"Invalid {what} '{text}'. Valid {plural} are: {', '.join(known)}")

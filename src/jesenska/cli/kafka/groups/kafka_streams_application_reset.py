@@ -1,14 +1,14 @@
-"""kafka-streams-application-reset: lets an application of the Streams API start again from the beginning. Flags and
-output are those of Apache Kafka 4.3.1's tool. It works for applications of Kafka Streams and of jesenska's
-`KafkaStreams`.
+"""kafka-streams-application-reset: resets an application of the Streams API, so that its next start begins from the
+beginning. Flags and output are those of Apache Kafka 4.3.1's tool. The tool works for applications of Kafka Streams
+and of jesenska's `KafkaStreams`.
 
     --input-topics a,b [--to-earliest | --to-offset N | ...]    the new offsets of these topics
-    --intermediate-topics c                                     these are skipped to their end
-    --internal-topics app-s-changelog                           only these of its internal topics are deleted
-    --state-dir state                                           its state below this directory is removed, too
+    --intermediate-topics c                                     the application continues at the end of these topics
+    --internal-topics app-s-changelog                           only these internal topics are deleted
+    --state-dir state                                           the state below this directory is also removed
 
 Internal topics are those whose names begin with the application's id and have an ending of Kafka Streams. Everything
-is looked up before anything is changed. A running application is refused: it must be closed first.
+is looked up before anything is changed. The tool refuses to reset a running application, which must be closed first.
 
 Kafka's tool does not have --state-dir and --output json."""
 
@@ -268,8 +268,8 @@ class _Tool:
         self._say("Done.")
 
     async def _remove_offsets_of_a_state(self) -> None:
-        """Removes committed offsets whose metadata shows that `KafkaStreams` has a state for them. Otherwise the
-        application would look for that state at its next start."""
+        """Removes committed offsets whose metadata shows that `KafkaStreams` has a state for these offsets. If they
+        were kept, the application would look for that state at its next start."""
         from jesenska.pipeline.connector.options import READ_BY_A_QUERY
 
         if self._options.dry_run:

@@ -1,10 +1,10 @@
-"""kafka-transactions: shows the transactions of the cluster and their producers, and aborts hanging ones (KIP-664).
-Commands, flags and tables are those of Apache Kafka 4.3.1's tool; `--output json` prints a list of objects with the
-same names.
+"""kafka-transactions: shows the transactions of the cluster and the producers of the transactions, and aborts hanging
+transactions (KIP-664). Commands, flags and tables are those of Apache Kafka 4.3.1's tool; `--output json` prints a
+list of objects with the same names.
 
-A transaction hangs if it is open in a partition and its coordinator does not know it: read-committed consumers cannot
-read past it. `find-hanging` finds transactions that are open for longer than the limit, and asks the coordinators
-about them. `abort` ends one in one partition.
+A transaction hangs if it is open in a partition but not known to its coordinator. Then read_committed consumers cannot
+read records after its start. `find-hanging` finds transactions that have been open for longer than the limit, and asks
+the coordinators about them. `abort` ends a transaction in one partition.
 
 Differs from Kafka's tool: transactions are sorted by name, and partitions are sorted. An unknown topic is reported
 immediately, while Kafka's tool repeats the request for a minute."""
@@ -35,7 +35,7 @@ from jesenska.client.cluster import Cluster
 
 _MINUTE_MS = 60_000
 _DEFAULT_MAX_TIMEOUT_MINUTES = 15
-#: Minutes for which a transaction that has ended may still appear open.
+#: The number of minutes for which a transaction that has ended may still appear open in a partition.
 _GRACE_MINUTES = 5
 
 _LIST = ("TransactionalId", "Coordinator", "ProducerId", "TransactionState")
@@ -255,8 +255,8 @@ async def _find_hanging(admin: Admin, options: argparse.Namespace) -> Table:
 
 
 async def _partitions(cluster: Cluster, options: argparse.Namespace) -> list[TopicPartition]:
-    """Returns the partitions to search. --topic selects those of one topic, --broker-id those with a replica on one
-    broker; if both are given, both conditions apply."""
+    """Returns the partitions to search. --topic selects the partitions of one topic, and --broker-id the partitions
+    with a replica on one broker. If both flags are given, both conditions apply."""
     topics = [await cluster.topic(options.topic)] if options.topic is not None else (await cluster.topics()).values()
     return [
         item.topic_partition
@@ -268,7 +268,8 @@ async def _partitions(cluster: Cluster, options: argparse.Namespace) -> list[Top
 
 
 async def _unknown_to_coordinators(admin: Admin, old: Sequence[_Open]) -> list[_Open]:
-    """Returns the transactions that are open in a partition, but of which no coordinator knows that."""
+    """Returns the transactions in `old` that are open in a partition, but whose coordinator does not know that they
+    are open there."""
     if not old:
         return []
     listed = await admin.list_transactions(producer_ids={item.producer.producer_id for item in old})
@@ -287,7 +288,8 @@ async def _force_terminate(admin: Admin, options: argparse.Namespace) -> None:
     try:
         await admin.force_terminate_transaction(options.transactional_id)
     except KafkaError as error:
-        # A producer that was fenced meanwhile has no open transaction.
+        # If another client has just fenced the producer, the producer has no open transaction. So this error is
+        # ignored.
         if error.code != ErrorCode.PRODUCER_FENCED:
             raise
 

@@ -1,5 +1,5 @@
 """Computes the new offsets of a group, for `kafka-consumer-groups --reset-offsets` and
-`kafka-streams-application-reset`: the flags, and the offset that each means for a partition.
+`kafka-streams-application-reset`: the flags, and the offset that each flag means for a partition.
 
     --to-earliest, --to-latest, --to-current, --to-offset N, --shift-by N, --by-duration P1DT2H, --to-datetime
     2026-01-31T12:00:00.000, --from-file
@@ -8,8 +8,9 @@ An offset outside of the log is moved to the nearest end of the log. A time afte
 offset. A partition without a committed offset has the log end offset as its current offset, and cannot be shifted. A
 time without a zone is UTC, as in Kafka's tool.
 
-The file has a line for each partition, as --export writes it: `topic,partition,offset` for one group,
-`group,topic,partition,offset` for several. Other lines are an error here; Kafka's tool reads missing fields as 0."""
+The file of --from-file has a line for each partition, as --export writes it: `topic,partition,offset` for one group,
+`group,topic,partition,offset` for several groups. Other lines are an error here; Kafka's tool reads missing fields as
+0."""
 
 from __future__ import annotations
 
@@ -41,7 +42,7 @@ _FILE_LIMIT_BYTES = 64 * 1024 * 1024
 PLACES = ("to-earliest", "to-latest", "to-current", "to-offset", "shift-by", "by-duration", "to-datetime", "from-file")
 
 Warn = Callable[[str], None]
-#: Offsets from a file, by group. The name is None if the file has no groups.
+#: The offsets in a file, by group. The group's name is None if the lines of the file contain no group.
 FileOffsets = Mapping[str | None, Mapping[TopicPartition, int]]
 
 
@@ -78,18 +79,18 @@ def add_places(group: argparse._ActionsContainer, *more: str) -> None:
 
 
 def given(options: argparse.Namespace, names: Iterable[str] = PLACES) -> list[str]:
-    """Returns those flags in `names` that the user has given, in the order of `names`."""
+    """Returns the flags in `names` that the user has given, in the order of `names`."""
     return [name for name in names if getattr(options, name.replace("-", "_"), None) not in (None, False)]
 
 
 def warn(text: str) -> None:
-    """Prints a warning about offsets that differ from the requested ones."""
+    """Prints a warning that an offset differs from the requested offset."""
     print(f"WARN: {text}", file=sys.stderr)
 
 
 def reset_of(options: argparse.Namespace) -> Reset:
-    """Returns the rule for the flag that the user has given. If several are given, the first in the order of `PLACES`
-    is used. Raises JesenskaError for a number or a time that is not valid."""
+    """Returns the rule for the flag that the user has given. If several flags are given, the first of them in the
+    order of `PLACES` is used. Raises JesenskaError for a number or a time that is not valid."""
     kind = given(options)[0]
     if kind in ("to-offset", "shift-by"):
         return Reset(kind, offset_of(getattr(options, kind.replace("-", "_"))))
@@ -132,8 +133,8 @@ async def planned(
 
 
 async def within(cluster: Cluster, offsets: Mapping[TopicPartition, int], warn: Warn) -> dict[TopicPartition, int]:
-    """Returns the offsets. An offset outside of a partition's log is moved to the nearest end of the log, with a
-    warning."""
+    """Returns the offsets, changed if necessary. An offset outside of a partition's log is moved to the nearest end of
+    the log, with a warning."""
     first, end = await _at(cluster, list(offsets), EARLIEST), await _at(cluster, list(offsets), LATEST)
     found = {}
     for key, offset in sorted(offsets.items()):
@@ -183,8 +184,8 @@ def duration_of(text: str) -> timedelta:
 
 
 def datetime_of(text: str) -> int:
-    """Parses a time, YYYY-MM-DDThh:mm:ss.sss, and returns it in ms since 1970. A time without a zone (Z, +hh, +hhmm,
-    +hh:mm) is UTC."""
+    """Parses a time of the form YYYY-MM-DDThh:mm:ss.sss, and returns it in milliseconds since 1970. A time without a
+    zone (Z, +hh, +hhmm, +hh:mm) is UTC."""
     match = _DATETIME.match(text.strip())
     try:
         if match is None:
@@ -247,8 +248,8 @@ def read_file(path: str) -> FileOffsets:
 
 
 def of_group(offsets: FileOffsets, group_id: str, only_group: bool) -> Mapping[TopicPartition, int]:
-    """Returns the offsets in the file for a group. Lines without a group are for the group if it is the only one that
-    is reset."""
+    """Returns the offsets in the file for a group. Lines without a group's name apply to the group if it is the only
+    group that is reset."""
     if None in offsets and not only_group:
         raise JesenskaError(
             "The file names no groups (topic,partition,offset), which does for one --group only: write "

@@ -3,8 +3,8 @@ Kafka's OffsetsMessageFormatter and GroupMetadataMessageFormatter.
 
     {"key":{"type":1,"data":{"group":"g","topic":"t","partition":0}},"value":{"version":3,"data":{"offset":5,...}}}
 
-Each formatter prints the records of its kind and leaves out all others. A tombstone's value is null. Differs from
-Kafka 4.3.1's formatters: every document is on its own line."""
+Each formatter prints records of one kind (offsets, or group metadata) and leaves out all other records. A tombstone's
+value is null. Differs from Kafka 4.3.1's formatters: every document is on its own line."""
 
 from __future__ import annotations
 

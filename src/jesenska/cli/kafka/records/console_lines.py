@@ -1,4 +1,5 @@
-"""Lines of text as records, for kafka-console-producer: bytes are cut into lines, a line into headers, key and value.
+"""Converts lines of text to records, for kafka-console-producer. The input is cut into lines, and each line into
+headers, key and value.
 
 A line ends with \\n, \\r or \\r\\n. The properties parse.headers and parse.key determine its fields:
 
@@ -8,10 +9,9 @@ A line ends with \\n, \\r or \\r\\n. The properties parse.headers and parse.key 
     h1:v1,h2:v2 <TAB> value
     value
 
-If null.marker is set, a field that equals it is null. With ignore.error a line without a separator is accepted with
-the fields that it has. The bytes are sent unchanged: unlike in Kafka's tool, bytes that are not UTF-8 are not
-replaced.
-"""
+If null.marker is set, a field that equals it is null. With ignore.error=true, a line in which a separator is missing
+is accepted, and the missing fields are left out. The bytes are sent unchanged: unlike in Kafka's tool, bytes that are
+not UTF-8 are not replaced."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _DEFAULTS = {
     "headers.key.separator": ":",
     "null.marker": "",
 }
-#: The names of all properties by which lines are read.
+#: The names of all properties that control how lines are parsed.
 PROPERTIES = tuple(_DEFAULTS)
 #: Pairs of properties that must have different values. key.separator may equal headers.delimiter.
 _DIFFERENT = (
@@ -130,8 +130,8 @@ def _shown(text: bytes) -> str:
 
 
 class LineSplitter:
-    """Splits a stream of bytes into lines. A line longer than `max_bytes` is dropped, and None is returned in its
-    place."""
+    """Splits a stream of bytes into lines. A line longer than `max_bytes` is dropped; None is returned in place of the
+    line."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
@@ -165,13 +165,14 @@ class LineSplitter:
                 self._skipping = True
             else:
                 self._tail = tail
-        # A line that is within one piece cannot be longer than the piece.
+        # A line that is completely within one piece is at most as long as the piece.
         if len(data) > self._max_bytes:
             lines = [None if line is not None and len(line) > self._max_bytes else line for line in lines]
         return lines
 
     def finish(self) -> list[bytes | None]:
-        """Returns the bytes after the last end of a line as a line, if there are any."""
+        """Returns a list with the bytes after the last end of a line, as the last line. Returns an empty list if there
+        are no such bytes."""
         if self._skipping:
             return [None]
         tail, self._tail = self._tail, b""

@@ -1,6 +1,7 @@
-"""The readers of kafka-console-consumer. One reads assigned partitions, the other is a member of a group.
+"""The two readers of kafka-console-consumer. `Assigned` reads partitions without a group, `ReadingMember` is a member
+of a group.
 
-    Assigned          every partition of the topics, or the one that is named; nothing is committed
+    Assigned          every partition of the topics, or the partition of --partition; nothing is committed
     ReadingMember     the partitions that the group assigns to this member; positions are committed every few seconds,
                       before a rebalance and at the end. The member leaves the group when it ends, also on Ctrl-C,
                       SIGTERM and SIGHUP. After kill -9 the group assigns its partitions to other members when its
@@ -31,7 +32,7 @@ from jesenska.client.membership.assignors import ASSIGNORS
 from jesenska.client.membership.options import MembershipOptions
 from jesenska.client.offsets import EARLIEST
 
-#: Assignors by the names of Kafka's classes in `partition.assignment.strategy`.
+#: The names of assignors in the protocol, by the names of Kafka's classes in `partition.assignment.strategy`.
 _ASSIGNOR_CLASSES = {
     "RangeAssignor": "range",
     "RoundRobinAssignor": "roundrobin",
@@ -42,22 +43,23 @@ _ASSIGNOR_CLASSES = {
 
 class RecordReader(Protocol):
     async def look(self) -> None:
-        """Adds new topics and partitions. The first call starts reading."""
+        """Looks for new topics and partitions, and adds them. The first call starts reading."""
 
     def idle(self) -> bool:
-        """Returns true if there is nothing to read, and no partition that could get records."""
+        """Returns True if no record can be read: there is no record now, and no partition that could get records."""
 
     async def poll_raw(self, timeout_seconds: float) -> list[Fetched]: ...
 
     def go_back(self, partition: TopicPartition, offset: int) -> None:
-        """Records that the records from this offset on were returned by `poll`, but not used."""
+        """Notes that `poll` has returned the records of the partition from `offset` on, but that they were not used.
+        So they must not be committed."""
 
     async def close(self) -> None: ...
 
 
 class ReadTopics:
-    """The topics of `--topic` or `--include`, requested again each time. With `waits` a named topic need not exist
-    yet. With `creates` the request lets brokers create it (`auto.create.topics.enable`)."""
+    """The topics of `--topic` or `--include`. They are requested again at each call of `now`. If `waits`, a named
+    topic need not exist yet. If `creates`, the request lets brokers create the topic (`auto.create.topics.enable`)."""
 
     def __init__(
         self,
@@ -166,7 +168,8 @@ class ReadingMember:
 
 
 def fetch_options(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the arguments of a consumer, with or without a group, for a consumer's settings."""
+    """Returns a consumer's keyword arguments for fetching, made from its settings. They are the same with and without
+    a group."""
     reset = settings["auto.offset.reset"]
     return {
         "max_wait_seconds": settings["fetch.max.wait.ms"] / 1000,
@@ -182,7 +185,7 @@ def fetch_options(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def group_options(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the additional arguments of a consumer with a group, for a consumer's settings."""
+    """Returns the additional keyword arguments of a consumer with a group, made from its settings."""
     if settings["heartbeat.interval.ms"] >= settings["session.timeout.ms"]:
         raise InvalidRequestError("heartbeat.interval.ms must be smaller than session.timeout.ms, best a third of it.")
     return {
@@ -198,7 +201,7 @@ def group_options(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def assignor_of(name: str) -> str:
-    """Returns an assignor's name in the protocol, for that name or the name of Kafka's class."""
+    """Returns an assignor's name in the protocol. `name` is this name, or the name of Kafka's class."""
     found = _ASSIGNOR_CLASSES.get(name.rpartition(".")[2], name)
     if found not in ASSIGNORS:
         raise InvalidRequestError(f"partition.assignment.strategy names {name}: use {', '.join(ASSIGNORS)}.")
@@ -206,8 +209,8 @@ def assignor_of(name: str) -> str:
 
 
 def group_of(options: argparse.Namespace, sources: Sequence[Mapping[str, str]]) -> str | None:
-    """Returns the group of `--group` or of `group.id` in the settings; None if there is none. Raises JesenskaError if
-    they differ."""
+    """Returns the group of `--group`, or of `group.id` in the settings. Returns None if neither is given. Raises
+    JesenskaError if different groups are given."""
     given = [options.group, *(source.get("group.id") for source in sources)]
     names = list(dict.fromkeys(name.strip() for name in given if name is not None))
     if len(names) > 1:

@@ -41,9 +41,10 @@ _DEFAULTS = {
     "value.deserializer": "",
     "headers.deserializer": "",
 }
-#: The names of all properties for printing.
+#: The names of all properties that control how records are printed.
 PROPERTIES = tuple(_DEFAULTS)
-#: Prefixes of properties for deserializers. They are accepted, but the built-in deserializers have no properties.
+#: Prefixes of properties for deserializers. Such properties are accepted without effect, since the built-in
+#: deserializers have no properties.
 _OF_DESERIALIZERS = ("key.deserializer.", "value.deserializer.", "headers.deserializer.")
 _TIMESTAMP_TYPES = {TimestampType.CREATE_TIME: b"CreateTime", TimestampType.LOG_APPEND_TIME: b"LogAppendTime"}
 _PACKAGE = "org.apache.kafka.common.serialization."
@@ -67,7 +68,8 @@ def _double(data: bytes) -> bytes:
 
 
 def _float(data: bytes) -> bytes:
-    """Formats a float as Java does: with the fewest digits that distinguish it from its neighbours."""
+    """Formats a float as Java does: with the smallest number of digits that distinguishes it from the neighbouring
+    floats."""
     if len(data) != 4:
         raise JesenskaError(f"{len(data)} bytes are not a number of 4 bytes, which the deserializer expects.")
     number = unpack(">f", data)[0]
@@ -192,8 +194,8 @@ class RecordFormatter:
 
 
 class LoggingFormatter(RecordFormatter):
-    """Formats records like RecordFormatter. It also prints each record with timestamp, key and value as a line on
-    stderr (Kafka's LoggingMessageFormatter writes that line to its log)."""
+    """Formats records like RecordFormatter. It also prints a line with timestamp, key and value of each record on
+    stderr. (Kafka's LoggingMessageFormatter writes that line to its log.)"""
 
     def lines(self, partition: TopicPartition, records: Iterable[Record]) -> bytes:
         kept = list(records)

@@ -1,12 +1,12 @@
 """The decoders of kafka-dump-log, which format keys and values.
 
     --key-decoder-class, --value-decoder-class   StringDecoder (the default), IntegerDecoder, LongDecoder, by their
-                                                 names alone or with Kafka's packages
+                                                 class names, with or without Kafka's packages
     --offsets-decoder                            the records of __consumer_offsets as JSON, as Apache Kafka's tool
                                                  writes them
-    --transaction-log-decoder                    those of __transaction_state
-    --share-group-state-decoder                  those of __share_group_state
-    --cluster-metadata-decoder                   those of __cluster_metadata, in segments and checkpoints
+    --transaction-log-decoder                    the records of __transaction_state, as JSON
+    --share-group-state-decoder                  the records of __share_group_state, as JSON
+    --cluster-metadata-decoder                   the records of __cluster_metadata, in segments and checkpoints
 
 Not supported: DefaultDecoder (Kafka's prints a Java object's address), custom classes, and the decoder of
 __remote_log_metadata. Records of the newer group protocols are named by their number and skipped, as Kafka skips
@@ -87,8 +87,8 @@ def _decoder(name: str) -> Callable[[bytes], str]:
 
 
 def by_class(key_class: str, value_class: str) -> Decoder:
-    """Returns a decoder of keys and values that is made of two of Kafka's decoders. Raises JesenskaError for a class
-    that is not built in."""
+    """Returns a decoder of keys and values that is made of two of Kafka's decoder classes. Raises JesenskaError for a
+    class that is not built in."""
     key, value = _decoder(key_class), _decoder(value_class)
 
     def shown(record: Record) -> Shown:
@@ -137,8 +137,8 @@ def _versioned(value: OffsetCommitValue | GroupMetadataValue, version: int) -> d
 
 
 def _inside(decode: Callable[[bytes], Struct], data: bytes) -> Any:
-    """Returns the fields of a message of the consumer protocol, in the message's own version. If it cannot be read,
-    returns its bytes in base64."""
+    """Returns the fields of a message of the consumer protocol. The message begins with its version. If the message
+    cannot be read, returns its bytes in base64."""
     try:
         return fields_of(decode(data), int.from_bytes(data[:2], "big"))
     except MalformedMessageError:
@@ -146,8 +146,8 @@ def _inside(decode: Callable[[bytes], Struct], data: bytes) -> Any:
 
 
 def fields_of(message: Struct, version: int) -> dict[str, Any]:
-    """Returns the fields that a message has in this version, by the protocol's names. A tagged field with its default
-    is left out, because it is not on the disk either."""
+    """Returns the fields that a message has in this version, under their names in Kafka's protocol. A tagged field
+    with its default value is left out, because it is not written to the disk."""
     found = {}
     for item in message.fields:
         value = getattr(message, item.name)
@@ -204,12 +204,14 @@ def java_double(value: float) -> str:
 
 
 def transactions(record: Record) -> Shown:
-    """Formats a record of __transaction_state as JSON, in the way of `offsets`."""
+    """Formats a record of __transaction_state as JSON. The form is that of `offsets`: a tombstone's value is
+    `<DELETE>`."""
     return _of_kinds(record, TRANSACTIONS)
 
 
 def share_groups(record: Record) -> Shown:
-    """Formats a record of __share_group_state as JSON, in the way of `offsets`."""
+    """Formats a record of __share_group_state as JSON. The form is that of `offsets`: a tombstone's value is
+    `<DELETE>`."""
     return _of_kinds(record, SHARE_GROUPS)
 
 
@@ -239,7 +241,7 @@ def _of_kinds(record: Record, kinds: Kinds) -> Shown:
 
 
 def cluster_metadata(record: Record) -> Shown:
-    """Formats a record of the KRaft metadata log as JSON. Such records have no key."""
+    """Formats a record of the KRaft metadata log as JSON. Records of this log have no key."""
     try:
         found = read_record(record.value)
     except CorruptMessageError as error:
@@ -253,8 +255,8 @@ def cluster_metadata(record: Record) -> Shown:
 
 
 def control(record: Record) -> str | None:
-    """Formats a control record of the KRaft metadata log. Returns None for control records that this log does not
-    have."""
+    """Formats a control record of the KRaft metadata log. Returns None for a control record of a type that does not
+    occur in this log."""
     found = read_control(record)
     if found is None:
         return None

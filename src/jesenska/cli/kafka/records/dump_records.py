@@ -1,6 +1,6 @@
 """The records of `__share_group_state` and of `__transaction_state` as Apache Kafka 4.3.1 writes them, for
-kafka-dump-log. A key begins with its kind, an INT16, and a value with its version. A key and a value of the same kind
-belong together."""
+kafka-dump-log. A key begins with its kind, an INT16, and a value with its version. The class of a value has the same
+kind number as the class of its key."""
 
 from __future__ import annotations
 

@@ -1,16 +1,17 @@
 """kafka-console-consumer: prints the records of topics. Flags and output are those of Apache Kafka 4.3.1's tool and of
 older releases.
 
-With --group (or group.id among the settings) it reads as a member of that group, which commits the printed records and
-leaves at the end. Otherwise it reads all partitions of its topics without a group, including those that appear later.
-`--zookeeper`, from the releases before 2.0, finds the brokers in ZooKeeper's nodes; groups are still those of the
-brokers (0.8 kept its groups in ZooKeeper). The tool ends after --max-messages, after --timeout-ms without a record
-(exit code 0, as in Kafka's tool), or on a signal. Then it prints the number of printed records on stderr.
+With --group (or group.id among the settings) the tool reads as a member of that group. It commits the offsets of the
+printed records, and leaves the group at the end. Otherwise it reads all partitions of the topics without a group,
+including partitions that are added later. `--zookeeper`, from the releases before 2.0, finds the brokers in
+ZooKeeper's nodes; groups are still managed by the brokers (0.8 stored groups in ZooKeeper). The tool ends after
+--max-messages, after --timeout-ms without a record (exit code 0, as in Kafka's tool), or on a signal. At its end the
+tool prints the number of printed records on stderr.
 
-If the topic does not exist, it waits for it, as Kafka's tool does, and prints one line about that on stderr. Brokers
-that create topics automatically create it (unless `allow.auto.create.topics=false`). Differs from Kafka's tool: a
-partition that does not exist is an error. Custom formatters, and those of internal topics that jesenska does not have,
-are not supported."""
+If the topic does not exist, the tool waits until it exists, as Kafka's tool does, and prints one line about that on
+stderr. Brokers that create topics automatically create the topic, except with `allow.auto.create.topics=false`.
+Differs from Kafka's tool: a partition that does not exist is an error. Custom formatters, and those of internal topics
+that jesenska does not have, are not supported."""
 
 from __future__ import annotations
 
@@ -72,7 +73,7 @@ from jesenska.records.record import Record
 _POLL_SECONDS = 0.5
 #: The interval in seconds between look-ups of topics while no topic matches the pattern.
 _LOOK_SECONDS = 1.0
-#: The Java packages of Kafka's formatters, in the releases from 3.5 on and before.
+#: The Java packages of Kafka's formatters: in releases since 3.5, and in earlier releases.
 _FORMATTER_PACKAGES = (
     "org.apache.kafka.tools.consumer.",
     "kafka.tools.",
@@ -312,7 +313,7 @@ def _start(options: argparse.Namespace, reset: str) -> int:
 
 
 class _Printer:
-    """Polls and prints records until the requested number, a timeout or a signal ends it."""
+    """Polls and prints records. Ends after the requested number of records, a timeout or a signal."""
 
     def __init__(
         self,
@@ -328,8 +329,8 @@ class _Printer:
         self._formatter = formatter
         self._options = options
         self._check_crcs = check_crcs
-        #: The first offset, by partition, of records that were polled but not printed. A group must not commit beyond
-        #: it.
+        #: For each partition, the first offset of records that were polled but not printed. A group must not commit a
+        #: higher offset.
         self._unprinted: dict[TopicPartition, int] = {}
         self._count = 0
         #: The exit code after a signal: 128 plus the signal's number, as in a shell. 0 without a signal.
@@ -340,7 +341,7 @@ class _Printer:
         task = asyncio.current_task()
         assert task is not None
         loop = asyncio.get_running_loop()
-        # Ctrl-C is left to the event loop, which handles it itself.
+        # The handler for Ctrl-C is left to the event loop.
         signals = [number for number in heeded_signals() if number != signal.SIGINT]
         for number in signals:
             loop.add_signal_handler(number, self._terminate, task, number)
@@ -398,8 +399,8 @@ class _Printer:
             await self._reader.look()
 
     def _print_fetched(self, fetched: Fetched) -> bool:
-        """Prints records batch by batch, so that only one batch is decoded at a time. Returns true if there was a
-        record."""
+        """Prints records batch by batch, so that only one batch is decoded at a time. Returns True if at least one
+        record was printed."""
         some = False
         partition = fetched.topic_partition
         for position, header in iter_headers(fetched.data):
@@ -426,7 +427,7 @@ class _Printer:
         try:
             text = self._formatter.lines(partition, records[:left])
         except JesenskaError:
-            # One of the records cannot be printed. They are printed one by one to find it.
+            # One of the records cannot be printed. All records are printed one by one to find that record.
             for record in records:
                 if self._left() <= 0:
                     return

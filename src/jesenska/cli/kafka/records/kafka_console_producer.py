@@ -1,9 +1,9 @@
-"""kafka-console-producer: sends every line of standard input as a record. Flags are those of Apache Kafka 4.3.1's tool
-and of older releases.
+"""kafka-console-producer: sends every line of standard input as a record. The flags are those of Apache Kafka 4.3.1's
+tool and of older releases.
 
 While earlier batches are in progress, lines are collected in batches; otherwise they are sent immediately. So each
-line that a person types is sent immediately, and input from a pipe is sent in full batches. Waiting input is limited:
-by a number of batches, by buffer.memory, and by max.request.size for a single line.
+line that a person types is sent immediately, and input from a pipe is sent in full batches. The lines that are not yet
+acknowledged are limited: by a number of batches, by buffer.memory, and by max.request.size for a single line.
 
 Differs from Kafka's tool: a record that cannot be delivered makes the exit code 1 (Kafka's tool only logs it). Custom
 readers are not supported."""
@@ -42,12 +42,13 @@ from jesenska.records.record import RecordInput
 
 _PIECE_BYTES = 64 * 1024
 _BATCH_BYTES = 64 * 1024
-#: Largest number of batches in progress. Above it no input is read until one of them is acknowledged.
+#: The largest number of batches in progress. While this number is reached, no input is read until a batch is
+#: acknowledged.
 _BATCHES_UNDER_WAY = 64
 #: Upper limit on the bytes of a record in addition to key, value and headers.
 _RECORD_OVERHEAD_BYTES = 70
 _OUR_READERS = ("kafka.tools.ConsoleProducer$LineMessageReader", "org.apache.kafka.tools.LineMessageReader")
-#: Flags that set settings of the producer.
+#: Flags that set settings of the producer, each with the name of the setting.
 _FLAGS = {
     "batch_size": "batch.size",
     "max_partition_memory_bytes": "batch.size",
@@ -250,8 +251,8 @@ class _Sender:
         return 1 if self._failed else 0
 
     async def _read(self, descriptor: int) -> bytes:
-        """Returns the next piece of input. While it waits, collected records are sent as soon as no batch is in
-        progress."""
+        """Returns the next piece of input. While it waits for input, the collected records are sent as soon as no
+        batch is in progress."""
         reading = asyncio.ensure_future(_piece(descriptor))
         try:
             while not reading.done():
@@ -345,8 +346,8 @@ def _prompt(wanted: bool) -> None:
 
 
 async def _piece(descriptor: int) -> bytes:
-    """Reads from a descriptor as soon as it has data; the result is empty at its end. A regular file, for which the
-    event loop cannot wait, is read immediately."""
+    """Reads from a descriptor as soon as it has data. Returns empty bytes at the end of the input. A regular file, for
+    which the event loop cannot wait, is read immediately."""
     loop = asyncio.get_running_loop()
     ready: asyncio.Future[None] = loop.create_future()
     try:

@@ -1,10 +1,10 @@
 """kafka-consumer-perf-test: reads records as a member of a group and prints the rates. Flags and columns are those of
 Kafka 4.3.1's tool.
 
-For each batch the tool fetches it, tests its checksum, and decodes every record to an object with its key and value.
-Amounts are bytes of keys and values. rebalance.time.ms is the time to join the group (with a broker's default settings
-the first member waits three seconds for others), and fetch.time.ms the remaining time. All records of the last poll
-are counted, so there may be a few more than requested.
+The tool fetches batches, tests the checksum of each batch, and decodes every record to an object with its key and
+value. Amounts of data are the bytes of keys and values. rebalance.time.ms is the time to join the group (with a
+broker's default settings the first member waits three seconds for others), and fetch.time.ms the remaining time. All
+records of the last poll are counted, so there may be a few more than requested.
 
 Differs from Kafka's tool: warnings are on stderr. --print-metrics is not supported."""
 
@@ -233,7 +233,8 @@ class _Reading:
         return 0
 
     async def _read(self, consumer: GroupConsumer) -> bool:
-        """Reads until the number of records is reached. Returns false if no record arrived within the timeout."""
+        """Reads until the requested number of records is reached. Returns False if no record arrived within the
+        timeout."""
         last_record = self._began
         interval = self._options.reporting_interval / 1000
         while self._all.count < self._options.num_records:

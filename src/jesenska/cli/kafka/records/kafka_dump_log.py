@@ -36,7 +36,7 @@ from jesenska.records.record import Record
 _OFFSET_ENTRY = Struct(">ii")
 _TIME_ENTRY = Struct(">qi")
 _TIMESTAMP_TYPES = {TimestampType.CREATE_TIME: "CreateTime", TimestampType.LOG_APPEND_TIME: "LogAppendTime"}
-#: The decoders of internal topics, with the name of each topic.
+#: The decoders of internal topics: for each flag, the name of the topic and the decoder.
 _DECODERS: dict[str, tuple[str, dump_decoders.Decoder]] = {
     "offsets_decoder": ("__consumer_offsets", dump_decoders.offsets),
     "transaction_log_decoder": ("__transaction_state", dump_decoders.transactions),
@@ -105,8 +105,8 @@ def _work(parser: Parser, options: argparse.Namespace) -> int:
 
 
 def _decoder(options: argparse.Namespace) -> dump_decoders.Decoder | None:
-    """Returns the decoder of keys and values; None if these are not to be printed. They are printed if a decoder or
-    --print-data-log is given."""
+    """Returns the decoder of keys and values. Returns None if keys and values will not be printed: they are printed
+    only if a decoder or --print-data-log is given."""
     for name, (_, decoder) in _DECODERS.items():
         if getattr(options, name):
             return decoder
@@ -171,7 +171,7 @@ class _Dump:
         return self._batches(data)
 
     def _checkpoint(self, data: Data) -> bool:
-        """Prints a snapshot of the KRaft metadata log, which consists of batches, too."""
+        """Prints a snapshot of the KRaft metadata log. Like a segment, a snapshot consists of batches."""
         match = _CHECKPOINT.fullmatch(self._path.name)
         if match is None:
             raise JesenskaError(
@@ -214,7 +214,7 @@ class _Dump:
             self._wrong(f"Found {len(data) - end} invalid bytes at the end of {self._path.name}")
             good = False
         if gaps:
-            # Gaps in the offsets are reported but are not a fault, because compaction makes them.
+            # Gaps in the offsets are reported but not counted as a fault, because compaction causes gaps.
             self._say(f"Non-consecutive offsets in {self._path}")
             for before, after in gaps:
                 self._say(f"  {before} is followed by {after}")
@@ -284,8 +284,8 @@ class _Dump:
     # --- indexes -----------------------------------------------------------------------------------------------------
 
     def _entries(self, data: Data, entry: Struct) -> list[tuple[int, int]] | None:
-        """Returns the entries of an index, without the zeros at the end of an active segment's index. If there are no
-        entries, prints a message and returns None."""
+        """Returns the entries of an index. The zeros at the end of an active segment's index are left out. If there
+        are no entries, prints a message and returns None."""
         if len(data) % entry.size:
             raise JesenskaError(
                 f"{self._path} has {len(data)} bytes, which is no multiple of an entry's {entry.size}: the index is "
@@ -352,8 +352,8 @@ class _Dump:
         disorder: list[tuple[int, int]] = []
         largest = before = -1
         for timestamp, relative in entries:
-            # An entry has the largest timestamp up to its offset. The batches are read only once, since offsets
-            # increase.
+            # An entry contains the largest timestamp of all records up to its offset. The batches are read only once,
+            # since the offsets of the entries increase.
             largest = max(largest, _largest_up_to(batches, base + relative))
             if largest != timestamp:
                 mismatches.append((timestamp, largest))
@@ -469,7 +469,7 @@ def _is_valid(data: Data, position: int, header: BatchHeader) -> bool:
 
 
 def _last_offset_at(log: Data, position: int) -> int:
-    """Returns the last offset of the batch at a position; -1 if no batch begins there."""
+    """Returns the last offset of the batch at a position. Returns -1 if no batch begins there."""
     if not 0 <= position <= len(log) - HEADER_SIZE:
         return -1
     try:

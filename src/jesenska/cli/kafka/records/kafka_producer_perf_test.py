@@ -1,21 +1,23 @@
-"""kafka-producer-perf-test: sends records as fast as it can, or at a rate, and prints the rates. Flags and output
-lines are those of Kafka 4.3.1's tool.
+"""kafka-producer-perf-test: sends records as fast as possible, or at a given rate, and prints the measured rates.
+Flags and output lines are those of Kafka 4.3.1's tool.
 
 By default records are made and encoded a whole batch at a time: the compiled encoder writes `batch.size` bytes in one
 call. The batch is passed to jesenska's producer and acknowledged by the broker; one batch of a partition is in
-progress at a time. A program that sends in bulk works in this way. With --each-record every record is passed to the
-producer's send(), as an application would do, which costs far more.
+progress at a time. A program that sends large amounts of data would work in this way. With --each-record every record
+is passed to the producer's send(), as an application would do, which costs far more.
 
-A record's latency is the time from its creation to the acknowledgement of its batch. At a rate it counts from the time
-when the record was due, if the tool keeps up. Without a rate, most of the latency is waiting in `buffer.memory`, as in
-Kafka's tool. Rates are for the time from the first record to the last acknowledgement, without the time to connect.
+A record's latency is the time from its creation to the acknowledgement of its batch. With --throughput the latency
+begins at the time when the record was due, if the tool can reach the rate. Without --throughput, most of the latency
+is the time that records wait in `buffer.memory`, as in Kafka's tool. Rates are for the time from the first record to
+the last acknowledgement, without the time to connect.
 
 Values are random letters A to Z, lines of a file in random order, or numbers. A batch goes to a random partition.
 
 With --transactional-id, --transaction-duration-ms or the setting transactional.id all records are written in
-transactions. Each is committed at the first batch (with --each-record: record) after the duration, the last one at the
-end. The id of the flag overrides that of the settings. The default id is performance-producer- with a random end; the
-default duration is three seconds. Commits are included in the rates.
+transactions. A transaction is committed at the first batch (with --each-record: record) after the duration, and the
+last transaction at the end. The id of --transactional-id overrides the id in the settings. The default id is
+performance-producer- followed by random characters; the default duration is three seconds. Commits are included in the
+rates.
 
 --print-metrics is not supported."""
 
@@ -199,7 +201,7 @@ def _check(parser: Parser, options: argparse.Namespace) -> None:
 
 
 def _transactional_id(options: argparse.Namespace, setting: str | None) -> str | None:
-    """Returns the transactional id; None if transactions are not used."""
+    """Returns the transactional id. Returns None if transactions are not used."""
     found: str | None = options.transactional_id or setting
     if found is None and options.transaction_duration_ms is not None:
         return f"{_ID_PREFIX}{uuid.UUID(bytes=system_random().randbytes(16), version=4)}"
@@ -215,8 +217,9 @@ class Values:
         self._kept: bytes | None = None
 
     def batch(self, first: int, limit: int, room: int, now_ms: int) -> tuple[list[RecordInput], int]:
-        """Returns records from the number `first` on: up to `limit` records that fit into `room` bytes, but at least
-        one. The second value is the number of bytes of their values."""
+        """Returns two values. The first is a list of records, beginning with the record number `first`: up to `limit`
+        records that fit into `room` bytes, but at least one record. The second is the total number of bytes of the
+        records' values."""
         records: list[RecordInput] = []
         total = 0
         draw = self._draw
@@ -239,8 +242,8 @@ def _values(options: argparse.Namespace) -> Values:
     if options.payload_file is not None:
         lines = _lines(options.payload_file, options.payload_delimiter)
         return Values(lambda _: random.choice(lines), max(map(len, lines)))
-    # Each value is a slice of random letters from a different position. To draw each letter at random would take most
-    # of the measured time.
+    # Each value is a slice of a long string of random letters, from a different position. Choosing each letter at
+    # random would take most of the measured time.
     size: int = options.record_size
     letters = random.randbytes(_LETTERS_BYTES + size).translate(bytes(65 + number % 26 for number in range(256)))
     step = size + 4099
@@ -281,7 +284,7 @@ class _Load:
         self._steady: Latencies | None = None
         self._failures: dict[str, int] = {}
         self._transaction_seconds = (options.transaction_duration_ms or _DURATION_MS) / 1000
-        #: The time when the open transaction began; None if none is open.
+        #: The time when the open transaction began; None if no transaction is open.
         self._transaction_began: float | None = None
 
     async def run(self) -> int:
@@ -347,7 +350,7 @@ class _Load:
             self._transaction_began = now
 
     async def _end_in_time(self) -> None:
-        """Commits the open transaction if it is old enough."""
+        """Commits the open transaction if its duration has passed."""
         if (
             self._transaction_began is not None
             and self._clock.monotonic() - self._transaction_began >= self._transaction_seconds
@@ -360,8 +363,8 @@ class _Load:
         self._last = max(self._last, self._clock.monotonic())
 
     async def _until_due(self, sent: int, room: int) -> int:
-        """Waits until a batch is full at the requested rate, or until its first record has lingered long enough.
-        Returns the number of records that are due then."""
+        """Waits until a batch is full at the requested rate, or until linger.ms has passed for the batch's first
+        record. Returns the number of records that are due at that time."""
         assert self._rate is not None
         full = max(1, room // (self._values.largest + _RECORD_OVERHEAD_BYTES))
         first = self._began + sent / self._rate
@@ -384,8 +387,8 @@ class _Load:
             if self._rate is None:
                 self._add(first, count, (now - made_at) * 1000, size, now)
                 return
-            # Each record was due at its own time. The latency of records that were due before the previous batch was
-            # made counts from that batch.
+            # Each record was due at its own time. Records that were due before the previous batch was made are counted
+            # as due at the time of that batch.
             each = size // count
             for number in range(first, first + count):
                 due = min(made_at, max(before, self._began + number / self._rate))

@@ -11,9 +11,9 @@ Kafka's system tests use:
     {"timestamp":1795264188270,"name":"partitions_revoked","partitions":[{"topic":"t","partition":0}]}
     {"timestamp":1795264188757,"name":"shutdown_complete"}
 
-SIGINT, SIGTERM and SIGHUP end it cleanly, after a `shutdown_requested`. Unlike in Kafka's tool, `count` does not
-include records fetched beyond --max-messages, and `shutdown_requested` is printed only if a signal has requested the
-end."""
+SIGINT, SIGTERM and SIGHUP end the tool cleanly; it then prints a `shutdown_requested` event. Unlike in Kafka's tool,
+`count` does not include records fetched beyond --max-messages, and `shutdown_requested` is printed only if a signal
+has requested the end."""
 
 from __future__ import annotations
 
@@ -105,8 +105,8 @@ async def _work(parser: Parser, options: argparse.Namespace) -> int:
         settings["session.timeout.ms"] = options.session_timeout
     async with cluster_of(options, texts, CONSUMER_SETTINGS) as cluster:
         async with telling("Waiting for the broker"):
-            # A group's member would try to connect without end. So it is reported here if no broker answers at the
-            # start.
+            # A member of a group would try to connect without end. So if no broker answers, this is reported here, at
+            # the start.
             await cluster.any_channel()
         with stopping() as stop:
             reading = _Reading(Events(cluster.clock), stop, options, settings["max.poll.records"])

@@ -1,5 +1,6 @@
-"""kafka-verifiable-producer: sends the numbers 0, 1, 2, … to a topic and prints for each a JSON line that says if it
-was acknowledged. Flags and output are those of Apache Kafka 4.3.1's tool, which Kafka's system tests use:
+"""kafka-verifiable-producer: sends the numbers 0, 1, 2, … to a topic and prints for each number a JSON line that says
+if its record was acknowledged. Flags and output are those of Apache Kafka 4.3.1's tool, which Kafka's system tests
+use:
 
     {"timestamp":1795264178546,"name":"startup_complete"}
     {"timestamp":1795264179088,"name":"producer_send_success","key":null,"value":"0","offset":0,"topic":"t",
@@ -7,8 +8,9 @@ was acknowledged. Flags and output are those of Apache Kafka 4.3.1's tool, which
     {"timestamp":1795264179106,"name":"shutdown_complete"}
     {"timestamp":1795264179108,"name":"tool_data","sent":1,"acked":1,"target_throughput":-1,"avg_throughput":8.7}
 
-A record that could not be sent is a `producer_send_error`. SIGINT, SIGTERM and SIGHUP end it cleanly, with the last
-two lines. Unlike in Kafka's tool, the exit code is 1 if a record was not acknowledged."""
+A record that could not be sent is reported as a `producer_send_error`. SIGINT, SIGTERM and SIGHUP end the tool
+cleanly; it then prints the last two lines. Unlike in Kafka's tool, the exit code is 1 if a record was not
+acknowledged."""
 
 from __future__ import annotations
 
@@ -107,13 +109,13 @@ async def _work(parser: Parser, options: argparse.Namespace) -> int:
 
 
 class _Load:
-    """One run of the tool: sends records, and counts acknowledged ones."""
+    """One run of the tool: sends records, and counts the acknowledged records."""
 
     def __init__(self, cluster: Cluster, producer: Producer, stop: Stop, options: argparse.Namespace) -> None:
         self._clock, self._producer, self._stop, self._options = cluster.clock, producer, stop, options
         self._events = Events(cluster.clock)
         self._sent = self._acked = 0
-        #: The error of a callback that could not print, because the reader of the output has ended.
+        #: The error that a callback got when it tried to print, because the reader of the output has ended.
         self._unheard: BrokenPipeError | None = None
 
     async def run(self) -> int:
@@ -135,7 +137,8 @@ class _Load:
         return self._stop.exit_code or int(self._acked < self._sent)
 
     async def _send_until_stopped(self, began: float) -> None:
-        """Sends all records, or until a signal stops the tool, even while a record waits for a broker's response."""
+        """Sends all records. Returns earlier if a signal stops the tool, even while a record waits for a broker's
+        response."""
         sending, stopped = asyncio.ensure_future(self._send_all(began)), asyncio.ensure_future(self._stop.stopped())
         await asyncio.wait((sending, stopped), return_when=asyncio.FIRST_COMPLETED)
         stopped.cancel()

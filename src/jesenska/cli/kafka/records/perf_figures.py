@@ -19,8 +19,8 @@ _DATE_PIECES = re.compile(r"'((?:[^']|'')*)'|([A-Za-z])\2*|[^A-Za-z']+")
 
 
 class Latencies:
-    """The records that were sent since `began` (a time in seconds), and the latency of each: the time to its
-    acknowledgement."""
+    """The records that were sent since `began` (a time in seconds) and their latencies. A record's latency is the time
+    until its acknowledgement."""
 
     __slots__ = ("_sum_ms", "began", "bytes_sent", "count", "counts", "max_ms")
 
@@ -33,7 +33,7 @@ class Latencies:
         self.counts: Counter[int] = Counter()
 
     def add(self, latency_ms: float, count: int, bytes_sent: int) -> None:
-        """Adds `count` records with this latency, which have `bytes_sent` bytes together."""
+        """Adds `count` records with this latency. `bytes_sent` is the total size of these records in bytes."""
         self.count += count
         self.bytes_sent += bytes_sent
         self._sum_ms += latency_ms * count
@@ -45,7 +45,7 @@ class Latencies:
         return self._sum_ms / self.count if self.count else 0.0
 
     def percentile(self, share: float) -> int:
-        """Returns the latency in whole milliseconds that this share (0 to 1) of the records did not exceed."""
+        """Returns the latency in whole milliseconds that a fraction `share` (0 to 1) of the records did not exceed."""
         wanted, seen = share * self.count, 0
         for latency in sorted(self.counts):
             seen += self.counts[latency]
@@ -54,7 +54,7 @@ class Latencies:
         return 0
 
     def rates(self, now: float) -> tuple[float, float]:
-        """Returns records and megabytes per second."""
+        """Returns the number of records per second, and the number of megabytes per second."""
         seconds = max(now - self.began, 1e-3)
         return self.count / seconds, self.bytes_sent / _MIB / seconds
 
@@ -115,8 +115,8 @@ class Consumed:
         self.bytes_read += bytes_read
 
     def cells(self, now: float, total: Consumed | None = None) -> list[str]:
-        """Returns the values of the columns HEADINGS. For a window, the amounts are those of `total`, as in Kafka's
-        tool."""
+        """Returns the values of the columns HEADINGS. For a window, the columns with amounts show the amounts of
+        `total`, as in Kafka's tool."""
         seconds = max(now - self.began, 1e-3)
         fetching = max(seconds - self.rebalance_seconds, 1e-3)
         megabytes, amounts = self.bytes_read / _MIB, total or self
@@ -147,8 +147,8 @@ class Consumed:
 
 
 def date_text(milliseconds: int, pattern: str) -> str:
-    """Formats a time in the machine's time zone with a pattern of Java's SimpleDateFormat. Supported are yyyy MM dd HH
-    mm ss SSS; other patterns raise ValueError."""
+    """Formats a time in the machine's time zone with a pattern of Java's SimpleDateFormat. The letters yyyy MM dd HH
+    mm ss SSS are supported; other letters raise ValueError."""
     moment = datetime.fromtimestamp(milliseconds / 1000).astimezone()
     text, end = "", 0
     for match in _DATE_PIECES.finditer(pattern):

@@ -57,8 +57,8 @@ class Stop:
 
 @contextmanager
 def stopping() -> Iterator[Stop]:
-    """A context manager in which a signal (SIGINT, SIGTERM, SIGHUP) does not end the process, but sets the yielded
-    `Stop`, so that the tool can end cleanly."""
+    """Makes signals (SIGINT, SIGTERM, SIGHUP) set the yielded `Stop` while the `with` block runs. The signals do not
+    end the process, so the tool can end cleanly."""
     stop, loop = Stop(), asyncio.get_running_loop()
     signals = heeded_signals()
     for number in signals:

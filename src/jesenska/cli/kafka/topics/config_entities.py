@@ -1,7 +1,7 @@
 """The entities of kafka-configs: its flags, and the rules of Apache Kafka 4.3.1 about their combinations.
 
---entity-type T [--entity-name N | --entity-default]        users and clients may be given together, each with a
-                                                            name; no other types may
+--entity-type T [--entity-name N | --entity-default]        only users and clients may be given together, each
+                                                            with a name
 --topic --broker --broker-logger --group --client-metrics --user --client --ip        short for a type with a name
 --broker-defaults --user-defaults --client-defaults --ip-defaults                     short for a type's default"""
 
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from jesenska.base.errors import JesenskaError
 from jesenska.cli.shared.tool import Parser
 
-#: Entity types with settings of their own, and entity types with quotas.
+#: The entity types that have settings. The next line has the entity types that have quotas.
 RESOURCES = ("topics", "brokers", "broker-loggers", "groups", "client-metrics")
 QUOTAS = ("users", "clients", "ips")
 _KINDS = (*RESOURCES, *QUOTAS)
@@ -70,8 +70,8 @@ def add_entities(parser: argparse.ArgumentParser) -> None:
 
 
 def entities_of(parser: Parser, options: argparse.Namespace) -> list[Entity]:
-    """Returns the entities that the flags select: one, or a user and a client. Wrong flags end the tool with one
-    sentence."""
+    """Returns the entities that the flags select: one entity, or a user and a client. If the flags are wrong, the tool
+    ends with one sentence."""
     given = _given(parser, options)
     if not given:
         parser.error(

@@ -25,8 +25,8 @@ _RESOURCES_PER_REQUEST = 500
 
 
 class ShownSource(IntEnum):
-    """The source of a setting's value. The names are those that Kafka's tools print, the numbers those of
-    DescribeConfigs."""
+    """The source of a setting's value. The names are those that Kafka's tools print, and the numbers are those of the
+    DescribeConfigs response."""
 
     UNKNOWN = 0
     DYNAMIC_TOPIC_CONFIG = 1
@@ -41,8 +41,8 @@ class ShownSource(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ShownSetting:
-    """A setting with the value in force, its source, and its synonyms: the values of all sources in order, each with
-    name, value and source."""
+    """A setting with the value in force, the source of this value, and the setting's synonyms. Synonyms are the values
+    from all sources in order, each with name, value and source."""
 
     name: str
     value: str | None
@@ -84,7 +84,7 @@ def _source(number: int) -> ShownSource:
 def _setting(item: DescribeConfigsResponseConfig) -> ShownSetting:
     source = _source(item.config_source)
     if item.config_source < 0:
-        # DescribeConfigs version 0 reports only if the value is the default.
+        # A response of DescribeConfigs version 0 only reports if the value is the default value.
         source = ShownSource.DEFAULT_CONFIG if item.is_default else ShownSource.DYNAMIC_TOPIC_CONFIG
     synonyms = tuple((synonym.name, synonym.value, _source(synonym.source)) for synonym in item.synonyms)
     return ShownSetting(item.name, item.value, source, item.is_sensitive, item.read_only, synonyms)
@@ -151,7 +151,8 @@ async def resources_with_settings(cluster: Cluster, kind: int) -> list[str]:
 
 
 def with_near_miss(error: InvalidConfigError, names: Iterable[str], table: Table) -> InvalidConfigError:
-    """Returns the broker's error. If it is about an unknown setting, the most similar known name is added."""
+    """Returns the broker's error. If the error is about an unknown setting, the most similar known name is added to
+    its text."""
     message = str(error)
     wrong = next((name for name in names if name not in table and name in message), None)
     return (

@@ -4,7 +4,7 @@ Apache Kafka 4.3.1's tool.
 
     --describe   --topic T | --broker ID | --broker-defaults | --entity-type TYPE [--entity-name N | --entity-default]
                  | ... (`config_entities`)   [--all]
-    --alter      the same, and   --add-config a=b,c=[d,e] | --add-config-file FILE | --delete-config a,b
+    --alter      an entity, and    --add-config a=b,c=[d,e] | --add-config-file FILE | --delete-config a,b
 
 A value with commas is written in brackets. SCRAM credentials of users can be changed (`scram_credentials`). Differs
 from Kafka's tool: a topic or a broker that does not exist is an error."""
@@ -64,7 +64,7 @@ _RESOURCES = {
     "groups": GROUP,
     "client-metrics": CLIENT_METRICS,
 }
-#: Entity types whose names a broker lists, and the source of their changed settings.
+#: The entity types whose names a broker lists. The value is the source of settings that were changed.
 _LISTED = {"groups": ShownSource.DYNAMIC_GROUP_CONFIG, "client-metrics": ShownSource.DYNAMIC_CLIENT_METRICS_CONFIG}
 #: A comma outside of brackets, which separates settings.
 _BETWEEN = re.compile(r",(?![^\[\]]*\])")
@@ -273,7 +273,7 @@ async def _describe(cluster: Cluster, entity: Entity, options: argparse.Namespac
 async def _describe_listed(
     cluster: Cluster, entity: Entity, options: argparse.Namespace, documents: list[dict[str, Any]]
 ) -> None:
-    """Shows the settings of groups or client metrics: of all that have settings, or of the named one."""
+    """Shows the settings of groups or client metrics: of the named group or metrics, or of all that have settings."""
     resource, source = _RESOURCES[entity.kind], _LISTED[entity.kind]
     known = await resources_with_settings(cluster, resource)
     names = known
@@ -285,8 +285,8 @@ async def _describe_listed(
             print(f"The {_one(entity.kind)} '{entity.name}' doesn't exist and doesn't have dynamic config.")
         names = [entity.name] if there else []
     for name in names:
-        # A group without changed settings has nothing to show, and a broker may not support settings of groups. So it
-        # is not asked.
+        # A group without changed settings has nothing to show, and a broker may not support settings of groups. So
+        # such a group's settings are not requested.
         settings = await settings_of_resource(cluster, resource, name) if options.all or name in known else []
         _show(entity.kind, name, settings, source, options, documents)
 

@@ -76,7 +76,7 @@ async def _work(parser: Parser, options: argparse.Namespace) -> int:
 
 async def _delete(cluster: Cluster, offsets: dict[TopicPartition, int]) -> dict[TopicPartition, int | KafkaError]:
     """Returns for each partition its new low watermark or an error, in the file's order. If some partitions do not
-    exist, the records of the others are still deleted."""
+    exist, records are still deleted in the existing partitions."""
     topics = await cluster.topics()
     results: dict[TopicPartition, int | KafkaError] = {}
     known = {
@@ -110,8 +110,8 @@ def _document(key: TopicPartition, result: int | KafkaError) -> dict[str, Any]:
 
 
 def read_offsets(path: str) -> dict[TopicPartition, int]:
-    """Returns the offsets in a file. Raises JesenskaError with one sentence if the file does not have the form
-    above."""
+    """Returns the offsets in a file. Raises JesenskaError with one sentence if the file does not have the form that
+    the module describes."""
     document = read_json(path, "The input string is not a valid JSON")
     if not isinstance(document, dict) or document.get("version", 1) != 1:
         raise JesenskaError(f'{path} is not of version 1: write {{"partitions": [...], "version": 1}}.')

@@ -1,9 +1,11 @@
-"""kafka-get-offsets: prints an offset of each partition: the end, the beginning, that of the largest timestamp, or the
-first at or after a time in ms. There is one line per partition, `topic:partition:offset`, as in Apache Kafka 4.3.1's
-tool. A partition without a record at or after the time has no line.
+"""kafka-get-offsets: prints an offset of each partition: the log end offset, the first offset, the offset of the
+record with the largest timestamp, or the offset of the first record at or after a time in ms. There is one line per
+partition, `topic:partition:offset`, as in Apache Kafka 4.3.1's tool. A partition without a record at or after the time
+has no line.
 
     --topic PATTERN [--partitions 0,2]
-    --topic-partitions 'a:0,b.*:1-3,:2-'     patterns of topics, each with a partition or a range without its end"""
+    --topic-partitions 'a:0,b.*:1-3,:2-'     patterns of topics, each with a partition or with a range, whose
+                                             end is excluded"""
 
 from __future__ import annotations
 

@@ -8,10 +8,10 @@
     --alter      --topic PATTERN --partitions N [--replica-assignment ...]
     --delete     --topic PATTERN
 
-A pattern is a Java regular expression that matches the whole name; a comma separates several. Names are sorted
-(Kafka's tool prints them in no order). With `--zookeeper HOST:PORT` instead of --bootstrap-server it reads and writes
-ZooKeeper's nodes, as the releases before 3.0 (`topics_in_tree`). Then --alter accepts --config and --delete-config,
-and --create must name partitions and replicas."""
+A pattern is a Java regular expression that matches the whole name; several patterns are separated by commas. Names are
+sorted (Kafka's tool prints them in no order). With `--zookeeper HOST:PORT` instead of --bootstrap-server the tool
+reads and writes ZooKeeper's nodes, as the tools before 3.0 did (`topics_in_tree`). Then --alter accepts --config and
+--delete-config, and --create must name partitions and replicas."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ from jesenska.wire.messages.k75_describe_topic_partitions import (
 )
 
 _ACTIONS = ("create", "list", "describe", "alter", "delete")
-#: The flags that each action accepts, in addition to those for all actions.
+#: The flags that each action accepts, in addition to the flags that all actions accept.
 _TAKES = {
     "create": {"topic", "partitions", "replication_factor", "replica_assignment", "config", "if_not_exists"},
     "list": {"topic", "exclude_internal"},
@@ -325,7 +325,7 @@ async def _delete(cluster: Cluster, options: argparse.Namespace) -> int:
 
 
 def _raise_first(results: dict[str, KafkaError | None]) -> None:
-    """Prints all errors but the last one, and raises the last one."""
+    """Prints all errors except the last error, which is raised."""
     errors = [error for error in results.values() if error is not None]
     for error in errors[:-1]:
         print(f"kafka-topics: {error}", file=sys.stderr)
@@ -345,8 +345,8 @@ async def _matching(cluster: Cluster, options: argparse.Namespace) -> list[Topic
 
 
 async def _existing(cluster: Cluster, options: argparse.Namespace) -> list[TopicInfo]:
-    """Returns the existing topics that the flags select. Raises JesenskaError if there are none, unless --if-exists is
-    given."""
+    """Returns the existing topics that the flags select. Raises JesenskaError if no such topic exists, except with
+    --if-exists."""
     topics = await _matching(cluster, options)
     if not topics and options.topic is not None and not options.if_exists:
         raise JesenskaError(
@@ -360,8 +360,8 @@ async def _existing(cluster: Cluster, options: argparse.Namespace) -> list[Topic
 
 @dataclass(frozen=True, slots=True)
 class _Eligible:
-    """The eligible leader replicas of a partition (KIP-966), and those last known. Both are None if the broker does
-    not report them."""
+    """The eligible leader replicas of a partition (KIP-966), and the last known eligible leader replicas. Both are
+    None if the broker does not report them."""
 
     replicas: list[int] | None = None
     last_known: list[int] | None = None
@@ -490,8 +490,8 @@ def _document(
 
 
 async def _eligible(cluster: Cluster, names: list[str], limit: int) -> dict[tuple[str, int], _Eligible]:
-    """Returns the eligible leader replicas by topic and partition, which are requested page by page. The result is
-    empty if the broker does not support the request."""
+    """Returns the eligible leader replicas by topic and partition. They are requested page by page. Returns an empty
+    dict if the broker does not support the request."""
     found: dict[tuple[str, int], _Eligible] = {}
     cursor: DescribeTopicPartitionsRequestCursor | None = None
     if not names:

@@ -18,7 +18,8 @@ from jesenska.security.scram import MAX_ITERATIONS, MIN_ITERATIONS
 
 
 def are_credentials(changes: Sequence[ConfigChange]) -> bool:
-    """Returns true if all changes are of SCRAM credentials. Raises JesenskaError if only some of them are."""
+    """Returns True if all changes set or remove SCRAM credentials. Raises JesenskaError if only some of the changes
+    do."""
     found = [item.name in MECHANISM_NUMBERS for item in changes]
     if any(found) and not all(found):
         raise JesenskaError("Quotas and SCRAM credentials cannot be changed in one command: use two.")

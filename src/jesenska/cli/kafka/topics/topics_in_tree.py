@@ -2,8 +2,8 @@
 output are those of the tools of 0.8.2 and 1.0.
 
 To create a topic, the tool writes its replicas into /brokers/topics and its settings into /config/topics; the
-cluster's controller does the rest. So `--describe` may show a partition without a leader for a moment, and a deletion
-is only a mark for the controller.
+cluster's controller does the rest. So `--describe` may show a partition without a leader for a moment. To delete a
+topic, the tool only writes a node that requests the deletion from the controller.
 
 As in 1.0's tool, and unlike in 0.8.2's, a failure ends with exit code 1."""
 
@@ -91,8 +91,8 @@ async def _create(
         )
         await _multi(
             store,
-            # The node may exist already: left from an earlier topic of that name, or from a tool that was interrupted
-            # between the two writes.
+            # The settings node may already exist: it may be left from an earlier topic of this name, or from a tool
+            # that was interrupted between the two writes.
             SetData(paths.topic_config(name), encode_config(plan.config.overrides))
             if f"topics/{name}" in view.configs
             else Create(paths.topic_config(name), encode_config(plan.config.overrides)),

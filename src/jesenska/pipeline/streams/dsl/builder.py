@@ -70,7 +70,8 @@ class StreamsBuilder(SaysOurName):
         offset_reset: str | None = None,
         name: str | None = None,
     ) -> KTable:
-        """Reads a topic as a table. The latest record of each key is its value; a null value deletes the key."""
+        """Reads a topic as a table: a key has the value of its latest record, and a record with a null value deletes
+        the key."""
         materialized = Materialized(store, key, value, None, logging)
         construction = self._construction
         store_name = materialized.named(construction.names, f"{checked(topic)}-")
@@ -101,8 +102,8 @@ class StreamsBuilder(SaysOurName):
         timestamp_extractor: TimestampExtractor | None = None,
         name: str | None = None,
     ) -> GlobalKTable:
-        """Reads a topic as a global table: every instance of the application has all of it. So streams can be joined
-        with it by any key."""
+        """Reads a topic as a global table: every instance of the application has all partitions of the topic. So a
+        stream can be joined with the table by any key."""
         materialized = Materialized(store, key, value, None, False)
         construction = self._construction
         store_name = materialized.named(construction.names, f"{checked(topic)}-")
@@ -123,7 +124,7 @@ class StreamsBuilder(SaysOurName):
         return GlobalKTable(construction, table_name, store_name)
 
     def add_state_store(self, store: Store) -> StreamsBuilder:
-        """Adds a state store, made by `Stores`, that processors can be connected to."""
+        """Adds a state store, which was made by `Stores`. Processors that name the store can use it."""
         _check_store("add_state_store", store)
         self._construction.add(StateStore(name=store.name, made_at=here(), store=store))
         return self
@@ -139,8 +140,8 @@ class StreamsBuilder(SaysOurName):
         timestamp_extractor: TimestampExtractor | None = None,
         name: str | None = None,
     ) -> StreamsBuilder:
-        """Adds a global store: every instance of the application has all of it. A processor of the user's program
-        fills it from the topic."""
+        """Adds a global store, which every instance of the application has completely. A processor that `supplier`
+        makes fills the store from the topic."""
         _check_store("add_global_store", store)
         check_supplier("add_global_store", supplier, Processor)
         source = self._construction.names.named(name, "KSTREAM-SOURCE-", "-source")
@@ -161,7 +162,7 @@ class StreamsBuilder(SaysOurName):
         return self
 
     def build(self) -> Topology:
-        """Returns the topology of all operations so far."""
+        """Returns the topology of all operations that the program has called so far."""
         return Topology.of_plan(self._construction.plan())
 
 

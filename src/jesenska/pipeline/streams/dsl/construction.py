@@ -1,10 +1,10 @@
-"""The logical plan while the program builds it. Nodes are added, and later nodes decide some of their fields. A table
-gets a store if a later node looks up its values, and it sends old values if a later node needs them. Both requirements
-are passed on to the tables from which the table is computed.
+"""The logical plan of a topology while the program builds it. Each operation adds a node. Later nodes decide some
+fields of earlier nodes. A table gets a store if a later node looks up its values. A table sends old values if a later
+node needs old values. Both requirements are passed on to the tables from which the table is computed.
 
-Two sources of the same topics become one, as in Kafka Streams. The finished plan has the order in which Kafka Streams
-writes its processors: by the time at which a node was added (or used again), parents before children.
-"""
+Two source nodes of the same topics become one node, as in Kafka Streams. The finished plan has the order in which
+Kafka Streams writes the processors of a topology: by the time at which a node was added (or used again), parents
+before children."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ from jesenska.pipeline.streams.plan import (
 
 
 class TableFacts:
-    """The facts known so far about one table: `kept` (in a store), `sends_old_values`, and its parents.
+    """The facts known so far about one table: `kept` (True if the table has a store), `sends_old_values`, and the
+    parent tables.
 
     kind           condition for sending old values
     "source"       the table has a store; if old values are required, it gets one
@@ -47,8 +48,8 @@ class TableFacts:
         self._answered = False
 
     def send_old_values(self, must: bool) -> bool:
-        """Makes the table send old values, and returns True if it does. If `must` is False, it does so only if no
-        additional store is needed."""
+        """Makes the table send old values. Returns True if it sends them. If `must` is False, the table sends old
+        values only if this needs no additional store."""
         if self._answered:
             return True
         match self.kind:
@@ -76,7 +77,7 @@ class TableFacts:
 
     def look_up(self) -> None:
         """Notes that a later node looks up values of the table by key. So the table gets a store, or the tables from
-        which it is computed get one."""
+        which it is computed get stores."""
         if self.kind == "source":
             self.kept = True
         elif self.kind == "suppress" or (self.kind in ("derived", "join") and not self.kept):
@@ -86,7 +87,8 @@ class TableFacts:
 
 @dataclass(frozen=True, slots=True)
 class Makers:
-    """The classes of streams, tables and groups, for classes that create objects of another of these kinds."""
+    """The classes of streams, tables and groups. Operations use them to create objects of another kind, such as a
+    table from a stream."""
 
     stream: Callable[..., Any]
     table: Callable[..., Any]
@@ -120,7 +122,8 @@ class Construction:
         return self.make.table(self, node.name, facts, key=node.key, value=node.value, sources=sources)
 
     def add_again(self, name: str) -> None:
-        """Notes that the node is used once more. Kafka Streams writes such a node later in its description."""
+        """Notes that a later operation uses the node once more. Kafka Streams then writes the node later in the
+        description of the topology."""
         # Kafka Streams counts a node with two parents once for each parent.
         self._next += max(1, len(self._nodes[name].inputs))
         self._order[name] = self._next
@@ -140,7 +143,7 @@ class Construction:
         return self._nodes[name]
 
     def known(self, name: str) -> Node | None:
-        """Returns the node of that name, or None if there is none."""
+        """Returns the node of the name `name`, or None if there is no such node."""
         return self._nodes.get(name)
 
     def copartition(self, sources: Iterable[str]) -> frozenset[str]:
@@ -171,8 +174,8 @@ class Construction:
         return Plan(tuple(finished), tuple(groups))
 
     def _merged_sources(self) -> dict[str, str]:
-        """Returns sources of topics that another source reads already, each with the name of that other source. The
-        other source takes over their children."""
+        """Returns the names of source nodes whose topics an earlier source node already reads. The value of each name
+        is the name of the earlier node, which takes over the children."""
         first_of: dict[str, StreamSource] = {}
         merged: dict[str, str] = {}
         for node in self._nodes.values():
@@ -216,8 +219,8 @@ def _ordered(nodes: dict[str, Node], order: dict[str, int]) -> list[Node]:
 
 
 def _above_relaxed_joins(nodes: dict[str, Node]) -> set[str]:
-    """Returns the names of all nodes before left and outer joins of streams. Records with null keys are needed
-    there."""
+    """Returns the names of all nodes before left and outer joins of streams. These joins also need records with null
+    keys, so the nodes must not drop them."""
     above: set[str] = set()
 
     def climb(name: str) -> None:

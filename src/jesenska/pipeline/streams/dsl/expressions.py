@@ -17,9 +17,8 @@ The rules are chosen so that Spark can compute them natively and a Python progra
 - Integers have 64 bits: a result beyond them is None. `/` gives a double. A divisor of zero gives None. `//` rounds
   down and `%` has the divisor's sign, as in Python.
 - Arithmetic takes numbers only. `<`, `<=`, `>` and `>=` take two numbers, two strings, two bytes or two booleans.
-Other
-  operands are an error: use `cast` and `concat`. If two values have different types, `==` is False and `!=` is True.
-  Strings are compared by code points.
+  Other operands are an error: use `cast` and `concat`. If two values have different types, `==` is False and `!=` is
+  True. Strings are compared by code points.
 - `cast` gives None for a value that it cannot read. A double that is cast to an integer loses its fraction.
 - `round` rounds halves away from zero.
 - Positions count from 0, as in Python.
@@ -84,7 +83,7 @@ class Expression:
         return Expression("<=>", self, of(other))
 
     def is_in(self, *values: Any) -> Expression:
-        """Is True if this expression equals one of the values."""
+        """Returns True if this expression equals one of the values."""
         return Expression("in", self, *map(of, values))
 
     def between(self, lowest: Any, highest: Any) -> Expression:
@@ -190,7 +189,7 @@ class Expression:
         return Expression("endswith", self, of(suffix))
 
     def contains(self, part: Any) -> Expression:
-        """Is True if the string contains the string `part`."""
+        """Returns True if the string contains the string `part`."""
         return Expression("contains", self, of(part))
 
     def substring(self, start: int, length: int) -> Expression:
@@ -231,7 +230,7 @@ class Expression:
     def __contains__(self, part: Any) -> NoReturn:
         raise refused(f"{self} is an expression and holds nothing yet: write {self}.contains(…).")
 
-    # Hidden from type checkers, so that they report unknown names themselves.
+    # Hidden from type checkers, so that they still report unknown names.
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
@@ -261,7 +260,8 @@ class Expression:
 
 
 def of(thing: Any) -> Expression:
-    """Returns `thing` as an expression: unchanged if it is one; otherwise as a literal, struct or array."""
+    """Returns `thing` as an expression. An expression is returned unchanged. A dict becomes a struct, a list or tuple
+    an array, and any other value a literal."""
     if isinstance(thing, Expression):
         return thing
     if thing is None or isinstance(thing, bool | int | float | str | bytes):
@@ -294,7 +294,7 @@ def array(*elements: Any) -> Expression:
 
 
 def concat(*parts: Any) -> Expression:
-    """Returns the strings joined one after the other. The result is None if one of them is None."""
+    """Returns one string: the strings of `parts` in order. Returns None if one of the strings is None."""
     return Expression("concat", *map(of, parts))
 
 

@@ -1,7 +1,7 @@
 """The functions that a program gives to operations: Python callables and column expressions, with one interface.
 
-A `Function` wraps either one (`expression` is None for a callable). Each role has fixed arguments, in this order. An
-argument in brackets is not passed if the callable takes fewer arguments:
+A `Function` wraps a callable or an expression (`expression` is None for a callable). Each role has these arguments, in
+this order. An argument in brackets is not passed if the callable takes fewer arguments:
 
     predicate          key, value              filter, branch
     pair mapper        key, value              map, flat_map: gives a pair (or pairs); KTable.group_by
@@ -15,8 +15,8 @@ argument in brackets is not passed if the callable takes fewer arguments:
     reducer            aggregate, value        reduce; adder and subtractor too
     merger             key, left, right        session aggregates
 
-An expression uses these argument names as its roots. An initializer may also be a plain value (0, ""); a list or a
-dict is copied for each use. A pair may be written as a tuple of two expressions."""
+An expression uses these argument names as its roots. An initializer may also be a plain value such as 0 or ""; a list
+or a dict is copied for each use. A pair may be written as a tuple of two expressions."""
 
 from __future__ import annotations
 
@@ -79,9 +79,9 @@ _ARGUMENTS: dict[Role, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Function:
-    """A function of the user's program. It is equal only to itself. `call` takes all arguments of the role.
+    """A function of the user's program. Two Function objects are never equal. `call` takes all arguments of the role.
     `expression` is set if the program gave an expression; a pair of expressions has the operator "pair". `source` is
-    the given object."""
+    the object that the program gave."""
 
     role: Role
     call: Callable[..., Any] = field(repr=False)
@@ -141,7 +141,8 @@ def _evaluator(role: Role, expression: Expression) -> Callable[..., Any]:
 
 
 def _adapted(role: Role, given: Callable[..., Any], operation: str) -> Callable[..., Any]:
-    """Returns a callable that takes all arguments of the role and passes on those that `given` takes."""
+    """Returns a callable that takes all arguments of the role, and passes to `given` only the arguments that it
+    takes."""
     most, fewest = len(role.arguments), len(role.arguments) - role.optional
     takes = _positional(given)
     if takes is None:  # a builtin without a signature, such as int: the required arguments

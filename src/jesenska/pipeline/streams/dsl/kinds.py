@@ -1,5 +1,5 @@
 """The classes that a program uses: streams, tables and groups. Their operations are defined in other modules. The
-classes are put together here, since streams create tables, and tables create streams."""
+classes are joined here, since streams create tables, and tables create streams."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Makes the state store of an operation from the arguments that the program gives.
 
-`store=` is the name of the store, which makes it queryable. `key=` and `value=` are its serdes. `retention=` is the
-time for which windows are stored. `logging=False` means that the store has no changelog topic. By default the name is
-generated, and the serdes are those of the operation."""
+`store=` is the name of the store, which makes it queryable. `key=` and `value=` are the serdes of the store.
+`retention=` is the time for which windows are stored. `logging=False` means that the store has no changelog topic. By
+default the store's name is generated, and its serdes are those of the operation."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ class Materialized:
     def windowed_store(
         self, name: str, key: Serde | None, value: Serde | None, windows: TimeWindows | SlidingWindows | SessionWindows
     ) -> tuple[Store, Serde | None]:
-        """Returns the store of an aggregation by windows or sessions, and the serde of its windowed keys. That serde
-        is None if the serde of the keys is not known."""
+        """Returns the store of an aggregation by windows or sessions, and the serde of its windowed keys. The serde is
+        None if the serde of the keys without windows is not known."""
         key = self.key or key
         if isinstance(windows, SessionWindows):
             shortest_ms, size_ms, kind = windows.inactivity_gap_ms + windows.grace_ms, None, "session"
@@ -163,8 +163,8 @@ class Stores(metaclass=SaysOurNames):
         logging: bool = True,
         changelog_config: Mapping[str, str] | None = None,
     ) -> Store:
-        """Returns a store whose values have a key and the start of a window. `retention` is the time for which they
-        are stored."""
+        """Returns a store that has a value for each key and window. A window is identified by its start. `retention`
+        is the time for which windows are stored."""
         check_serde("key", key)
         check_serde("value", value)
         retention_ms = milliseconds("the retention of a store", retention)
@@ -196,7 +196,8 @@ class Stores(metaclass=SaysOurNames):
         logging: bool = True,
         changelog_config: Mapping[str, str] | None = None,
     ) -> Store:
-        """Returns a store whose values have a key and a session. `retention` is the time for which they are stored."""
+        """Returns a store that has a value for each key and session. `retention` is the time for which sessions are
+        stored."""
         check_serde("key", key)
         check_serde("value", value)
         return Store(

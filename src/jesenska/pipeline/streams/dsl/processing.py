@@ -3,12 +3,13 @@
 interface.
 
 A supplier (the processor's class, or a function) makes one processor for each task. The processor gets its context in
-`init` and each record in `process`; `close` is called at the end. A record that it forwards is processed at once:
-`forward` returns after all later processors have processed it.
+`init` and each record in `process`; `close` is called at the end. A record that a processor forwards is processed at
+once: `forward` returns after all later processors have processed the record.
 
 A punctuator is a function that is called regularly with a time in milliseconds. With PunctuationType.STREAM_TIME it is
-called when the records' timestamps have passed the next multiple of the interval; with WALL_CLOCK_TIME, when the clock
-has. If several intervals have passed, there is one call, with the present time."""
+called when the records' timestamps have passed the next multiple of the interval. With PunctuationType.WALL_CLOCK_TIME
+it is called when the clock has passed the next multiple. If several intervals have passed, the punctuator is called
+once, with the present time."""
 
 from __future__ import annotations
 
@@ -33,19 +34,19 @@ class Cancellable(Protocol):
 
 
 class ProcessorContext(Protocol):
-    """The access of a processor to its task: stores, forwarding, punctuations and times."""
+    """Gives a processor access to its task: to stores, forwarding, punctuations and times."""
 
     @property
     def application_id(self) -> str: ...
 
     @property
     def task_id(self) -> str:
-        """Returns the task's id, sub-topology and partition: for example `0_0`."""
+        """Returns the task's id, which consists of the sub-topology's number and the partition: for example `0_0`."""
         ...
 
     @property
     def record_metadata(self) -> RecordMetadata | None:
-        """Returns the topic, partition and offset of the current record; None in a punctuation."""
+        """Returns the topic, partition and offset of the current record. Returns None if a punctuation is running."""
         ...
 
     def forward(self, record: Record, child: str | None = None) -> None:
@@ -70,7 +71,7 @@ class ProcessorContext(Protocol):
     def current_system_time_ms(self) -> int: ...
 
     def commit(self) -> None:
-        """Requests that the task commits soon."""
+        """Requests that the task soon commits the offsets of the records that it has processed."""
         ...
 
 
@@ -91,9 +92,9 @@ class Processor:
 
 
 class Transformer:
-    """The base class for `transform` and `flat_transform`. For `transform`, transform(key, value) returns a pair of
-    key and value, or None for no record; for `flat_transform`, any number of pairs. `context` gives access to stores
-    and punctuations. Only punctuators may forward records."""
+    """The base class for `transform` and `flat_transform`. For `transform`, the method transform(key, value) returns a
+    pair of key and value, or None for no record. For `flat_transform` it returns any number of pairs. `context` gives
+    access to stores and punctuations. Only punctuators may forward records."""
 
     context: ProcessorContext
 
@@ -108,8 +109,8 @@ class Transformer:
 
 
 class ValueTransformer:
-    """The base class for `transform_values` and `flat_transform_values`. transform(value) returns the new value; for
-    `flat_transform_values`, any number of values."""
+    """The base class for `transform_values` and `flat_transform_values`. For `transform_values`, the method
+    transform(value) returns the new value. For `flat_transform_values` it returns any number of values."""
 
     context: ProcessorContext
 
@@ -124,8 +125,9 @@ class ValueTransformer:
 
 
 class ValueTransformerWithKey:
-    """The base class for `transform_values` and `flat_transform_values` if the key is needed: transform(key, value)
-    returns the new value, or any number of values."""
+    """The base class for `transform_values` and `flat_transform_values` if the key is needed. For `transform_values`,
+    the method transform(key, value) returns the new value. For `flat_transform_values` it returns any number of
+    values."""
 
     context: ProcessorContext
 

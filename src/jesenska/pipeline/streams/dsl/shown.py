@@ -22,7 +22,8 @@ _CHARACTERS_MAX = 60
 
 
 def line_of(kind: str, construction: Construction, name: str, key: Serde | None, value: Serde | None) -> str:
-    """Returns one line that describes a stream or a table: its operations from the source on, and its serdes."""
+    """Returns one line of text that describes a stream or a table: its operations, beginning with the source, and its
+    serdes."""
     steps = [_operation(node) for node in _way_to(construction, name)]
     way = " -> ".join(["…", *steps[-_LAST:]] if len(steps) > _LAST else steps)
     return f"<{kind} {name}{f': {way}' if way else ''}; key {_serde(key)}, value {_serde(value)}>"
@@ -74,7 +75,8 @@ def _topics(processors: ProcessorTopology, names: Iterable[str]) -> tuple[list[s
 
 
 def _way_to(construction: Construction, name: str) -> list[Node]:
-    """Returns the nodes from the source to the node `name`. For a node with several inputs, follows the first one."""
+    """Returns the nodes from the source to the node `name`. If a node has several inputs, only its first input is
+    followed."""
     found: list[Node] = []
     at: str | None = name
     while at is not None and (node := construction.known(at)) is not None:

@@ -13,8 +13,9 @@ from jesenska.pipeline.streams.serdes.serde import Serde
 
 @dataclass(frozen=True, slots=True)
 class JoinedSide:
-    """The processor names of one of the two joined streams. `generated` is the name of a join to which the program
-    gave no name; the numbers of stores are taken from it. `suffix` is appended to a name that the program gave."""
+    """The processor names of one of the two joined streams. `generated` is the generated name of the join processor;
+    the numbers in store names are taken from it. `suffix` is appended to the name that the program gave to the
+    join."""
 
     windowed: str
     generated: str
@@ -30,8 +31,8 @@ class StreamJoinNames:
 
     @classmethod
     def of(cls, kind: str, names: NameCounter, name: str | None) -> Self:
-        """Returns the names for an inner, left or outer join. They are generated in the order in which Kafka Streams
-        counts."""
+        """Returns the names of the processors of an inner, left or outer join. They are generated in the order in
+        which Kafka Streams numbers its processors."""
         left, right = kind != "inner", kind == "outer"
         this_windowed = names.named(name, "KSTREAM-WINDOWED-", "-this-windowed")
         other_windowed = names.named(name, "KSTREAM-WINDOWED-", "-other-windowed")
@@ -50,7 +51,7 @@ class StreamJoinNames:
 
 @dataclass(frozen=True, slots=True)
 class StreamJoinStores:
-    """Makes the stores of a join. `given` is the name that the program gave to them, or None."""
+    """Makes the stores of a join. `given` is the name that the program gave to the stores, or None."""
 
     kind: str
     names: StreamJoinNames

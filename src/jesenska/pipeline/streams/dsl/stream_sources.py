@@ -1,4 +1,4 @@
-"""Sources that read topics as streams."""
+"""Source nodes of a topology that read topics as streams."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Topics = str | Iterable[str] | re.Pattern[str]
 
 
 def names_and_pattern(topics: Topics) -> tuple[tuple[str, ...], str | None]:
-    """Returns the names of the topics and None, or no names and the text of the pattern."""
+    """Returns the topic names and None. For a pattern, returns no names and the text of the pattern."""
     if isinstance(topics, re.Pattern):
         return (), topics.pattern
     if isinstance(topics, str):

@@ -3,15 +3,16 @@
     TimeWindows     windows of one size that begin every `advance` ms, counted from 1970: tumbling if advance equals
                     the size, hopping if it is less. A record is in size / advance windows. [start, end)
     SlidingWindows  a window for each distinct set of records that are at most `time_difference` ms apart. [start, end]
-    SessionWindows  records of a key that follow each other within `inactivity_gap` ms. [start, end]
-    JoinWindows     two records join if the other one is at most `before` ms older or `after` ms younger
+    SessionWindows  the records of a key, each at most `inactivity_gap` ms after the previous record. [start, end]
+    JoinWindows     two records join if the other record is at most `before` ms older or `after` ms younger
 
 A window is closed when stream time (the largest timestamp that the operation has seen) has passed its end by `grace`
 ms. A record that would fall into a closed window is late, and is dropped from that window. Lengths of time are
 milliseconds or timedeltas.
 
-Suppressed says when held-back updates of a table are forwarded. `until_window_closes` forwards one final result for
-each window. `until_time_limit` forwards the last update of a key after the given time."""
+The class Suppressed says when updates of a table that were held back are forwarded. `until_window_closes` forwards one
+final result for each window. `until_time_limit` forwards the last update of a key when the given time has passed since
+the first update."""
 
 from __future__ import annotations
 
@@ -132,8 +133,8 @@ class SessionWindows(metaclass=SaysOurNames):
 
 class JoinWindows(metaclass=SaysOurNames):
     """The largest time difference of two records that join: `JoinWindows(time_difference, grace=0)`. `before` and
-    `after` set the limits for older and younger records separately. A negative limit means that the other record must
-    be younger (before) or older (after)."""
+    `after` set separate limits for other records that are older and younger than this record. A negative limit in
+    `before` means that the other record must be younger; a negative limit in `after`, that it must be older."""
 
     _INSTEAD: ClassVar[dict[str, str]] = {"of": "JoinWindows(…)", "grace": "JoinWindows(…, grace=…)"}
     __slots__ = ("after_ms", "before_ms", "grace_ms")
@@ -188,8 +189,8 @@ class EmitStrategy(Enum):
 
 @dataclass(frozen=True, slots=True)
 class BufferConfig:
-    """The limits of the buffer of `suppress`; None means no limit. If a limit is exceeded, the oldest update is
-    forwarded with `emit_early_when_full`; otherwise the application stops."""
+    """The limits of the buffer of `suppress`; None means no limit. If a limit is exceeded and `emit_early_when_full`
+    is True, the oldest update is forwarded. If it is False, the application stops."""
 
     max_records: int | None = None
     max_bytes: int | None = None
@@ -209,8 +210,9 @@ class BufferConfig:
 
 @dataclass(frozen=True, slots=True)
 class Suppressed(metaclass=SaysOurNames):
-    """The rule by which `KTable.suppress` forwards updates. It is made by `until_window_closes` and
-    `until_time_limit`. `wait_ms` is None for `until_window_closes`, which waits for the grace of the windows."""
+    """The rule by which `KTable.suppress` forwards updates. Use `until_window_closes` or `until_time_limit` to make a
+    rule. `wait_ms` is the waiting time in ms. It is None for `until_window_closes`, which waits for the grace of the
+    windows."""
 
     buffer: BufferConfig
     wait_ms: int | None
@@ -231,8 +233,8 @@ class Suppressed(metaclass=SaysOurNames):
     def until_time_limit(
         cls, time_to_wait: Duration, buffer: BufferConfig | None = None, *, name: str | None = None
     ) -> Suppressed:
-        """Forwards the last update of each key, `time_to_wait` after the first update that was held back (in stream
-        time). Without `buffer` the number of updates is not limited."""
+        """Forwards the last update of each key when `time_to_wait` of stream time has passed since the key's first
+        update that was held back. Without `buffer` the number of held-back updates is not limited."""
         return cls(
             buffer or BufferConfig(emit_early_when_full=True), milliseconds("the time to wait", time_to_wait), name
         )

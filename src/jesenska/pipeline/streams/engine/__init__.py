@@ -1,1 +1,2 @@
-"""Kafka Streams' processors in Python, as the test driver runs them: one module for each kind of plan node."""
+"""Kafka Streams' processors in Python, as the test driver runs them. Each module has the processors for one kind of
+node of the logical plan."""

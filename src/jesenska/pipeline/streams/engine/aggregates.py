@@ -16,8 +16,8 @@ Call = Callable[..., Any]
 
 
 def beginning_and_step(node: Aggregation) -> tuple[Call, Call]:
-    """Returns two functions for an aggregation: initializer(), and aggregator(key, value, aggregate). They are defined
-    for count and reduce, too."""
+    """Returns two functions for an aggregation: initializer(), and aggregator(key, value, aggregate). For count and
+    reduce, which have no such functions, equivalent functions are returned."""
     if node.operation == "count":
         return (lambda: 0), (lambda key, value, aggregate: aggregate + 1)
     if node.operation == "reduce":
@@ -52,8 +52,8 @@ class AggregateRecords(Operator):
             old, timestamp = found.value, max(record.timestamp, found.timestamp)
         new = self.aggregator(record.key, record.value, old)
         if self.sends_old:
-            # The value is read again, since the function may have changed the object that it got. If the key had no
-            # value, the old value is a new initial aggregate.
+            # The value is read from the store again, since the aggregator may have changed the object that it got. If
+            # the key had no value, the old value is a new initial aggregate.
             old = self.initializer() if found is None else self._store.get(record.key).value
         self._store.put(record.key, None if new is None else ValueAndTimestamp(new, timestamp))
         self.forward_change(record, new, old if self.sends_old else None, timestamp)
@@ -97,7 +97,7 @@ class AggregateTable(Operator):
 
 def _functions(node: TableAggregate) -> tuple[Call, Call, Call]:
     """Returns three functions for an aggregation of a table: initializer(), adder(key, value, aggregate) and
-    subtractor(key, value, aggregate). They are defined for count and reduce, too."""
+    subtractor(key, value, aggregate). For count and reduce, equivalent functions are returned."""
     if node.operation == "count":
         return (lambda: 0), (lambda key, value, aggregate: aggregate + 1), (lambda key, value, aggregate: aggregate - 1)
     assert node.adder is not None and node.subtractor is not None

@@ -1,8 +1,8 @@
 """The bytes of a table's change in an internal topic, as Kafka Streams writes them since 3.5. A change has a new
 value, an old value, or both:
 
-new value | 0x01           only the new one
-old value | 0x00           only the old one
+new value | 0x01           only the new value
+old value | 0x00           only the old value
 length of the new value, a zigzag varint | new value | old value | 0x02
 """
 

@@ -1,5 +1,5 @@
-"""The base class of the built-in processors. An operator is a Processor that can drop a record, and that can restore
-its state in a later task."""
+"""The base class of the built-in processors. An operator is a Processor that can also drop a record and restore its
+state in a later task."""
 
 from __future__ import annotations
 
@@ -18,19 +18,21 @@ class OperatorContext(ProcessorContext, Protocol):
         ...
 
     def exchange_metadata(self, metadata: RecordMetadata | None) -> RecordMetadata | None:
-        """Sets the topic, partition and offset of the current record. Returns the previous ones."""
+        """Sets the topic, partition and offset of the current record. Returns the topic, partition and offset that
+        were set before."""
         ...
 
 
 class Operator(Processor):
-    """A built-in processor. `remembers` names its attributes that must be restored in a later task, besides the
-    stores. Their values are whole numbers or None."""
+    """A built-in processor. `remembers` contains the names of the attributes that must be restored in a later task, in
+    addition to the stores. Their values are whole numbers or None."""
 
     context: OperatorContext
     remembers: tuple[str, ...] = ()
 
     def remembered(self) -> list[int | None]:
-        """Returns the values of these attributes. `remember` restores them in the same operator of a later task."""
+        """Returns the values of the attributes that `remembers` names. `remember` restores them in the same operator
+        of a later task."""
         return [getattr(self, name) for name in self.remembers]
 
     def remember(self, values: Sequence[int | None]) -> None:

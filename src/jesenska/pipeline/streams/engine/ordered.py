@@ -11,8 +11,8 @@ V = TypeVar("V")
 
 
 class OrderedMap(Generic[V]):
-    """A map whose keys (bytes, numbers or tuples of them) are in ascending order. During an iteration, keys that were
-    added since its start are not seen, and removed keys are skipped."""
+    """A map whose keys (bytes, numbers or tuples of them) are sorted in ascending order. An iteration leaves out keys
+    that are added or removed after its start."""
 
     def __init__(self) -> None:
         self._map: SortedDict[Any, V] = SortedDict()

@@ -14,7 +14,8 @@ from jesenska.pipeline.streams.records import Record
 
 
 def own_processor(name: str, supplier: Callable[[], Any], kind: str) -> Processor:
-    """Returns the processor of a Process node. It runs the object that the user's supplier makes."""
+    """Returns the processor for a node with a processor of the user's program. It runs the object that the user's
+    supplier makes."""
     made = supplier()
     if kind == "process":
         if not hasattr(made, "process"):
@@ -34,7 +35,8 @@ def own_processor(name: str, supplier: Callable[[], Any], kind: str) -> Processo
 
 
 class _Delegating(Operator):
-    """The base class of processors that run an object of the user: initializes and closes it."""
+    """The base class of processors that run an object of the user's program. It calls the object's `init` and
+    `close`."""
 
     def __init__(self, made: Any) -> None:
         self._made = made

@@ -1,5 +1,5 @@
-"""Chooses the next record of a task among the topics whose records wait. Each topic offers its first record, and the
-one with the smallest timestamp is taken.
+"""Chooses the next record of a task among the topics that have unprocessed records. The first records of all these
+topics are compared, and the record with the smallest timestamp is taken.
 
 If timestamps are equal, the order is that of Java's PriorityQueue, as in Kafka Streams. It is a heap of topics: a
 topic is removed when its record is taken, and added again if it has more records."""
@@ -29,8 +29,8 @@ class RawRecord:
 
 @dataclass(frozen=True, slots=True)
 class ReadRecord:
-    """A record that was read from a topic, ready for its source node. `record` is None if the record could not be read
-    and is skipped."""
+    """A record that was read from a topic, with the source node that processes it. `record` is None if the record
+    could not be read and is skipped."""
 
     source: str
     metadata: RecordMetadata
@@ -43,7 +43,7 @@ class ReadRecord:
 
 
 class TopicQueue:
-    """The waiting records of one topic, in order. The first one has been deserialized already. `read` deserializes a
+    """The unprocessed records of one topic, in order. The first record is already deserialized. `read` deserializes a
     record; it returns None for a record that is skipped."""
 
     def __init__(
@@ -135,8 +135,8 @@ class Punctuations:
         self._scheduled.sort(key=lambda scheduled: scheduled.at_ms)
 
     def punctuate(self, now_ms: int, call: Callable[[Punctuation, int], Any]) -> None:
-        """Calls each punctuation that is due once. Then schedules it for the next time that is a multiple of its
-        interval later and has not passed."""
+        """Calls each punctuation that is due once. Then schedules it again: its time is increased by multiples of its
+        interval until it is in the future."""
         while self._scheduled and self._scheduled[0].at_ms <= now_ms:
             due = self._scheduled.pop(0)
             if due.cancelled:

@@ -92,7 +92,7 @@ def _merger(node: SessionAggregate) -> Any:
     if node.operation == "reduce":
         assert node.reducer is not None
         reducer = node.reducer.call
-        # The merged aggregate so far is None at the beginning of a reduction.
+        # In a reduction, the merged aggregate is None before the first session is merged.
         return lambda key, left, right: right if left is None else reducer(left, right)
     assert node.merger is not None
     return node.merger.call

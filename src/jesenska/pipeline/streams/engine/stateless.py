@@ -30,7 +30,7 @@ class FilterRecords(Operator):
 
 
 class DropNullKeys(Operator):
-    """The processor before a repartition topic. If `drops` is True, it drops records without a key."""
+    """The processor before a repartition topic. If `drops` is True, it drops records that have no key."""
 
     def __init__(self, drops: bool) -> None:
         self.drops = drops
@@ -117,7 +117,8 @@ class BranchRecords(Operator):
 
 
 def pair(made: Any) -> tuple[Any, Any]:
-    """Returns the result of a user's function as key and value. Raises StreamsError if it is not a tuple of two."""
+    """Returns the result of a user's function as a key and a value. Raises StreamsError if the result is not a tuple
+    of two elements."""
     if not isinstance(made, tuple) or len(made) != 2:
         raise StreamsError(f"a function that makes pairs gave {made!r}: let it give a tuple of the key and the value.")
     return made

@@ -1,11 +1,11 @@
 """The state stores of a task, in memory, with Kafka Streams' meaning.
 
-Keys and values are stored as the bytes that their serdes produce. So two keys are equal if their bytes are, and keys
-are sorted by their bytes. If a function changes an object later, the stored value does not change. A wrong serde fails
-at the same call as in production. A timestamped store returns ValueAndTimestamp.
+Keys and values are stored as the bytes that their serdes produce. So two keys are equal if their bytes are equal, and
+keys are sorted by their bytes. If a function changes an object later, the stored value does not change. A wrong serde
+raises its error at the same call as in production. A timestamped store returns ValueAndTimestamp.
 
-Windows and sessions are deleted after the retention: when the start of a window, or the end of a session, is at or
-below the largest one that was stored, minus the retention.
+A window is deleted when its start is at or below the largest stored start minus the retention. A session is deleted
+when its end is at or below the largest stored end minus the retention.
 
 Each change is passed to `log` as a record for the store's changelog topic.
 """
@@ -62,8 +62,8 @@ class StateStore:
         return self._key.deserialize(self._topic, data)
 
     def _to_keep(self, value: Any) -> _Kept | None:
-        """Returns the bytes and the timestamp of a value, or None for None. In a timestamped store the value comes
-        with its own timestamp. Otherwise the timestamp is that of the record being processed."""
+        """Returns the bytes and the timestamp of a value, or None for None. In a timestamped store the value contains
+        its timestamp. In other stores the timestamp is that of the record that is being processed."""
         timestamp = self._now()
         if self.spec.timestamped and value is not None:
             if not isinstance(value, tuple) or len(value) != 2:
@@ -90,7 +90,7 @@ class KeyValueStore(StateStore):
         self._map: OrderedMap[_Kept] = OrderedMap()
 
     def get(self, key: Any) -> Any:
-        """Returns the value of the key, or None if it has none."""
+        """Returns the value of the key, or None if the key has no value."""
         return self._value_of(self._map.get(self._key_bytes(key)))
 
     def put(self, key: Any, value: Any) -> None:
@@ -106,7 +106,7 @@ class KeyValueStore(StateStore):
             self._log(key, kept[0], kept[1])
 
     def put_if_absent(self, key: Any, value: Any) -> Any:
-        """Sets the value of the key if it has none. Returns the previous value."""
+        """Sets the value of the key if the key has no value. Returns the value before the call."""
         had = self.get(key)
         if had is None:
             self.put(key, value)
@@ -117,7 +117,7 @@ class KeyValueStore(StateStore):
             self.put(key, value)
 
     def delete(self, key: Any) -> Any:
-        """Deletes the key. Returns the previous value."""
+        """Deletes the key. Returns the value before the call."""
         had = self.get(key)
         self.put(key, None)
         return had
@@ -158,7 +158,7 @@ class KeyValueStore(StateStore):
 
 
 class WindowStore(StateStore):
-    """A store whose values have a key and the start of a window."""
+    """A store that has a value for each key and window. A window is identified by its start."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -184,8 +184,8 @@ class WindowStore(StateStore):
         self._remove_below(min(up_to_ms, self._observed_ms - self._retention_ms) + 1)
 
     def put(self, key: Any, value: Any, window_start_ms: int) -> None:
-        """Sets the value of a key in the window that begins at `window_start_ms`. None deletes the value. An expired
-        window is not stored, but its record is written to the changelog, as in Kafka Streams."""
+        """Sets the value of a key in the window that begins at `window_start_ms`. The value None deletes the entry. An
+        expired window is not stored, but its record is still written to the changelog, as in Kafka Streams."""
         data, kept = self._key_bytes(key), self._to_keep(value)
         self._observed_ms = max(self._observed_ms, window_start_ms)
         is_refused = window_start_ms <= self._expired_ms
@@ -265,7 +265,7 @@ class WindowStore(StateStore):
 
 
 class SessionStore(StateStore):
-    """A store whose values have a key and a session."""
+    """A store that has a value for each key and session."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -290,7 +290,7 @@ class SessionStore(StateStore):
 
     def put(self, session: Windowed, value: Any) -> None:
         """Sets the value of a session. None deletes the session. An expired session is not stored, but its record is
-        written to the changelog, as in Kafka Streams."""
+        still written to the changelog, as in Kafka Streams."""
         data, kept = self._key_bytes(session.key), self._to_keep(value)
         window = SessionWindow(session.window.start, session.window.end)
         self._observed_ms = max(self._observed_ms, window.end)
@@ -314,8 +314,8 @@ class SessionStore(StateStore):
 
     def find_sessions(self, key: Any, earliest_end_ms: int, latest_start_ms: int) -> Iterator[KeyValue]:
         """Yields the key's sessions that end at or after `earliest_end_ms` and start at or before `latest_start_ms`.
-        Sessions after their retention are not found, even if they are kept until they are emitted: they can no longer
-        grow."""
+        Sessions whose retention has passed are left out, even if they are still stored until they are emitted: such a
+        session cannot grow."""
         data = self._key_bytes(key)
         for found, window, kept in self._sessions(max(earliest_end_ms, self._observed_ms - self._retention_ms + 1)):
             if found == data and window.start <= latest_start_ms:

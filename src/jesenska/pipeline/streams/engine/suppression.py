@@ -1,12 +1,13 @@
-"""The processor for `suppress`. It holds updates of a table back in a buffer: only the last update of each key.
+"""The processor for `suppress`. It holds back the updates of a table in a buffer, which contains only the last update
+of each key.
 
-The time of an update is its timestamp, or for final results the end of its window. A key keeps the time of its first
-held update. Updates are forwarded in the order of their times, when stream time (the largest timestamp that this
-operator has seen) reaches their time plus the waiting time. They are forwarded earlier if the buffer is full and may
-emit early.
+The time of an update is its timestamp. For final results it is the end of the update's window. Later updates of a key
+replace the update in the buffer, but not its time. Updates are forwarded in the order of their times. An update is
+forwarded when stream time (the largest timestamp that this operator has seen) reaches the time of the update plus the
+waiting time. It is forwarded earlier if the buffer is full and is allowed to emit early.
 
-A forwarded update has the timestamp, topic, partition and offset of the key's last update. Until then, a lookup in the
-table finds the value before the first held update."""
+A forwarded update has the timestamp, topic, partition and offset of the key's last update. Before an update is
+forwarded, a lookup in the table finds the value that the key had before its first update in the buffer."""
 
 from __future__ import annotations
 
@@ -34,8 +35,8 @@ class _Held:
 
     @property
     def size_bytes(self) -> int:
-        """Returns the size in bytes as Kafka Streams counts it: the different values, the record's origin and its
-        headers."""
+        """Returns the size of the update in bytes as Kafka Streams counts it: the values that differ, the topic,
+        partition and offset, and the headers."""
         values = len(self.prior or b"") + len(self.new or b"")
         if self.old is not None and self.old != self.prior:
             values += len(self.old)
@@ -44,7 +45,8 @@ class _Held:
 
 
 class SuppressBuffer:
-    """The held updates, sorted by (time, key bytes). `_times` maps the key bytes to the time."""
+    """The updates that are held back, sorted by (time, key bytes). `_times` contains the time of the update by key
+    bytes."""
 
     def __init__(self, key: Serde, value: Serde, topic: str) -> None:
         self._key, self._value, self._topic = key, value, topic
@@ -87,7 +89,8 @@ class SuppressBuffer:
         self.size_bytes -= held.size_bytes + 8 + len(key)
 
     def prior(self, key: Any) -> tuple[bool, Any]:
-        """Returns True and the value before the first held update if the key is held; otherwise False and None."""
+        """Returns True and the value before the key's first update in the buffer. Returns False and None if the buffer
+        has no update of the key."""
         data = self._key.serialize(self._topic, key) or b""
         if data not in self._times:
             return False, None
@@ -147,7 +150,7 @@ class SuppressUpdates(Operator):
 
 
 class SuppressedGetter(ValueGetter):
-    """Looks up the value of the last update that was forwarded. An update in the buffer is not visible."""
+    """Looks up the value of the last update that was forwarded. Updates in the buffer are not visible."""
 
     def __init__(self, parent: ValueGetter, store_name: str) -> None:
         self._parent = parent

@@ -1,7 +1,8 @@
 """The processors of tables: tables from topics and streams, operations on each key, and lookups of values.
 
-A change contains the old value if a later node needs it (`sends_old`). A table with a store forwards the values that
-it has stored. A table without a store is computed from its parent, also for lookups."""
+A change of a table contains the old value only if a later node needs old values (`sends_old`). A table with a store
+forwards the values that it has stored. The values of a table without a store are computed from its parent table, also
+for lookups."""
 
 from __future__ import annotations
 
@@ -114,7 +115,8 @@ class TableFromRecords(Operator):
 
 
 class _KeyByKey(Operator):
-    """The base class of tables that are computed from another table, key by key. They may have a store."""
+    """The base class of processors for tables that are computed from another table, key by key. Such a table may have
+    a store."""
 
     def __init__(self, store_name: str | None, sends_old: bool) -> None:
         self.store_name = store_name
@@ -132,7 +134,8 @@ class _KeyByKey(Operator):
         self.forward_change(record, new, old if self.sends_old else None)
 
     def old_value(self, record: Record, compute: Callable[[Any, Any], Any]) -> Any:
-        """Returns the old value: from the store, or computed from the old value of the parent."""
+        """Returns the key's old value in this table: from the table's store or, without a store, computed from the
+        parent table's old value."""
         if not self.sends_old:
             return None
         return (
@@ -171,7 +174,7 @@ class MapTableValues(_KeyByKey):
 
 
 class TransformTableValues(_KeyByKey):
-    """The processor for `transform_values` of a table. The user's transformer is also called for None."""
+    """The processor for `transform_values` of a table. The user's transformer is also called for the value None."""
 
     def __init__(
         self, make: Callable[[], Any], adapt: Callable[[Any], Call], store_name: str | None, sends_old: bool
@@ -195,7 +198,8 @@ class TransformTableValues(_KeyByKey):
 
 
 class TransformedGetter(ValueGetter):
-    """Looks up values with its own transformer object, which computes them from the parent's values."""
+    """Looks up values of a `transform_values` table without a store. It has its own transformer object, which computes
+    the values from those of the parent table."""
 
     def __init__(self, parent: ValueGetter, make: Callable[[], Any], adapt: Callable[[Any], Call]) -> None:
         self._parent = parent
@@ -246,7 +250,7 @@ class RegroupTable(Operator):
 
 
 def _whole(made: Any) -> tuple[Any, Any] | None:
-    """Returns the pair, or None if its key or its value is null."""
+    """Returns the pair that the user's function has made. Returns None if the key or the value in the pair is None."""
     if made is None:
         return None
     key, value = pair(made)

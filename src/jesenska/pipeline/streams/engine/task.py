@@ -1,8 +1,8 @@
 """One task that runs sub-topologies. It has one partition of every topic, its stores, and its stream time.
 
 A record is deserialized with the serdes of its source, gets its timestamp, and is forwarded through the processors
-immediately. A record that reaches a sink is serialized with the sink's serdes and passed to `produce`. The task has no
-clock: its caller tells it the wall-clock time."""
+immediately. A record that reaches a sink is serialized with the sink's serdes and passed to `produce`. The task does
+not read the clock: its caller passes the wall-clock time."""
 
 from __future__ import annotations
 
@@ -241,8 +241,8 @@ class Task:
             self.timestamp = before
 
     def _failed(self, error: StreamsError, node: str, record: Record | None) -> None:
-        """Drops the record if the processing exception handler decides so; otherwise raises the error. The handler is
-        asked once, for the operation that failed."""
+        """Calls the processing exception handler for the operation that failed. Drops the record if the handler
+        decides to continue; otherwise raises the error. The handler is called only once for an error."""
         if not error.is_decided and (not self._is_global or self.config["processing.exception.handler.global.enabled"]):
             raw = self._raw or RawRecord("", -1, None, None, self.timestamp, (), -1)
             self._decide(
@@ -361,7 +361,7 @@ class Task:
 
 
 class NodeContext:
-    """The context of one processor."""
+    """The context of one processor, which gives it access to stores, forwarding, punctuations and times."""
 
     def __init__(self, task: Task, name: str) -> None:
         self._task = task

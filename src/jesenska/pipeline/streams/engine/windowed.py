@@ -1,20 +1,19 @@
-"""Aggregations by windows of fixed length: tumbling and hopping ones, and sliding ones.
+"""Aggregations by windows of fixed length: tumbling, hopping and sliding windows.
 
 Stream time is the largest timestamp that this operator has seen. A window is closed when its end is at or below stream
-time minus grace. A sliding window includes its end, so it is closed when its end is below.
+time minus grace. A sliding window includes its end, so it is closed when its end is below stream time minus grace.
 
-A sliding window ends or begins at a record, so that each distinct set of records that are near enough to each other
-has one. For each record there is the window that ends with it (its left window) and the one that begins one
-millisecond after it (its right window), if a record is in it. A record that comes
+Each distinct set of records that are at most `time_difference` apart has one sliding window. Each record has a left
+window, which ends at the record's timestamp. It also has a right window, which begins one millisecond after this
+timestamp, if the right window contains a record. A new record
 
-    1. is put into every window of its key that it falls into;
-    2. opens the right window of the record before it, if that is not there and the new record falls into it;
-    3. opens its own left window, beginning with the aggregate of the window that holds the records before it;
-    4. opens its own right window, if later records are there: with their aggregate.
+    1. is added to every existing window of its key that contains its timestamp;
+    2. opens the right window of the previous record, if this window does not exist and contains the new record;
+    3. opens its own left window, with the aggregate of the window that contains the records before it;
+    4. opens its own right window, with the aggregate of later records, if there are later records.
 
-Before the first `time_difference` ms of time, windows cannot begin at negative times: records up to there share one
-window that begins at 0.
-"""
+No window begins at a negative time. So records with timestamps up to `time_difference` share one window that begins at
+0."""
 
 from __future__ import annotations
 
@@ -207,8 +206,8 @@ class AggregateSlidingWindows(_ByWindows):
         return list(self._store.fetch(record.key, 0, record.timestamp + 1))
 
     def _open_own_right(self, record: Record, right: ValueAndTimestamp) -> None:
-        """Opens the window that begins one millisecond after the record. It contains only the later records, and has
-        their aggregate."""
+        """Opens the window that begins one millisecond after the record. The window contains only later records, and
+        its aggregate is that of the later records."""
         window = TimeWindow(record.timestamp + 1, record.timestamp + 1 + self._difference_ms)
         self._store.put(record.key, right, window.start)
         self._forward(record, window, right.value, None, right.timestamp)

@@ -86,8 +86,8 @@ class AvroSerde(Serde):
         return value
 
     def _writers_schema(self, schema_id: int) -> Any:
-        """Returns the schema of this id. For the id of this serde, and if neither `schema_id` nor `schemas` was given,
-        it is this serde's own schema. Raises SerializationError if the id is unknown."""
+        """Returns the schema with this id. The id of this serde has this serde's own schema. If neither `schema_id`
+        nor `schemas` was given, every id has it. Raises SerializationError if the id is unknown."""
         if schema_id == self._id or schema_id in self._own_ids.values():
             return self.schema
         if schema_id not in self._known:

@@ -1,19 +1,18 @@
 """The serde for objects of a dataclass as JSON: Serdes.dataclass. Field values are checked against the fields' types,
 in writing and in reading.
 
-    str, int, bool, Any      as JSON has them; a bool is no int
-    float                    a number; an int is taken for one
+    str, int, bool, Any      the same value in JSON; a bool is not accepted as an int
+    float                    a number; an int is accepted
     datetime, date           text in ISO 8601
     Enum                     the value of the member
     list[T], tuple[T, ...]   a list
     dict[str, T]             an object
     a dataclass              an object of its fields
-    T | None, T | U          the first that fits
+    T | None, T | U          the first type that accepts the value
 
 A field that is missing in the JSON gets its default. A field that the class does not have is ignored, so a program can
-read the records of newer programs with more fields. An object is made by calling the class, so the class's own checks
-run, too.
-"""
+read the records of newer programs with more fields. An object is made by calling the class, so the checks in the
+class's `__init__` and `__post_init__` also run."""
 
 from __future__ import annotations
 
@@ -76,7 +75,7 @@ def _refusal(where: str, value: Any, wanted: str) -> SerializationError:
 
 
 class _Form:
-    """Reads and writes the values of one type. `wanted` describes these values in error messages."""
+    """Converts values of one type to JSON values and back. `wanted` describes the values in error messages."""
 
     def __init__(self, wanted: str) -> None:
         self.wanted = wanted
@@ -91,8 +90,9 @@ class _Form:
 
     @staticmethod
     def of(kind: Any, where: str, known: dict[type, _Form]) -> _Form:
-        """Returns the form of a type. Raises TopologyError, which names the field `where`, if the type has no form.
-        `known` contains the dataclasses that are being processed, since a dataclass may contain itself."""
+        """Returns the _Form that converts values of a type. Raises TopologyError, which names the field `where`, if
+        the type cannot be converted. `known` contains the dataclasses that are being processed, since a dataclass may
+        contain itself."""
         origin, arguments = get_origin(kind), get_args(kind)
         if kind is Any or kind is object:
             return _Form("anything")
@@ -221,7 +221,8 @@ class _Either(_Form):
                 return convert(form)
             except SerializationError as error:
                 failed.append((form, error))
-        # The error inside the alternative that was meant says more than the list of all alternatives.
+        # If the value matches the kind of one alternative, the error of this alternative says more than the list of
+        # all alternatives.
         meant = [
             error
             for form, error in failed

@@ -4,8 +4,9 @@
     schema_id  the id of the file's schema in the registry: a number, or a function of topic and message class that
                returns it. It is needed for writing; without it messages can only be read
 
-A message that is read must be of that class: its message indexes tell which message of the file it is. The id is
-ignored in reading, since Protobuf can read messages of older and newer versions of a schema."""
+A message that is read must be of the class `message`: the message indexes in the frame identify the message type
+within its file. The schema's id is ignored in reading, since Protobuf can read messages of older and newer versions of
+a schema."""
 
 from __future__ import annotations
 
@@ -76,8 +77,8 @@ class ProtobufSerde(Serde):
 
 
 def _indexes_of(descriptor: Any) -> tuple[int, ...]:
-    """Returns the message's indexes in its file: its position among the messages at each level, from the outermost
-    message inwards."""
+    """Returns the message indexes of a message type: its position among the types of each nesting level, from the
+    outermost level inwards."""
     indexes: list[int] = []
     while descriptor is not None:
         outer = descriptor.containing_type

@@ -1,11 +1,12 @@
 """The frame that serializers of a schema registry put around a value:
 
     magic, 1 byte, 0 | id of the schema, 4 bytes, big-endian | … the value
-    for Protobuf, between them, the message's place in the schema's file: message indexes
+    with Protobuf, the message indexes are between the id and the value: the position of the message type in the
+    schema's file
 
-Message indexes are a count and as many positions, as zigzag varints: the position of the message among those of the
-file, then of the nested one within it, and so on. The first message of a file, [0], is written as the single byte 0.
-"""
+Message indexes are a count and as many positions, as zigzag varints. The first position is that of a message type in
+the file, the second that of a nested type within it, and so on. The first message type of a file, [0], is written as
+the single byte 0."""
 
 from __future__ import annotations
 

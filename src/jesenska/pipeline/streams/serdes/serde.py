@@ -10,12 +10,13 @@ from jesenska.pipeline.streams.errors import SerializationError
 
 
 class Serde:
-    """Serializes and deserializes one kind of key or value. `topic` is the topic of the bytes; few serdes use it."""
+    """Serializes and deserializes one kind of key or value. `topic` is the name of the topic that contains the bytes;
+    few serdes use it."""
 
     name = "serde"
 
     def serialize(self, topic: str, value: Any) -> bytes | None:
-        """Returns the value as bytes, or None for None."""
+        """Returns the value as bytes. Returns None for the value None."""
         if value is None:
             return None
         try:
@@ -24,7 +25,7 @@ class Serde:
             raise SerializationError(f"{_shown(value)} cannot be written to {topic} as {self.name}: {error}") from error
 
     def deserialize(self, topic: str, data: bytes | None) -> Any:
-        """Returns the value of the bytes, or None for None."""
+        """Returns the value that the bytes represent. Returns None for None."""
         if data is None:
             return None
         try:
@@ -42,7 +43,8 @@ class Serde:
 
     @staticmethod
     def of(serialize: Callable[[Any], bytes], deserialize: Callable[[bytes], Any], name: str = "own") -> Serde:
-        """Returns a serde made of two functions. Their exceptions become SerializationErrors."""
+        """Returns a serde made of two functions. If a function raises an exception, the serde raises
+        SerializationError."""
         return _OwnSerde(serialize, deserialize, name)
 
     def __repr__(self) -> str:

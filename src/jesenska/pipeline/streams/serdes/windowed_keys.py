@@ -1,6 +1,6 @@
 """The keys of windowed tables as bytes, in Kafka Streams' formats.
 
-    in topics    time window    key | start, 8 bytes            the reader knows the windows' size
+    in topics    time window    key | start, 8 bytes            the size is an argument of the serde
                  session        key | end, 8 bytes | start, 8 bytes
     in stores    window store   key | start, 8 bytes | sequence number, 4 bytes
                  session store  key | end, 8 bytes | start, 8 bytes

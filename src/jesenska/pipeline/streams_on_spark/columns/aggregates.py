@@ -1,10 +1,10 @@
-"""count, reduce and aggregate of a grouped stream on columns. Each record gives one change: the aggregate of its key
-after this record, as in the engine. The method depends on the operation:
+"""Computes count, reduce and aggregate of a grouped stream on columns. Each record causes one change: the aggregate of
+its key after this record, as in the engine. The method depends on the operation:
 
     count                          the store's count plus the key's records so far
     aggregate + (no aggregate)     of whole numbers: a running sum
-    any other expression           the first records of all keys at once, then the second ones, and so on
-    Python functions               record by record; expressions too, if a key has many records in the micro-batch
+    any other expression           the first records of all keys at once, then the second records of all keys, ...
+    Python functions               record by record; expressions also, if a key has many records in the micro-batch
 
 If an aggregate becomes None, which deletes the key, the micro-batch cannot be processed on the columns path. The store
 is read once and written once for each key of a micro-batch.
@@ -41,9 +41,9 @@ from jesenska.pipeline.streams_on_spark.tasks.partition_task import Work
 from jesenska.pipeline.streams_on_spark.tasks.path_refusals import OtherWayError
 
 _SUM_MAX = 2**62
-#: Processing one record of every key at once costs about as much as this many records one by one.
+#: Processing one record of every key at once costs about as much as processing this many records one by one.
 _TURN = 30
-#: Up to this number of records per key, the keys are always processed together.
+#: If no key has more records than this, the records of all keys are always processed together.
 _TURNS_ALWAYS = 20
 
 
@@ -62,8 +62,9 @@ class Aggregator:
     def keep(
         self, batch: MicroBatch, table: StateTable, records: Records, groups: Groups, before: Rows
     ) -> tuple[Column, Indices, Indices]:
-        """Returns the aggregate after each record, its timestamp, and the positions of each key's last record. Plans
-        to write the last aggregate of each key to the store. `before` contains the present rows of the keys."""
+        """Returns the aggregate after each record, its timestamp, and the positions of each key's last record.
+        Schedules the write of each key's last aggregate to the store. `before` contains the present rows of the
+        keys."""
         old = pa.array(before.value, pa.binary())
         values = self.results(records, groups, self._serdes.values(old), is_null(old))
         times = groups.running_max(records.times, np.array(before.at, np.int64))
@@ -76,7 +77,7 @@ class Aggregator:
         self, records: Records, groups: Groups, before: Column, is_new: np.ndarray[Any, np.dtype[np.bool_]]
     ) -> Column:
         """Returns the aggregate after each record. `before` contains the aggregate of each key in the store. `is_new`
-        is True for keys that have none."""
+        is True for keys that have no aggregate in the store."""
         if self._added is not None and self._kind == pa.int64():
             made = self._sums(self._added, records, groups, before, is_new)
             if made is not None:
@@ -127,7 +128,7 @@ class Aggregator:
             if new is None:
                 raise OtherWayError("an aggregate is None")
             made.append(new)
-            # The next record of the key gets the aggregate in the form in which the store would return it.
+            # The next record of the key gets the aggregate as the store would return it.
             current[code] = False, new if type(new) is plain else serde.deserialize(topic, serde.serialize(topic, new))
         if self._step is None:
             check_distinct(made)
@@ -185,8 +186,8 @@ _COUNT = Expression("+", Expression("root", "aggregate"), of(1))
 
 
 def _added(step: Expression) -> Expression | None:
-    """Returns the expression that is added to the aggregate, if the function does nothing but this addition. Otherwise
-    returns None."""
+    """Returns the expression that `step` adds to the aggregate. Returns None if `step` does anything other than this
+    addition."""
     if step.operator != "+":
         return None
     for one, other in (step.operands, step.operands[::-1]):

@@ -1,5 +1,5 @@
-"""Applies serdes to whole columns: reads values from bytes, and writes values as bytes. The results are the same as
-those of the serde for each value.
+"""Applies serdes to whole columns: reads values from bytes, and writes values as bytes. The results are the same as if
+the serde were called for each value.
 
 String, bytes, int, long and double are read and written without a Python call for each value. The same is true for
 keys of time windows whose inner key has one of these types. Any other serde, such as JSON, is called for each value.
@@ -39,8 +39,8 @@ def kind_of(serde: Serde) -> pa.DataType | None:
 
 
 def _native(serde: Serde) -> str | None:
-    """Returns the name of the serde if it can be applied to columns, else None. Types are compared, since a pickled
-    serde is another object."""
+    """Returns the name of the serde if it can be applied to whole columns, else None. The serde's type is compared and
+    not the object, since a serde that was pickled is a different object."""
     for known in (_STRING, _BYTES, _INT, _LONG, _DOUBLE):
         if type(serde) is type(known) and serde.name == known.name:
             return known.name
@@ -74,7 +74,8 @@ def write(serde: Serde, topic: str, column: Column) -> pa.Array:
 
 
 def _written(name: str | None, column: pa.Array) -> pa.Array | None:
-    """Returns the column as an array of bytes. Returns None if the serde does not accept the column's type."""
+    """Returns the column as an array of bytes. Returns None if the serde does not accept values of the column's
+    type."""
     kind = column.type
     if kind == pa.null():
         return pa.nulls(len(column), pa.binary())

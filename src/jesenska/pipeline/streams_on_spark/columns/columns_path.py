@@ -6,13 +6,13 @@ operation has a Python function, only this function is called for each record (f
     named topics, whose records keep their timestamps
     filter, map, select_key, map_values, flat_map, flat_map_values, branch, merge, repartition
     count, reduce, aggregate of a grouped stream, also over tumbling and hopping windows
-    tables from topics and from streams; filter and map_values of a table, where the result has no store; to_stream
+    tables from topics and from streams; filter and map_values of a table if the result has no store; to_stream
     joins of a stream with a table that has a store of its own
     joins of two streams
     sinks to named topics, with the default partitioner
 
-The result equals that of the engine: the same records in the same order, and the same bytes in the stores. `peek` and
-`foreach` are not supported, since their functions would be called in another order than in the engine.
+The result is the same as with the engine: the same records in the same order, and the same bytes in the stores. `peek`
+and `foreach` are not supported, since their functions would be called in another order than in the engine.
 
 Anything unusual (a function that raises, an aggregate of None, bytes that a serde cannot read, a negative timestamp)
 ends the columns path. The micro-batch is then processed on the direct path or with the engine, which report the cause.
@@ -97,9 +97,9 @@ class ColumnsPath:
         )
 
     def run(self, rows: pa.Table, partition: int, version: int, directory: Path) -> list[pa.RecordBatch]:
-        """Processes the rows of one partition with the steps. The rows of each topic are in the order of their
-        offsets. Returns the rows for the sinks; the state is stored then. Raises OtherWayError if another path must
-        process the micro-batch; the state is unchanged then."""
+        """Processes the rows of one partition on the columns path. The rows of each topic are in the order of their
+        offsets. Returns the rows for the sinks; the state is then stored. Raises OtherWayError if another path must
+        process the micro-batch; the state is then unchanged."""
         if self._shape.reads_several:
             rows = rows.sort_by([("topic", "ascending"), ("offset", "ascending")])
         with ExitStack() as stack:
@@ -159,7 +159,7 @@ class ColumnsPath:
                 leaving[name, child] = part.for_child(number) if self._is_ordered and len(children) > 1 else part
 
     def _read(self, rows: pa.Table) -> tuple[dict[tuple[str, str], Records], dict[str, int]]:
-        """Returns the output of the sources, and the largest timestamp of each topic."""
+        """Returns the output records of the source nodes, and the largest timestamp of each topic."""
         sources = {full_name(self._work, topic): source for source in self._shape.sources for topic in source.topics}
         names = rows.column("topic").combine_chunks()
         found = [names[0].as_py()] if len(sources) == 1 else sorted(pc.unique(names).to_pylist())
@@ -218,7 +218,8 @@ def _is_called(function: Function) -> bool:
 
 
 def _steps(work: Work) -> dict[str, Callable[[], Step]]:
-    """Returns a function for each supported processor, by name. It makes the processor's step."""
+    """Returns, for each supported processor, a function that makes its step. The functions are listed by the
+    processor's name."""
     found: dict[str, Callable[[], Step]] = {}
     for node in work.plan:
         match node:
@@ -249,7 +250,7 @@ def _steps(work: Work) -> dict[str, Callable[[], Step]]:
     return found
 
 
-#: The functions that make a step from its node only.
+#: The functions that make a step from its plan node only, by the type of the node.
 _MADE_OF_THE_NODE: dict[type[nodes.Node], Callable[[Any], Step]] = {
     nodes.Filter: steps.filter_records,
     nodes.Map: steps.map_records,

@@ -1,16 +1,18 @@
-"""Column expressions over many records at once, with the meaning that `expressions.evaluate` gives them one by one.
+"""Evaluates column expressions over many records at once. The results are the same as those of `evaluate` in
+dsl/expressions.py, which evaluates an expression for one record.
 
-An operator is computed by Arrow for the types with which Arrow's result is the same. For all other operands, and if
-Arrow refuses them (a result beyond 64 bits), the operator's own Python function is called for each record. So the
-result is always the same. Arrow is used only in these cases where its results differ otherwise:
+Arrow computes an operator if its result for the operands' types is the same as the result in Python. For all other
+operands, the operator's Python function is called for each record. It is also called if Arrow raises an error, such as
+for a result beyond 64 bits. For the following operators, Arrow is used only in the named case, since its results
+differ in other cases:
 
     lower, upper        texts of ASCII only: Arrow has no special casing (ß, İ, final sigma)
-    int with float      ints up to 2^53: Arrow rounds the int to a double first
+    int with float      ints up to 2^53: Arrow rounds a larger int to a double first
     // and %            ints
     cast of text        plain digits: Arrow accepts other spellings of numbers than Python
 
-Operands are evaluated for every record, even if `coalesce` needs them only for some. If an operand raises an error,
-the micro-batch cannot be processed on the columns path."""
+Operands are evaluated for every record, even if `coalesce` needs an operand only for some records. If an operand
+raises an error, the micro-batch cannot be processed on the columns path."""
 
 from __future__ import annotations
 
@@ -44,7 +46,7 @@ _STRING, _BINARY, _LONG, _DOUBLE, _BOOL, _NULL = (
     pa.bool_(),
     pa.null(),
 )
-#: Integers up to this one can be converted to doubles without loss.
+#: Integers up to this value can be converted to doubles without loss.
 _EXACT = 2**53
 
 
@@ -204,7 +206,7 @@ class _Evaluation:
 
 
 def _kind(operand: Operand) -> pa.DataType | None:
-    """Returns the Arrow type of an operand, or None if it has none."""
+    """Returns the Arrow type of an operand. Returns None if its values have no common Arrow type."""
     if isinstance(operand, Objects):
         return None
     if isinstance(operand, Constant):
@@ -266,7 +268,8 @@ _NUMBERS = (_LONG, _DOUBLE)
 
 
 def _arithmetic(checked: Native) -> Native:
-    """Returns the implementation with `checked` for two ints, and for doubles if its result equals Python's."""
+    """Returns an implementation of an arithmetic operator. It calls `checked` for two ints, and for doubles if the
+    result equals Python's."""
 
     def compute(one: Operand, two: Operand) -> Any:
         kinds = _kind(one), _kind(two)
@@ -294,7 +297,7 @@ def _divided(one: Operand, two: Operand) -> Any:
 
 
 def _rounded_down(compute: Any) -> Native:
-    """Returns the implementation of `//` or `%` for ints, which numpy computes like Python."""
+    """Returns an implementation of `//` or `%` for ints. It calls numpy, whose results equal Python's."""
 
     def of_ints(one: Operand, two: Operand) -> Any:
         if _kind(one) != _LONG or _kind(two) != _LONG:
@@ -351,7 +354,7 @@ def _equal(one: Operand, two: Operand) -> Any:
         or all(kind in _NUMBERS for kind in kinds)
     ):
         return found
-    # Values of different types are not equal, if neither of them is null.
+    # Values of different types are not equal. The result is null if a value is null.
     there = pc.and_(*(pc.is_valid(_plain(operand)) for operand in (one, two)))
     return pc.if_else(there, pa.scalar(False), pa.scalar(None, _BOOL))
 
@@ -396,7 +399,8 @@ def _of_numbers(compute: Native) -> Native:
 
 
 def _in_ascii(compute: Native) -> Native:
-    """Returns the implementation with `compute` for texts that contain only ASCII."""
+    """Returns an implementation of a text operator that calls `compute`. It is used only for texts that contain only
+    ASCII."""
     return _of(_STRING, lambda texts: compute(texts) if _is_ascii(texts) else None)
 
 
@@ -423,7 +427,8 @@ def _length(operand: Operand) -> Any:
 
 
 def _with_text(compute: Callable[..., Any]) -> Native:
-    """Returns the implementation with `compute` for a column of texts and constant texts."""
+    """Returns an implementation of a text operator that calls `compute`. It is used for a column of texts and constant
+    texts."""
 
     def native(texts: Operand, *constants: Operand) -> Any:
         if _kind(texts) != _STRING or not isinstance(texts, pa.Array):

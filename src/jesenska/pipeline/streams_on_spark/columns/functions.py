@@ -2,9 +2,10 @@
 called for each record, in order.
 
 A Python function of one step is called for all records of a micro-batch before any function of the next step is
-called. This gives the same results if values do not change in between. So such functions get only immutable values
-(strings, bytes, numbers, booleans, None, windowed keys). With other values, such as those of JSON, the micro-batch
-cannot be processed on the columns path. The same is true if a function returns one mutable object several times."""
+called. The results are the same as in the engine if values do not change between the two steps. So Python functions
+get only immutable values (strings, bytes, numbers, booleans, None, windowed keys). With other values, such as those of
+JSON, the micro-batch cannot be processed on the columns path. The micro-batch also cannot be processed on this path if
+a function returns the same mutable object several times."""
 
 from __future__ import annotations
 

@@ -10,10 +10,10 @@ from jesenska.pipeline.streams_on_spark.columns.value_columns import Indices
 
 
 class Groups:
-    """Records grouped by key. Keys have numbers below `count`; `codes` contains the number of each record's key.
+    """Records grouped by key. Each key has a number below `count`; `codes` contains the number of each record's key.
 
-    `places` contains the positions of the records, key by key, in their order. `starts` contains the first index of
-    each key in `places`, and `sizes` its number of records."""
+    `places` contains the positions of the records, grouped by key; the records of a key keep their order. For each
+    key, `starts` contains the index of its first record in `places`, and `sizes` the number of its records."""
 
     def __init__(self, codes: Indices, count: int) -> None:
         self.codes = codes
@@ -34,8 +34,8 @@ class Groups:
         return found
 
     def running_max(self, numbers: Indices, beginning: Indices) -> Indices:
-        """Returns, for each record, the largest number of its key so far. It is at least the key's value in
-        `beginning`."""
+        """Returns, for each record, the largest number among its key's records so far. The result is at least the
+        key's value in `beginning`."""
         if len(numbers) < 2 or bool((numbers[1:] >= numbers[:-1]).all()):
             return np.maximum(numbers, beginning[self.codes])
         by_key = np.maximum(numbers, beginning[self.codes])[self.places]
@@ -50,8 +50,8 @@ class Groups:
 
 
 def dense(numbers: Indices, count: int) -> tuple[Indices, Indices]:
-    """Replaces numbers below `count` by smaller ones without gaps. Returns the new numbers, and the distinct old
-    numbers in order."""
+    """Replaces numbers below `count` by smaller numbers without gaps. Returns the new numbers, and the distinct old
+    numbers in ascending order."""
     if count > 4 * len(numbers) + 1_000_000:
         values, codes = np.unique(numbers, return_inverse=True)
         return codes, values
@@ -62,7 +62,7 @@ def dense(numbers: Indices, count: int) -> tuple[Indices, Indices]:
 
 def stably_sorted(codes: Indices, count: int) -> Indices:
     """Returns the positions that sort numbers below `count`; equal numbers keep their order. numpy sorts numbers of 16
-    bits by counting, so larger numbers are sorted by their lower half and then by their upper half."""
+    bits in a fast way. So larger numbers are sorted by their lower 16 bits, and then by their upper bits."""
     if count <= 1 << 16:
         return np.argsort(codes.astype(np.uint16), kind="stable")
     places = np.argsort((codes & 0xFFFF).astype(np.uint16), kind="stable")
@@ -71,7 +71,8 @@ def stably_sorted(codes: Indices, count: int) -> Indices:
 
 
 def numbered(keys: pa.Array) -> tuple[Indices, pa.Array]:
-    """Returns the number of each key among the distinct keys, and the distinct keys, sorted. No key may be null."""
+    """Returns two arrays: for each key its number among the sorted distinct keys, and these distinct keys. No key may
+    be null."""
     encoded = keys.dictionary_encode()
     order = pc.array_sort_indices(encoded.dictionary)
     number = np.empty(len(order), np.int64)

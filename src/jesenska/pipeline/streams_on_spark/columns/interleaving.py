@@ -13,9 +13,9 @@ from jesenska.pipeline.streams_on_spark.columns.value_columns import Indices
 
 
 def turns(times: Sequence[Indices]) -> list[Indices]:
-    """Returns the turns of the records of each topic: their numbers in the order of processing. `times` contains the
-    timestamps of each topic's records, in the order of the topic. If timestamps are equal, the order of the topics in
-    `times` decides who is first."""
+    """Returns the turn of each record of each topic: the record's number in the order of processing. `times` contains
+    the timestamps of each topic's records, in the order of the topic. If records of two topics have equal timestamps,
+    the order of topics in `times` decides which record is first."""
     if len(times) == 1:
         return [np.arange(len(times[0]))]
     return _of_two(*times) if len(times) == 2 else _of_many(times)
@@ -24,18 +24,18 @@ def turns(times: Sequence[Indices]) -> list[Indices]:
 def _of_two(first: Indices, second: Indices) -> list[Indices]:
     """Returns the turns of the records of two topics.
 
-    A record with a smaller timestamp than a record before it in its topic comes right after that record. So each topic
-    is cut into blocks that begin with a record at least as young as all before it. Blocks are sorted by the timestamp
-    of their first record. If both topics have blocks of one timestamp, they alternate. The topic that did not have the
-    previous turn begins."""
+    If a record has a smaller timestamp than an earlier record of its topic, it is processed right after the record
+    before it. So each topic is cut into blocks. A block begins with a record whose timestamp is at least as large as
+    all timestamps before it. Blocks are sorted by the timestamp of their first record. If both topics have blocks with
+    the same timestamp, the topics alternate. The topic that did not have the previous turn begins."""
     sides = (first, second)
     reached = [np.maximum.accumulate(times) for times in sides]
     leads = [times == highest for times, highest in zip(sides, reached, strict=True)]
     moments = np.unique(np.concatenate(reached))
     moment_of = [np.searchsorted(moments, highest) for highest in reached]
     blocks = [np.bincount(moment_of[side][leads[side]], minlength=len(moments)) for side in (0, 1)]
-    # The topic with the last turn of a timestamp does not begin at the next one. If both have the same number of
-    # blocks, the same topic begins again.
+    # The topic that had the last turn of a timestamp does not begin at the next timestamp. If both topics have the
+    # same number of blocks, the topic that began before begins again.
     uneven = np.where(blocks[0] != blocks[1], np.arange(len(moments)), -1)
     decided_by = np.concatenate([[-1], np.maximum.accumulate(uneven)[:-1]])
     begins = np.where(decided_by < 0, 0, blocks[0][decided_by] > blocks[1][decided_by])  # 0: the first topic
@@ -61,7 +61,7 @@ class _Waiting:
         self.head_timestamp = next(self._times)
 
     def take(self, turn: int) -> bool:
-        """Gives the first waiting record its turn. Returns True if there are more."""
+        """Assigns `turn` to the first waiting record. Returns True if more records wait."""
         self.turns.append(turn)
         self.head_timestamp = next(self._times, -1)
         return self.head_timestamp >= 0

@@ -1,9 +1,10 @@
 """Left and outer joins of two streams on columns.
 
-Partners are found for all records at once (stream_joins.py). But records without a partner depend on the order of both
-sides' records. Such a record waits until it finds a partner, or until its window and grace have passed on stream time
-when another record comes. So this part works record by record, as the engine does (engine/joins/stream_joins.py). It
-uses only numbers and bytes; the joins with None are then computed for all records at once.
+Partners are found for all records at once (stream_joins.py). But the results for records without a partner depend on
+the order of both sides' records. Such a record waits until it finds a partner, or until another record arrives after
+its window and grace have passed on stream time. So waiting records are processed one by one, as in the engine
+(engine/joins/stream_joins.py). This part uses only numbers and bytes; the joins with None are then computed for all
+records at once.
 
 The waiting records are in a store that both sides share: (timestamp, is of the left side, key) -> values."""
 
@@ -36,9 +37,9 @@ Where = tuple[int, bool, bytes]
 
 @dataclass(slots=True)
 class _Coming:
-    """The records of one side. `left_alone` contains the positions of records that are joined with None at once.
-    `late` contains records that have waited: the position of the record at which their wait ended, their key in the
-    store, and their value."""
+    """The records of one side of the join. `left_alone` contains the positions of records that are joined with None at
+    once. `late` contains the records whose wait has ended: the position of the record at which the wait ended, the key
+    in the store, and the value."""
 
     records: Records
     turns: Indices
@@ -52,8 +53,8 @@ class _Coming:
 
 
 class _Waiting:
-    """The waiting records, in the order of the store. `_order` also contains positions of records that no longer wait,
-    among them all positions before `_first`."""
+    """The records that wait for a partner, in the order of the store. `_order` also contains keys of records that no
+    longer wait. The keys before the index `_first` belong only to such records."""
 
     def __init__(self, table: StateTable) -> None:
         self._table = table
@@ -87,7 +88,7 @@ class _Waiting:
         return next(where for where in reversed(self._order) if where in self.values)
 
     def changes(self) -> tuple[StateTable, Rows, Rows]:
-        """Returns the changed rows for the store, and the same rows as they are now."""
+        """Returns the table, the changed rows for the store, and the present contents of the same rows."""
         after = {where: packed_parts(values) for where, values in self.values.items()}
         changed = (where for where in self._before.keys() | after.keys() if self._before.get(where) != after.get(where))
         keys = sorted((a, n, is_left) for n, is_left, a in changed)
@@ -119,7 +120,7 @@ class _OuterJoin:
         self._joiner = ColumnFunction(node.joiner)
 
     def both(self, batch: MicroBatch) -> dict[bool, Records | None]:
-        """Returns the output of each side, for all records of the micro-batch."""
+        """Returns the output of each side of the join for all records of the micro-batch."""
         coming = self._coming(batch)
         waiting = _Waiting(table_of(batch.file, self._spec))
         self._in_turn(batch, coming, waiting)
@@ -185,8 +186,8 @@ class _OuterJoin:
             batch.later.append((batch.facts["operators"][name], [stream_time, earliest]))
 
     def _let_go(self, waiting: _Waiting, one: _Coming, place: int, until: int, waits_ms: dict[bool, int]) -> int:
-        """Removes the records whose wait has ended and adds them to `late`. Returns the timestamp of the last record
-        that was checked."""
+        """Removes the records whose wait has ended from the waiting records, and adds them to `late`. Returns the
+        timestamp of the last record that was checked."""
         earliest = _NEVER
         still_open: set[bool] = set()
         gone = []
@@ -208,9 +209,8 @@ class _OuterJoin:
         return earliest
 
     def _leaving(self, is_left: bool, one: _Coming) -> Records | None:
-        """Returns the output of one side: records that have waited, and new records with their partners or with None.
-        They are sorted by the new record that makes them
-        leave the join."""
+        """Returns the output of one side: the records whose wait has ended, and new records joined with their partners
+        or with None. An output record is sorted by the new record that caused it."""
         parts, places = [], []
         if one.late:
             parts.append(self._late(one))
@@ -237,8 +237,8 @@ class _OuterJoin:
         return records.with_values(self._joiner({"key": records.keys, "left": left, "right": right}, len(records)))
 
     def _late(self, one: _Coming) -> Records:
-        """Returns the records that have waited, joined with None. Their headers are those of the record at which their
-        wait ended."""
+        """Returns the records whose wait has ended, joined with None. Their headers are those of the record at which
+        the wait ended."""
         by = one.records.taken(np.array([place for place, _, _ in one.late], np.int64))
         keys = column_serdes.read(self._key, "", pa.array([where[2] for _, where, _ in one.late], pa.binary()))
         times = np.array([where[0] for _, where, _ in one.late], np.int64)
@@ -259,8 +259,8 @@ class _OuterJoin:
 
 
 def _events(coming: dict[bool, _Coming]) -> Iterator[tuple[bool, int, int | None, list[int]]]:
-    """Yields all records of both sides in the order of processing: the side, the position, the number among the
-    records that look for a partner (None for others), and the timestamps of their partners."""
+    """Yields all records of both sides in the order of processing. For each record it yields the side, the position,
+    the number among the records that look for a partner (else None), and the timestamps of its partners."""
     sides = list(coming)
     turns = np.concatenate([coming[is_left].turns for is_left in sides])
     whose = np.repeat(np.arange(len(sides)), [len(coming[is_left].records) for is_left in sides])

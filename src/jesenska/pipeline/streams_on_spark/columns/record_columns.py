@@ -2,14 +2,16 @@
 
 `rows` contains, for each record, the number of the input row from which it was made; the record has the headers of
 this row. `order` defines the position of each record if all records of the micro-batch were processed one by one, each
-through all steps before the next. It consists of several numbers for each record, which are compared from the first
-one on:
+through all steps before the next. It consists of several numbers for each record, which are compared one after the
+other:
 
-the record's turn among those of all topics that are read for each step on the way with several children: the place
-among its records, and the number of the child
+first      the turn of the input record among the records of all topics (interleaving.py)
+then       two numbers for each earlier step with several children: the position of the record in the step's output,
+           and the number of the child
 
 So records that come from several steps can be sorted in the order in which the engine would process them, and the
-value of a table at the time of a record can be found. In sub-topologies that need neither, `order` is empty."""
+value of a table at the time of a record can be found. In sub-topologies that need neither of these, `order` is
+empty."""
 
 from __future__ import annotations
 

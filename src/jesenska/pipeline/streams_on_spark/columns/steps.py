@@ -1,8 +1,8 @@
 """The steps of the columns path that process single records, and the classes that all steps share.
 
-A step is a function. It takes all records that reach it in a micro-batch, and returns the records that leave it. It is
-made once for each sub-topology, from the node of the plan, and has no state: the state of a micro-batch is in its
-`MicroBatch`."""
+A step is a function. It takes all records that reach a node in a micro-batch, and returns the node's output records.
+It is made once for each sub-topology, from the node of the plan. It has no state: the state of a micro-batch is in a
+`MicroBatch` object."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ Leaving = Records | list[Records] | None
 
 
 class MicroBatch:
-    """The state that all steps share during one micro-batch of one partition. `facts` are those of the task
-    (partition_task.py). The stores do not change until the end of the micro-batch."""
+    """The state that all steps share during one micro-batch of one partition. `facts` contains the facts of the task
+    (partition_task.py), such as its stream time. The stores do not change until the end of the micro-batch."""
 
     def __init__(
         self, file: StateFile | None, facts: dict[str, Any], looked_up: frozenset[str], caches: bool, turns: int
@@ -70,8 +70,9 @@ class MicroBatch:
         self.changes: dict[str, Changes] = {}  # of tables with a store, by the store's name
 
     def updates(self, records: Records, last: Indices) -> Records:
-        """Returns the output of a table with a store: all changes. With a record cache (record_cache.py), it is only
-        the last change of each key, placed after all other records. `last` contains the positions of these changes."""
+        """Returns the output of a table with a store. Without a record cache (record_cache.py), the output is all
+        changes. With a record cache, it is only the last change of each key, placed after all other records. `last`
+        contains the positions of these last changes."""
         if not self._caches:
             return records
         found = records.taken(np.sort(last))
@@ -87,8 +88,8 @@ class MicroBatch:
 
 
 class Changes:
-    """The changes of a table in this micro-batch: the bytes of keys and values (None: deleted), and the order of the
-    changes."""
+    """The changes of a table in this micro-batch: the bytes of the keys, the bytes of the values (None for a deleted
+    key), and the order of the changes."""
 
     def __init__(self, keys: pa.Array, values: pa.Array, order: Order) -> None:
         self.keys = keys
@@ -121,7 +122,7 @@ class StoreSerdes:
         return column_serdes.read(self.value, self.topic, data)
 
     def as_read_again(self, values: Column) -> Column:
-        """Returns the values as if they were written to the store and read again."""
+        """Returns the values as the store would return them after writing them."""
         kind = column_serdes.kind_of(self.value)
         if kind is not None and isinstance(values, pa.Array) and values.type == kind:
             return values
@@ -133,7 +134,7 @@ _ORDERS = {"window": "n, a, m", "outer-join": "n, m, a"}
 
 
 def table_of(file: StateFile, spec: Store) -> StateTable:
-    """Returns the rows of the store."""
+    """Returns the table of the state file that contains the rows of the store."""
     return file.table(spec.name, _ORDERS.get(spec.kind, ""))
 
 

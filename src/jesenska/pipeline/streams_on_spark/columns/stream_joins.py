@@ -6,9 +6,9 @@ by the order in which they were stored.
 
 A side's store is read from its segments (state_segments.py) and from its table, for the times that the windows of this
 micro-batch cover. Records of the micro-batch are added, each with its turn in the order of processing; stored records
-have the turn -1. All are sorted by key, timestamp and sequence number, so that the possible partners of a record are
-next to each other. Records with a later turn, and those that the store had already dropped, are left out.
-"""
+have the turn -1. All these records are sorted by key, timestamp and sequence number, so that the possible partners of
+a record are next to each other. Partners with a later turn than the record, and partners whose retention had already
+passed, are left out."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
 
 def join_facts(node: Node) -> Iterator[tuple[str, str, list[int | None]]]:
-    """Yields the initial facts of the task about a join: the kind of fact, its owner, and the value."""
+    """Yields the initial facts of the task about a join (partition_task.py): the kind of fact, the name of the store
+    or operator, and the value."""
     if isinstance(node, StreamStreamJoin):
         for name in (node.this_join_name, node.other_join_name):
             yield "operators", name, [-1, _NEVER]
@@ -98,7 +99,7 @@ def keep_for_join(work: Work, node: StreamStreamJoin, is_this: bool) -> Step:
 
 def _put(batch: MicroBatch, side: Side, records: Records) -> Put:
     """Returns the rows that one side stores. Records past the store's retention, and records whose value is None, are
-    not stored; they still use sequence numbers."""
+    not stored. They still use sequence numbers, as in the engine."""
     observed, sequence = batch.facts["stores"][side.spec.name]
     has_key = ~is_null(records.keys)
     if sequence + len(records) > _SEQUENCE_MAX:
@@ -139,8 +140,8 @@ def join_streams(work: Work, node: StreamStreamJoin, is_this: bool) -> Step:
 
 @dataclass(frozen=True, slots=True)
 class Partners:
-    """The partners of records. For each pair there is the record's position, and the partner's timestamp and value. A
-    record with several partners is there several times."""
+    """Pairs of records and their partners. `places` contains the position of the record in each pair; `times` and
+    `values` contain the partner's timestamp and value. A record with several partners has several pairs."""
 
     places: Indices
     times: Indices
@@ -183,7 +184,7 @@ def joined(joiner: ColumnFunction, is_this: bool, records: Records, partners: Pa
 
 
 def turns_of(records: Records, others: Records | None) -> tuple[Indices, Indices]:
-    """Returns the turns of the records of both sides: numbers that tell which record is processed first."""
+    """Returns the turns of the records of both sides: a record with a smaller turn is processed earlier."""
     if others is None or not len(others):
         return np.arange(len(records)), np.arange(0)
     if len(records.order) == len(others.order) == 1:
@@ -195,7 +196,8 @@ def turns_of(records: Records, others: Records | None) -> tuple[Indices, Indices
 
 
 def _observed(batch: MicroBatch, other: Side, turns: Indices, other_turns: Indices) -> Indices:
-    """Returns, for each record, the largest timestamp in the other side's store at the time of this record."""
+    """Returns, for each record, the largest timestamp in the other side's store at the time when the record is
+    processed."""
     before = batch.facts["stores"][other.spec.name][0]
     put = batch.puts.get(other.spec.name)
     if put is None:
@@ -204,7 +206,7 @@ def _observed(batch: MicroBatch, other: Side, turns: Indices, other_turns: Indic
 
 
 def _kept(batch: MicroBatch, other: Side, other_turns: Indices, lowest: int, highest: int) -> tuple[pa.Table, Indices]:
-    """Returns the other side's records within these times, with their turns."""
+    """Returns the other side's records whose timestamps are from `lowest` to `highest`, with their turns."""
     schema = pa.schema(list(zip(_NAMES, _KINDS, strict=True)))
     parts = batch.file.segments(other.spec.name).tables(lowest, highest)
     rows = table_of(batch.file, other.spec).ordered(lowest, highest)
@@ -231,8 +233,8 @@ def _column(table: pa.Table, name: str) -> pa.Array:
 def _pairs(
     keys: pa.Array, turns: Indices, lowest: Indices, highest: Indices, kept: pa.Table, kept_turns: Indices
 ) -> tuple[Indices, Indices]:
-    """Returns the positions of records, and of their partners in `kept`, in the order in which the engine finds
-    them."""
+    """Returns the positions of the records and the positions of their partners in `kept`, pair by pair, in the order
+    in which the engine finds the pairs."""
     encoded = keys.dictionary_encode()
     codes = encoded.indices.to_numpy().astype(np.int64)
     found = pc.index_in(kept.column("a"), value_set=encoded.dictionary)
@@ -266,7 +268,7 @@ def _pairs(
 
 
 def _in_parts(counts: Indices) -> Iterator[slice]:
-    """Yields slices of the records, so that each slice has a limited number of pairs to check."""
+    """Yields slices of the records. Each slice has a limited number of pairs to check."""
     ends = np.cumsum(counts)
     start = 0
     while start < len(counts):

@@ -1,10 +1,9 @@
 """Tables on columns: topics and streams as tables, table operations without a store, and joins of a stream with a
 table.
 
-A record of the stream is joined with the table's value at that moment. This is the last change of its key before the
-record in this micro-batch, in the order in which single records would be processed. Without such a change, it is the
-value in the store.
-"""
+A record of the stream is joined with the table's value at that moment. If the key was changed earlier in this
+micro-batch, this is the value of its last change before the record. The order is that in which the engine would
+process the records one by one. Without such a change, it is the value in the store."""
 
 from __future__ import annotations
 
@@ -56,8 +55,8 @@ def table_from_records(work: Work, node: TableSource | ToTable) -> Step:
 
 
 def _kept(batch: MicroBatch, serdes: StoreSerdes, records: Records) -> Indices:
-    """Plans to write each key's last value to the store. Returns the positions of these records, without deletions of
-    keys that had no value."""
+    """Schedules the write of each key's last value to the store. Returns the positions of the records with these
+    values, without deletions of keys that had no value."""
     values = serdes.value_bytes(records.values)
     key_bytes = serdes.key_bytes(records.keys)
     codes, distinct = numbered(key_bytes)
@@ -155,7 +154,8 @@ def join_table(work: Work, node: StreamTableJoin) -> Step:
 def _looked_up(
     batch: MicroBatch, serdes: StoreSerdes, records: Records, no_key: np.ndarray[Any, np.dtype[np.bool_]]
 ) -> Column:
-    """Returns the table's value for each record."""
+    """Returns, for each record, the value that the table has for the record's key. `no_key` is True for records
+    without a key."""
     asked = np.flatnonzero(~no_key)
     if not len(asked):
         return pa.nulls(len(records))
@@ -170,7 +170,7 @@ def _looked_up(
         order = in_order([changes.order, tuple(numbers[asked] for numbers in records.order)])[1]
         change_of = _last_changes(codes, len(keys), order, len(changes.keys))
         codes, changed = codes[len(changes.keys) :], changes.values
-    # The values are those of the changes, followed by the store's values of keys without an earlier change.
+    # The values of the changes come first, followed by the store's values of keys without an earlier change.
     unchanged = change_of < 0
     there = np.zeros(len(keys), np.bool_)
     there[codes[unchanged]] = True

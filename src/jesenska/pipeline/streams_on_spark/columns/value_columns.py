@@ -2,12 +2,12 @@
 
 A column is one of these:
 
-    pyarrow.Array    string, binary, int64, double, bool, lists of them; null where every value is None
+    pyarrow.Array    string, binary, int64, double, bool, or lists of these; type null if every value is None
     Objects          Python values of any type, one for each record: JSON, lists, values of several types
     WindowedKeys     keys of a windowed table: the keys, and the windows' starts
 
-`from_values` makes an Arrow array if all values have one type, so later steps on values from JSON are fast, too. An
-int and a float are different types here: Arrow would turn both into floats, and 1 and 1.0 are not the same text."""
+`from_values` makes an Arrow array if all values have the same type, so that later steps on values from JSON are fast.
+An int and a float are different types here: Arrow would turn both into floats, and 1 and 1.0 are not the same text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""count, reduce and aggregate over tumbling and hopping windows, on columns.
+"""Computes count, reduce and aggregate over tumbling and hopping windows on columns.
 
 Each record is repeated once for each window that contains it, the earliest window first. Stream time is the largest
 timestamp that the operation has seen up to the record. A window whose end is at or below stream time minus grace
@@ -24,13 +24,13 @@ from jesenska.pipeline.streams_on_spark.stores.state_file import NO_ROW, Rows
 from jesenska.pipeline.streams_on_spark.tasks.partition_task import Work
 from jesenska.pipeline.streams_on_spark.tasks.path_refusals import OtherWayError
 
-#: The largest number of updates that are kept in memory as columns.
+#: The largest number of updates (pairs of record and window) that are kept in memory as columns.
 _WINDOWS_MAX = 20_000_000
 
 
 def windows_facts(node: Node) -> Iterator[tuple[str, str, list[int | None]]]:
-    """Yields the initial facts of the task about an aggregation over windows: the kind of fact, its owner, and the
-    value (partition_task.py)."""
+    """Yields the initial facts of the task about an aggregation over windows (partition_task.py): the kind of fact,
+    the name of the store or operator, and the value."""
     if isinstance(node, WindowedAggregate) and node.store is not None:
         yield "operators", node.name, [-1, None]
         yield "stores", node.store.name, [-1, 0]
@@ -75,7 +75,8 @@ def aggregate_windows(work: Work, node: WindowedAggregate) -> Step:
 
 
 def _windows(windows: TimeWindows, times: Indices) -> tuple[Indices, Indices]:
-    """Returns, for each window that contains one of these timestamps, the record's position and the window's start."""
+    """Returns the position of the record and the start of the window, for each window that contains a record's
+    timestamp."""
     size_ms, advance_ms = windows.size_ms, windows.advance_ms
     first = np.maximum(0, times - size_ms + advance_ms) // advance_ms * advance_ms
     counts = np.maximum(0, (times - first) // advance_ms + 1)

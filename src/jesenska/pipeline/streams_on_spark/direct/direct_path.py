@@ -1,7 +1,7 @@
 """The direct path: processes a sub-topology of simple steps without the engine. Each step is one Python function.
 
-The engine makes a Record for every step and supports punctuations. A sub-topology with only the following steps needs
-neither, and has the same result on the direct path:
+The engine makes a Record object for every step and supports punctuations. A sub-topology with only the following steps
+needs neither, and its result on the direct path is the same as with the engine:
 
     named topics, whose records keep their timestamps
     filter, map, select_key, map_values, flat_map, flat_map_values, peek, foreach, branch, merge, repartition
@@ -9,14 +9,15 @@ neither, and has the same result on the direct path:
     joins of a stream with a table that has a store of its own
     sinks to named topics, with the default partitioner
 
-With several topics, the record with the smallest timestamp is next, as in the engine.
+If several topics are read, the record with the smallest timestamp is processed next, as in the engine.
 
 A step is called with the row's number, the key, the key's bytes as they were read (None once the key has changed), the
-value and the timestamp. Headers follow from the row's number, for all rows at once. An unchanged key is written with
-the bytes that it was read with, if its serde has one way to write it.
+value and the timestamp. Headers follow from the row's number, for all rows at once. If a key is unchanged, the bytes
+that were read are written again, provided its serde always writes equal keys with equal bytes.
 
 Anything unusual (a function that raises, bytes that a serde cannot read, a negative timestamp) ends the direct path.
-The engine then processes the micro-batch from its beginning, and reports the cause or acts by the settings."""
+The engine then processes the micro-batch from its beginning. It raises the error, or calls the exception handler that
+the settings name."""
 
 from __future__ import annotations
 
@@ -62,7 +63,7 @@ Step = Callable[[int, Any, "bytes | None", Any, int], None]
 
 class DirectPath:
     """Processes micro-batches of one sub-topology on the direct path. The constructor raises OtherWayError if the
-    sub-topology has other than simple steps."""
+    sub-topology has a step that the direct path does not support."""
 
     def __init__(self, work: Work) -> None:
         self._work = work
@@ -93,9 +94,9 @@ class DirectPath:
         return "the direct path, a Python function for each step"
 
     def run(self, rows: pa.Table, partition: int, version: int, directory: Path) -> list[pa.RecordBatch]:
-        """Processes the rows of one partition with the steps. The rows of each topic are in the order of their
-        offsets. Returns the rows for the sinks; the state is stored then. Raises OtherWayError if the engine must
-        process the micro-batch instead; the state is unchanged then."""
+        """Processes the rows of one partition on the direct path. The rows of each topic are in the order of their
+        offsets. Returns the rows for the sinks; the state is then stored. Raises OtherWayError if the engine must
+        process the micro-batch instead; the state is then unchanged."""
         if self._shape.reads_several:
             rows = rows.sort_by([("topic", "ascending"), ("offset", "ascending")])
         with ExitStack() as stack:
@@ -134,7 +135,7 @@ class _Run:
     def take(self, rows: pa.Table) -> None:
         import pyarrow.compute as pc
 
-        # The bytes of an unchanged key can be reused if all topics have the same serde for it.
+        # The bytes of an unchanged key can be reused if all topics have the same key serde.
         sources = self._shape.sources
         serdes = {source.key or self._work.config.key_serde for source in sources}
         self._one_key = serdes.pop() if len(serdes) == 1 else None
@@ -169,8 +170,8 @@ class _Run:
         return _Queue(self._steps_after(source.name), times, records)
 
     def _held_back(self, name: str) -> dict[Any, tuple[Step, tuple[Any, ...]]] | None:
-        """Returns the held updates of a table with a record cache (record_cache.py). Returns None if its updates are
-        forwarded at once."""
+        """Returns the updates of a table that a record cache (record_cache.py) holds back. Returns None if the table
+        has no record cache, so its updates are forwarded at once."""
         return self._held.setdefault(self._cached[name], {}) if name in self._cached else None
 
     def flush_caches(self) -> None:
@@ -194,7 +195,7 @@ class _Run:
             logger.warning("%d records were dropped, since their key or their value is null.", self.dropped)
 
     def batches(self, rows: pa.Table) -> Iterator[pa.RecordBatch]:
-        """Yields the written rows, one batch for each topic."""
+        """Yields the output records as rows, in one batch for each topic."""
         for written in self._written:
             if written.rows:
                 yield written.batch(rows)
@@ -346,7 +347,7 @@ class _Run:
         return step
 
     def _keys(self, store: str) -> StoreKeys:
-        """Returns the cache of the store's keys in this micro-batch. Makes it at the first call."""
+        """Returns the cache of the store's keys in this micro-batch. It is made at the first call."""
         assert self._file is not None
         if store not in self._stores:
             config, spec = self._work.config, self._work.processors.stores[store]
@@ -473,8 +474,8 @@ _STEPS: dict[type, Callable[[_Run, str, Any], Step]] = {
 
 
 class _Queue:
-    """The waiting records of one topic, and the function of the first step. It is an element of the heap that chooses
-    the next topic."""
+    """The waiting records of one topic, and the function of the topic's first step. Queues are elements of the heap
+    that chooses the next topic."""
 
     def __init__(
         self, first: Step, times: list[int], records: Iterator[tuple[int, Any, bytes | None, Any, int]]
@@ -502,7 +503,7 @@ def _in_turn(queues: list[_Queue]) -> None:
 
 
 class _Written:
-    """The records that one sink writes."""
+    """The records that one sink writes, column by column."""
 
     def __init__(self, topic: str) -> None:
         self.topic = topic

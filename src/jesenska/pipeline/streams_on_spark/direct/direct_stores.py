@@ -18,8 +18,8 @@ PLAIN = tuple(type(serde) for serde in (Serdes.string(), Serdes.bytes(), Serdes.
 
 
 class StoreKeys:
-    """The keys of a store that the micro-batch uses. Each key's bytes map to the value's bytes (None: no value), the
-    value if it is immutable, and its timestamp."""
+    """The keys of a store that the micro-batch uses. For each key's bytes it has the bytes of the value (None: no
+    value), the value itself if it is immutable, and the timestamp."""
 
     def __init__(self, table: StateTable, key: Serde, value: Serde, topic: str, keeps: bool) -> None:
         self._table = table

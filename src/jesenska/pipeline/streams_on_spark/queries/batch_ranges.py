@@ -1,13 +1,13 @@
 """Finds the offsets that a micro-batch reads, and distributes them to tasks.
 
-Spark plans a micro-batch and writes its end offsets to the checkpoint before it is processed:
+Before a micro-batch is processed, Spark writes its end offsets to the checkpoint:
 
     <checkpoint>/offsets/<number of the micro-batch>     a line "v1", a line of settings, a line for each source
 
-A micro-batch begins at the end of the one before; the first one begins at the source's initial offsets. So the tasks
-can read the topics themselves: the records do not go through Spark's own reading, its JVM and a shuffle, which would
-cost more than most processing. A task gets whole partitions, all topics of a partition number together.
-"""
+A micro-batch begins at the end of the previous micro-batch; the first micro-batch begins at the source's initial
+offsets. So the tasks can read the topics themselves: the records do not go through Spark's own reading, its JVM and a
+shuffle, which would cost more than most processing. A task gets whole partitions: if it gets a partition of one topic,
+it gets the partitions with the same number of all topics."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ Share = tuple[tuple[int, tuple[OffsetRange, ...]], ...]
 """The input of one task: numbers of partitions, each with its ranges of offsets."""
 
 _VERSION = "v1"
-#: With fewer offsets than this, starting a task costs more than reading them.
+#: If a micro-batch has fewer offsets than this, starting a task costs more than reading them.
 _FEW = 50_000
 
 
 class BatchRanges:
-    """Finds the offsets of the micro-batches of one query, on the driver. `options` are those of the query's
+    """Finds, on the driver, the offsets of the micro-batches of one query. `options` are the options of the query's
     source."""
 
     def __init__(self, options: SourceOptions, checkpoint: Path) -> None:
@@ -47,7 +47,8 @@ class BatchRanges:
         return [found for task in tasks for found in task.value.ranges if found.size]
 
     def ends_of(self, batch_id: int) -> dict[TopicPartition, int]:
-        """Returns the end offset of this micro-batch in every partition, including those without new records."""
+        """Returns the end offset of this micro-batch in every partition. Partitions without new records are
+        included."""
         return ends_in(self._offsets / str(batch_id))
 
     def _end_of(self, batch_id: int) -> Mapping[str, Any]:
@@ -75,9 +76,9 @@ def _end_in(path: Path) -> Mapping[str, Any]:
 
 
 def shares(ranges: Sequence[OffsetRange], cores: int, every: Iterable[int] = ()) -> list[Share]:
-    """Distributes ranges to tasks; all ranges of a partition number go to one task. The partitions in `every` are
-    always included. With few offsets there are as many tasks as cores. With many there are twice as many, so that one
-    slow task does not leave the other cores idle."""
+    """Distributes ranges to tasks. All ranges with the same partition number go to one task. The partition numbers in
+    `every` are always included. With few offsets there are at most as many tasks as cores. With many offsets there are
+    at most twice as many tasks, so that one slow task does not leave the other cores idle."""
     by_partition: dict[int, list[OffsetRange]] = {number: [] for number in every}
     for item in ranges:
         by_partition.setdefault(item.partition, []).append(item)

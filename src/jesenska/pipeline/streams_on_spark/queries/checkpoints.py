@@ -3,10 +3,10 @@ it.
 
     <n>/checkpoint/metadata     the id of the query; here it is computed from the id of the state
                    offsets      the end of each planned micro-batch
-                   commits      the micro-batches that are done
+                   commits      the completed micro-batches
 
-The application's consumer group has the offsets up to which the state has read (group_offsets.py). A checkpoint that
-is lost, an old copy, or of another application does not match these offsets."""
+The application's consumer group has the offsets up to which the state has read (group_offsets.py). If a checkpoint is
+lost, is an old copy, or belongs to another application, it does not match these offsets."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ def give_id(application: Application, part: SubTopology) -> None:
 def check(
     application: Application, part: SubTopology, offsets: GroupOffsets, text: str, begin: Mapping[TopicPartition, int]
 ) -> None:
-    """Raises StreamsError if the checkpoint does not belong to the state. `offsets` are those of the group. `text` is
-    the metadata of offsets that this state has committed. `begin` are the offsets at which a query without a
-    checkpoint begins."""
+    """Raises StreamsError if the checkpoint does not belong to the state. `offsets` are the committed offsets of the
+    consumer group. `text` is the metadata text of offsets that this state has committed. `begin` contains the offsets
+    at which a query without a checkpoint begins."""
     checkpoint = application.directory / str(part.number) / "checkpoint"
     planned, done = numbers_in(checkpoint / "offsets"), numbers_in(checkpoint / "commits")
     committed = {key: item.offset for key, item in offsets.items() if item.metadata == text and part.takes(key.topic)}
@@ -98,8 +98,9 @@ def bindings(
     starts: Mapping[TopicPartition, int] | None,
     ends: Mapping[TopicPartition, int],
 ) -> dict[int, Binding]:
-    """Returns the bindings that the state files of these partitions must match, for a micro-batch from `starts` to
-    `ends`. Returns none if the sub-topology has no stores, or if an older release has made the state."""
+    """Returns, for each partition, the `Binding` (state_file.py) that its state file must match. It is made for a
+    micro-batch from `starts` to `ends`. Returns no bindings if the sub-topology has no stores, or if an older release
+    has made the state."""
     if not part.stores or not application.is_bound:
         return {}
 
@@ -135,7 +136,8 @@ def _remedy(application: Application) -> str:
 
 
 def gone_on(application: Application) -> str:
-    """Returns the error message for an old state: the application has continued with another state since."""
+    """Returns the error message for a state that is too old: since it was written, the application has continued with
+    another state."""
     if application.stores_without_changelog:
         remedy = "set state.dir to where the newer state is, or start again with kafka-streams-application-reset"
     else:

@@ -16,8 +16,8 @@ _ROOM_BYTES = 1024 * 1024
 
 
 def of_a_full_disk(text: str, directory: Path) -> StreamsError | None:
-    """Returns the error for Spark's error text if it says that a disk is full, else None. `directory` contains the
-    application's checkpoints and stores."""
+    """Returns an error that names the full disk, if Spark's error text says that a disk is full. Otherwise returns
+    None. `directory` contains the application's checkpoints and stores."""
     if not any(words in text for words in _WORDS):
         return None
     try:

@@ -1,23 +1,23 @@
-"""The committed offsets of an application's consumer group, which also say to which state they belong.
+"""Reads and writes the committed offsets of an application's consumer group. The metadata of an offset says to which
+state of the application the offset belongs.
 
 Each offset is committed with a metadata text:
 
-    read by a query of Spark, state <id>, topology <digest>    records before the offset are counted in this state, and
-                                                               in no other
-    read by a query of Spark                                   records before the offset are counted in some state
+    read by a query of Spark, state <id>, topology <digest>    records before the offset are counted in this state only
+    read by a query of Spark                                   records before the offset are counted in a state
     another text                                               Apache Kafka Streams has counted up to this offset
     no text                                                    a tool has set the offset: an application without state
                                                                begins there
 
 So if an application finds the id of another state, another process has continued with another state.dir. Then the
-application ends, since both would count the same records. Two applications with the same id are distinguished by their
-topologies. If the group has such offsets and the application has no state, the state was lost: it is restored, or the
-application is refused.
+application ends, since otherwise both processes would count the same records. Two applications with the same id are
+distinguished by their topologies. If the group has such offsets and the application has no state, the state was lost:
+it is restored, or the application is refused.
 
 A process that restores a state first commits the offsets with the new state's id (`claim`). With exactly_once_v2, this
-is done in a transaction of each query. It aborts the other process's open transaction, and later transactions of that
-process find the new id before they commit. With at_least_once, the other process checks the id at the beginning of
-each micro-batch."""
+is done in a transaction of each query. The transaction aborts the other process's open transaction. Later transactions
+of the other process find the new id before they commit, and end. With at_least_once, the other process checks the id
+at the beginning of each micro-batch."""
 
 from __future__ import annotations
 
@@ -52,12 +52,14 @@ def application_text(application: Application) -> str:
 
 
 def read_by_anybody(offsets: GroupOffsets) -> bool:
-    """Returns True if any offset was committed by a state, so records before it are counted."""
+    """Returns True if an offset was committed together with a state, so that records before the offset are counted in
+    that state."""
     return any(item.metadata for item in offsets.values())
 
 
 def belongs_to_others(offsets: GroupOffsets, text: str) -> bool:
-    """Returns True if any offset was committed by another state than the one with this text, or by Kafka Streams."""
+    """Returns True if an offset was committed by a state with another metadata text than `text`, or by Kafka
+    Streams."""
     return any(item.metadata not in ("", READ_BY_A_QUERY, text) for item in offsets.values())
 
 
@@ -74,8 +76,8 @@ def set_by_a_tool(offsets: GroupOffsets) -> dict[TopicPartition, int]:
 
 
 def committed(connection: ClusterThread, application: Application) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Returns the committed offsets of the group. An offset before the log's first one is replaced by the first
-    offset."""
+    """Returns the committed offsets of the consumer group. An offset below the first offset of the log is replaced by
+    the log's first offset."""
 
     async def ask() -> dict[TopicPartition, OffsetAndMetadata]:
         found = await Admin(connection.cluster).list_group_offsets(application.id)
@@ -92,8 +94,8 @@ def committed(connection: ClusterThread, application: Application) -> dict[Topic
 
 
 def refuse_another_state(connection: ClusterThread, application: Application, text: str) -> None:
-    """Raises StreamsError if another process has continued with its own state. `text` is the metadata text of this
-    process."""
+    """Raises StreamsError if another process has continued the application with its own state. `text` is the metadata
+    text of this process's state."""
 
     async def ask() -> dict[TopicPartition, OffsetAndMetadata]:
         return await Admin(connection.cluster).list_group_offsets(application.id)
@@ -121,7 +123,8 @@ def claim(connection: ClusterThread, application: Application) -> dict[TopicPart
         if part.is_global:
             continue
         query = Query(application.name_of_query(part), "", _CLAIM_TIMEOUT_MS)
-        # `begin` waits until another process's transaction has ended, so the offsets read afterwards are final.
+        # `begin` waits until another process's transaction has ended. So the offsets that are read after it can no
+        # longer change.
         writing = connection.run(MicroBatchTransaction.begin(connection.cluster, query))
         is_committed = False
         try:

@@ -1,17 +1,17 @@
-"""Serves interactive queries over HTTP, at the address of application.server. Responses are JSON, and nothing can be
-changed. Every client that reaches the address can read the stores: there is neither TLS nor a password.
+"""Serves interactive queries over HTTP, at the address of application.server. Responses are JSON. Requests cannot
+change the stores. Every client that reaches the address can read the stores: there is neither TLS nor a password.
 
     GET /                               the application and its state
     GET /topology                       the topology, as describe() shows it
     GET /stores                         the stores that can be queried
-    GET /stores/NAME/KEY                key-value: the key's value; 404 if it has none
+    GET /stores/NAME/KEY                key-value: the key's value; status 404 if the key has no value
                                         window: the key's windows that begin from=MS to=MS; session: its sessions
     GET /stores/NAME                    key-value: keys from=KEY to=KEY, all keys without these options
                                         window: windows of all keys that begin from=MS to=MS; session: all sessions
 
 A key is percent-encoded text: a string unchanged, a number in digits, a JSON key as JSON, bytes in base64. Bytes in
-responses are base64, too. At most `limit` records are returned, by default 1,000; `more` is true if there are more.
-"""
+responses are also in base64. At most `limit` records are returned, by default 1,000; `more` is true if the store has
+more records."""
 
 from __future__ import annotations
 
@@ -125,7 +125,8 @@ class _Server(ThreadingHTTPServer):
             self._free.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Logs only a debug message, since clients may disconnect, or send something that is not HTTP."""
+        """Logs an error of a connection only as a debug message. Clients may disconnect, or send something that is not
+        HTTP."""
         logger.debug("A query over HTTP has failed.", exc_info=True)
 
 
@@ -163,7 +164,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """The rest of a URL after /stores/NAME: the key, and the options of the query string."""
+    """The part of a URL after /stores/NAME: the key, and the options of the query string."""
 
     key: str | None
     options: Mapping[str, str]

@@ -36,7 +36,7 @@ Stores = Callable[[], Iterator[Any]]
 
 
 class _Asked:
-    """Takes the place of the task when a store is only read."""
+    """Takes the place of the task in a store that is only read."""
 
     timestamp = -1
 

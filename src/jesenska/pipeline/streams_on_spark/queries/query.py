@@ -1,8 +1,8 @@
 """Runs one sub-topology as a streaming query of Spark.
 
-Spark's query decides when a micro-batch begins and at which offsets it ends, and stores the offsets in the checkpoint.
-The tasks of the micro-batch read the records (batch_ranges.py), process them, and write the output with the sink or in
-a transaction."""
+Spark decides when a micro-batch begins and at which offsets it ends, and stores the offsets in the checkpoint. The
+tasks of the micro-batch read the records (batch_ranges.py), process them, and write the output with the sink or in a
+transaction."""
 
 from __future__ import annotations
 
@@ -51,7 +51,8 @@ class SubTopologyQuery:
         connection: ClusterThread,
         counts: Mapping[str, int],
     ) -> None:
-        #: The offsets at which a query without a checkpoint begins after a lost state; None if the state was not lost.
+        #: The offsets at which a query without a checkpoint begins if an earlier state was lost. None if no state was
+        #: lost.
         self.begin: Mapping[TopicPartition, int] | None = None
         self.part = part
         self._application = application
@@ -212,8 +213,8 @@ class SubTopologyQuery:
         )
 
     def _rows(self, options: Mapping[str, str]) -> DataFrame:
-        """Returns the data frame whose micro-batches start the processing. Its rows are not used, since the tasks read
-        the topics themselves."""
+        """Returns the data frame whose micro-batches trigger the processing. Its rows are not used, since the tasks
+        read the topics themselves."""
         reader = self._spark.readStream.format("jesenska").option("columns", "offset")
         for name, value in options.items():
             reader = reader.option(name, value)
@@ -241,8 +242,9 @@ class SubTopologyQuery:
         return options
 
     def _starts(self) -> str:
-        """Returns the startingOffsets of a query without a checkpoint. These are the group's offsets after a lost
-        state, or those that a tool has set for the group, else those of the program."""
+        """Returns the option startingOffsets of a query without a checkpoint. If the state was lost, or if a tool has
+        set offsets for the group, these are the group's offsets. Otherwise they are the offsets that the program
+        chooses."""
         topics = [topic for topic in self._counts if self.part.takes(topic)]
         given = self.begin
         if given is None:
@@ -286,7 +288,8 @@ class SubTopologyQuery:
         }
         self._is_allowed()
         if not batch_id:
-            # Partitions without records get a state file, too. So a file that is missing later is known to be lost.
+            # Partitions without records also get a state file. So if a state file is missing later, it is known to be
+            # lost.
             without = set(range(self._tasks)).difference(number for share in dealt for number, _ in share)
             for number, binding in self._bindings(batch_id, without).items():
                 begin_file(self._directory / "stores" / f"{number}.state", batch_id, binding)
@@ -323,8 +326,8 @@ class SubTopologyQuery:
         group_offsets.refuse_another_state(self._connection, self._application, self._text)
 
     def _tell(self, ends: Mapping[TopicPartition, int]) -> None:
-        """Commits the offsets up to which this state has read. Tools show the application's lag by them, and an
-        application that has lost its state continues from them."""
+        """Commits the offsets up to which this state has read to the consumer group. Tools compute the application's
+        lag from these offsets, and an application that has lost its state continues from them."""
         application_topics.tell_group(self._connection, self._application.id, ends, self._text)
         self._committed.update(ends)
 
@@ -368,8 +371,9 @@ class SubTopologyQuery:
 
 @contextmanager
 def _plain_checkpoint_files(spark: SparkSession) -> Iterator[None]:
-    """Makes a query that is started in this block use Spark's other writer of checkpoint files. It starts fewer
-    processes (chmod, readlink) for each file. It needs directories with atomic renames, which every local disk has."""
+    """Makes a query that is started in this block write its checkpoint files with another file manager of Spark. This
+    file manager starts fewer processes (chmod, readlink) for each file. It needs directories with atomic renames,
+    which every local disk has."""
     before = spark.conf.get(_FILE_MANAGER, None)
     spark.conf.set(_FILE_MANAGER, before or _FILE_SYSTEM)
     try:
@@ -380,6 +384,7 @@ def _plain_checkpoint_files(spark: SparkSession) -> Iterator[None]:
 
 
 def _offsets(text: str | None) -> dict[str, dict[str, Any]]:
-    """Returns the offsets by topic in the progress of a source of jesenska. Returns no offsets for another source."""
+    """Returns the offsets by topic that the progress of a source contains as JSON text. Returns no offsets if the
+    source is not jesenska's."""
     found = json.loads(text) if text else None
     return {name: value for name, value in found.items() if isinstance(value, dict)} if isinstance(found, dict) else {}

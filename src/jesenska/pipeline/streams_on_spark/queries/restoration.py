@@ -1,6 +1,6 @@
 """Restores lost state from changelog topics (changelogs.py).
 
-Two files in the state directory record this:
+Two files in the state directory record whether and from which offsets the state was restored:
 
     <state.dir>/<application.id>/changelogs     "begun": the changelog topics were new when the state began
                                                 "restored": the state was restored from the changelog topics
@@ -8,22 +8,23 @@ Two files in the state directory record this:
                                  begin          the offsets at which queries without a checkpoint begin, if the state
                                                 was lost before: {"topic": {"partition": offset}}
 
-If no query has run, and the group has offsets that belong to a state (group_offsets.py), the state is lost:
+If no query has run with the state directory, and the consumer group has offsets that belong to a state
+(group_offsets.py), that state is lost:
 
     all stores have changelog topics that exist         the state is restored; the queries begin at the group's offsets
     there are no stores                                 nothing is restored; the queries begin at the group's offsets
     otherwise                                           the application is refused: if it began at the earliest
                                                         offsets, it would count records twice
 
-Without such offsets the application begins as a new one. But if its internal topics have records, it is refused: then
-the group was deleted, or its offsets have expired, and nothing tells which records were counted. The file `changelogs`
-is written at the end, so after a crash the restoration is repeated.
+If the group has no such offsets, the application begins as a new application. But if its internal topics have records,
+it is refused: then the group was deleted, or its offsets have expired, and nothing tells which records were counted.
+The file `changelogs` is written at the end, so after a crash the restoration is repeated.
 
 The application is refused while Kafka Streams runs with the same application.id, since both would count records. It is
 also refused if another state has continued since, or if a checkpoint does not belong to the state (checkpoints.py).
 
-Restored are the rows of stores, and each store's largest window start or session end, which follows from the rows.
-State without a changelog topic is not restored."""
+The rows of stores are restored, and each store's largest window start or session end, which follows from the rows.
+Stores without a changelog topic are not restored."""
 
 from __future__ import annotations
 
@@ -61,8 +62,8 @@ def has_run(directory: Path) -> bool:
 
 
 def was_begun_without_changelogs(directory: Path) -> bool:
-    """Returns True if the state was made without changelog topics. New changelog topics would lack its earlier
-    changes."""
+    """Returns True if the state was made without changelog topics. New changelog topics would lack the earlier changes
+    of the stores."""
     return has_run(directory) and _note_in(directory) in (None, _NONE)
 
 
@@ -74,9 +75,9 @@ def _note_in(directory: Path) -> str | None:
 def restore(
     application: Application, connection: ClusterThread, there: Mapping[str, int], counts: Mapping[str, int]
 ) -> Mapping[TopicPartition, int] | None:
-    """Restores the state if it is lost. `there` contains the topics that existed before the application created its
-    own; `counts` contains all topics. Returns the offsets at which queries without a checkpoint begin. Returns None if
-    the queries choose them."""
+    """Restores the state from changelog topics if it is lost. `there` contains the topics that existed before the
+    application created its internal topics; `counts` contains all topics. Returns the offsets at which queries without
+    a checkpoint begin. Returns None if no state was lost, so each query chooses its own offsets."""
     directory = application.directory
     note, begin = directory / "changelogs", directory / "begin"
     known = _note_in(directory)
@@ -135,8 +136,8 @@ def restore(
 
 def is_gone(application: Application, offsets: GroupOffsets, there: Mapping[str, int]) -> bool:
     """Returns True if the state must be restored. Must be called only if no query has run with the present state.
-    `offsets` are those of the group, and `there` contains the existing topics. Raises StreamsError if the state is
-    lost and cannot be restored."""
+    `offsets` are the committed offsets of the group, and `there` contains the existing topics. Raises StreamsError if
+    the state is lost and cannot be restored."""
     topics = [
         changelog_topic(application.id, name) for part in application.parts for name in application.logged_stores(part)
     ]

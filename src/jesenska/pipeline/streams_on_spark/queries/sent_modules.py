@@ -49,8 +49,8 @@ def pickled(value: Any) -> bytes:
 
 
 def unpickled(sent: bytes) -> Any:
-    """Returns the value of `pickled`, in a worker. Raises StreamsError if it needs a module that the worker cannot
-    import."""
+    """Returns the value from the bytes that `pickled` returned. Called in a worker. Raises StreamsError if the value
+    needs a module that the worker cannot import."""
     try:
         return pickle.loads(sent)  # noqa: S301  what the program itself has sent
     except ModuleNotFoundError as error:
@@ -63,7 +63,7 @@ def unpickled(sent: bytes) -> Any:
 
 @contextmanager
 def _by_value() -> Iterator[None]:
-    """Makes cloudpickle, within the block, pickle by value all modules that workers may not have."""
+    """Makes cloudpickle pickle by value, within the `with` block, all modules that workers may not have."""
     from pyspark import cloudpickle
 
     known = cloudpickle.list_registry_pickle_by_value()  # type: ignore[no-untyped-call]
@@ -80,7 +80,7 @@ def _by_value() -> Iterator[None]:
 
 
 def _is_the_programs(name: str, module: ModuleType) -> bool:
-    """Returns True if the module belongs to the user's program: it is neither installed nor part of the standard
+    """Returns True if the module belongs to the user's program: it is not installed, and not part of the standard
     library."""
     file = getattr(module, "__file__", None)
     if (

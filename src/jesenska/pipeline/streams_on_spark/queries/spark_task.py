@@ -72,8 +72,8 @@ class GlobalEnds:
 
 @dataclass(frozen=True, slots=True)
 class SparkTask:
-    """The work of one micro-batch. Each Spark task gets some numbers of `shares`. `bindings` contains, by partition,
-    the binding that the state file must match."""
+    """Processes one micro-batch in Spark's tasks. Each Spark task gets some indices of `shares`. `bindings` contains,
+    for each partition, the `Binding` that its state file must match."""
 
     program: Program
     directory: str
@@ -85,15 +85,15 @@ class SparkTask:
     bindings: Mapping[int, Binding]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Called by Spark's mapInArrow. The input rows contain numbers of shares; yields the output records as
-        rows."""
+        """Processes the shares whose numbers are in the input rows, and yields the output records as rows. Called by
+        Spark's mapInArrow."""
         leave_modules_out()
         with plainly("topic"):
             yield from self._outputs(number for batch in batches for number in batch.column(0).to_pylist())
 
     def write(self, shares: Iterable[int]) -> Iterator[int]:
-        """Called by Spark's mapPartitions with numbers of shares. Writes the output records, and yields their
-        number."""
+        """Processes the shares with these numbers, writes the output records, and yields the number of records. Called
+        by Spark's mapPartitions."""
         from jesenska.pipeline.connector.sink import write_rows
 
         assert self.sink is not None
@@ -126,7 +126,7 @@ class SparkTask:
         for way in _ways(self.program) if rows.num_rows else ():
             with suppress(OtherWayError):
                 return way.run(rows, partition, self.version, directory)
-        # No fast path could process the records, so the engine does.
+        # No fast path could process the records, so the engine processes them.
         records = [record for batch in rows.to_batches() for record in raw_records(batch)]
         records.sort(key=lambda record: (record.topic, record.offset))
         now_ms = SystemClock().now_ms()

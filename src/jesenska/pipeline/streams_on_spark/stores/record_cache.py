@@ -8,10 +8,9 @@ timestamp and its headers:
     old value    the store's value before the micro-batch
     left out     a key that has no value and had none before the micro-batch
 
-The store itself has every update immediately, so a join finds it. The size of the cache does not matter: the cache
-always contains the updates of one micro-batch. Nothing is held back by tables without a store, by `suppress`, and by
-windows that forward their results when they close.
-"""
+The store itself has every update immediately, so a join finds each update. The size of the cache does not matter: the
+cache always contains the updates of one micro-batch. Nothing is held back by tables without a store, by `suppress`,
+and by windows that forward their results when they close."""
 
 from __future__ import annotations
 
@@ -69,7 +68,7 @@ class RecordCache:
     def flush(
         self, sends_old: Callable[[str], bool], forward: Callable[[str, Record, RecordMetadata | None], None]
     ) -> None:
-        """Forwards the held updates. The cache is empty afterwards."""
+        """Forwards the updates that are held back. The cache is empty afterwards."""
         held, self._held = self._held, {}
         for where, one in held.items():
             new, record = one.record.value.new, one.record

@@ -54,8 +54,9 @@ class StateDirectory:
             self._held = None
 
     def check(self, described: str, sub_topologies: int) -> None:
-        """Stores the description of the topology, or compares it with the stored one. State of another topology would
-        be read wrongly, so StreamsError is raised if the descriptions differ."""
+        """Stores the description of the topology in the directory, or compares it with the description that is stored
+        there. State of another topology would be read wrongly, so StreamsError is raised if the descriptions
+        differ."""
         file = self.path / "topology"
         missing = next((path for path in (file, self.path / "id") if not path.exists()), None)
         if missing is not None:
@@ -87,8 +88,8 @@ class StateDirectory:
             )
 
     def remove(self) -> bool:
-        """Removes the state directory. Returns True if there was one. Raises StreamsError while the application runs,
-        if the directory is not that of an application, or if it cannot be removed."""
+        """Removes the state directory. Returns True if the directory existed. Raises StreamsError while the
+        application runs, if the directory is not that of an application, or if it cannot be removed."""
         if not self.path.exists():
             return False
         if not (self.path / "lock").exists():

@@ -1,24 +1,24 @@
-"""The state file: the stores of one task in a SQLite database with versions. There is one file for each partition of a
-sub-topology.
+"""The state file: a SQLite database that contains the stores of one task. It has a version, which allows the last
+micro-batch to be undone. There is one file for each partition of a sub-topology.
 
 The version is the number of the micro-batch that made the last changes. Spark repeats a micro-batch if it does not
-know that the micro-batch was done: after a crash, or when a task failed. So the changes of one micro-batch can be
+know that the micro-batch was completed: after a crash, or when a task failed. So the changes of one micro-batch can be
 undone:
 
     the file's version    effect of opening it for micro-batch n
-    below n               none: the partition had no records in the micro-batches between
+    below n               nothing is undone: the partition had no records in the micro-batches between
     n                     undoes the changes of micro-batch n, so that it can be repeated
     above n               refused with an error: the checkpoint is older than the state
 
 All changes of a micro-batch are one transaction. After a crash before its end, the file has the previous version. Two
 attempts at the same task wait for each other, and the second repeats the work of the first.
 
-    "<store>"         a, n, m -> value, at    a: the key's bytes; n, m: the numbers that the kind of store orders by
+    "<store>"         a, n, m -> value, at    a: the key's bytes; n, m: numbers that identify and sort rows
     "<store>/undo"    the previous contents of rows that the last micro-batch changed (was = 0: there was no row)
     "<store>/pages"   the previous contents of rows that were changed many at once: an Arrow table in each row
     "<store>/segments"                        rows of a join of streams, stored many at once (state_segments.py)
-    meta              name -> value, before   before: the value in the version before; "<store>/mark" is another text
-                                              after each version that has changed the store's rows
+    meta              name -> value, before   before: the value in the previous version. "<store>/mark" is a random
+                                              text, replaced in each version that changes the store's rows
 
 The file is on a disk that all tasks can access, and that can lock files.
 
@@ -64,7 +64,7 @@ class Binding:
     ends: Mapping[str, int]
 
     def check(self, path: Path, version: int) -> None:
-        """Raises StreamsError if the file at `path` does not have the state with which micro-batch `version` must
+        """Raises StreamsError if the file at `path` does not contain the state from which micro-batch `version` must
         begin."""
         if not path.exists():
             _check(path, None, None, self)
@@ -113,8 +113,9 @@ _bindings: dict[Path, Binding] = {}
 
 @contextmanager
 def bound(path: Path, binding: Binding | None) -> Iterator[None]:
-    """Binds a StateFile that is opened at this path in the block: its owner and offsets must match the binding's
-    start, and it has the binding's end offsets afterwards. With None, nothing is checked."""
+    """Binds the StateFile that is opened at this path within the `with` block. The owner and the offsets of the file
+    must match the binding's start, and at the end the file contains the binding's end offsets. If `binding` is None,
+    nothing is checked."""
     if binding is None:
         yield
         return
@@ -134,8 +135,8 @@ def begin_file(path: Path, version: int, binding: Binding) -> None:
 
 
 class StateFile:
-    """The stores of one task while micro-batch `version` is processed. Use it in a `with` block. At the end all
-    changes are committed; if the block raises, none are."""
+    """The stores of one task while micro-batch `version` is processed. Use it in a `with` block. At the end of the
+    block all changes are committed. If the block raises an error, no changes are committed."""
 
     def __init__(self, path: Path, version: int) -> None:
         self.path = path
@@ -174,7 +175,8 @@ class StateFile:
                     f'INSERT OR REPLACE INTO "{table}" SELECT a, n, m, value, at FROM "{name}" WHERE was = 1'
                 )
             self.connection.execute(f'DELETE FROM "{name}"')
-        # Pages are undone after the single rows: if a row is in both, it was first changed together with many others.
+        # Single rows are undone first, then pages. If a row is in both, the page contains its older contents, since
+        # the row was first changed together with many other rows.
         for (name,) in self.connection.execute(
             "SELECT name FROM sqlite_master WHERE type = 'table' AND name LIKE '%/pages'"
         ).fetchall():
@@ -205,7 +207,7 @@ class StateFile:
                     )
 
     def meta(self, name: str) -> str | None:
-        """Returns a text stored with the current version, or None if it was never set."""
+        """Returns the text `name`, as it is stored in the current version. Returns None if the text was never set."""
         found = self.connection.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
         return None if found is None else found[0]
 
@@ -216,8 +218,8 @@ class StateFile:
         )
 
     def table(self, name: str, order: str = "") -> StateTable:
-        """Returns the rows of a store. `order` is "n, a, m" or "n, m, a" for a store that is read in the order of its
-        numbers."""
+        """Returns the table with the rows of a store. `order` is "n, a, m" or "n, m, a" for a store that is read in
+        the order of these columns."""
         if name not in self._tables:
             key = "a BLOB, n INTEGER, m INTEGER"
             rest = "value BLOB, at INTEGER, PRIMARY KEY (a, n, m)) WITHOUT ROWID"
@@ -301,8 +303,8 @@ class ReadOnlyStateFile:
             raise _failed(path, error) from error
 
     def meta(self, name: str, *, before: bool = False) -> str | None:
-        """Returns a text stored with the current version, or with the previous version if `before` is True. Returns
-        None if there is none."""
+        """Returns the text `name`, as it is stored in the current version, or in the previous version if `before` is
+        True. Returns None if the text is not stored."""
         if "meta" not in self._names:
             return None
         found = self.connection.execute("SELECT value, before FROM meta WHERE name = ?", (name,)).fetchone()
@@ -386,7 +388,7 @@ class StateTable:
         return found
 
     def before(self, a: bytes, n: int = 0, m: int = 0) -> tuple[bytes, int] | None:
-        """Returns the row as it was before this micro-batch. It must not have been changed by `put_many`."""
+        """Returns the row as it was before this micro-batch. The row must not have been changed by `put_many`."""
         noted = self._execute(
             f'SELECT was, value, at FROM "{self._table}/undo" WHERE a = ? AND n = ? AND m = ?', (a, n, m)
         ).fetchone()
@@ -417,16 +419,16 @@ class StateTable:
         return found
 
     def at_most(self, count: int) -> list[tuple[bytes, bytes, int]] | None:
-        """Returns key, value and timestamp of all rows if there are at most `count` rows. Returns None if there are
-        more."""
+        """Returns key, value and timestamp of all rows if the store has at most `count` rows. Returns None if it has
+        more rows."""
         (there,) = self._execute(
             f'SELECT count(*) FROM (SELECT 1 FROM "{self._table}" LIMIT ?)', (count + 1,)
         ).fetchone()
         return None if there > count else self._execute(f'SELECT a, value, at FROM "{self._table}"').fetchall()
 
     def put_many(self, rows: Rows, before: Rows) -> None:
-        """Stores the rows, and removes those whose value is None. `before` contains the present contents of the same
-        rows. Sorted rows are written fastest."""
+        """Stores the rows, and removes the rows whose value is None. `before` contains the present contents of the
+        same rows. Sorted rows are written fastest."""
         if not rows.a:
             return
         self._tell()

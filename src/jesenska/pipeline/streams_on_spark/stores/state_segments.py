@@ -1,5 +1,5 @@
-"""Segments of a state file: rows that are stored many at once. They are used for the records of a join of streams,
-which are added and expire, but never change.
+"""Segments of a state file: each segment stores many rows at once. Segments are used for the records of a join of
+streams, which are added and expire, but never change.
 
     "<store>/segments"    id, made, gone, lowest, highest, rows, page
 
@@ -9,9 +9,9 @@ micro-batch that removed it, or NULL. So a micro-batch is undone by deleting the
 `gone` back to NULL in those that it removed. When the next micro-batch begins, removed segments are deleted. `id` is
 random, so that a reader can cache a segment in memory under this number.
 
-Micro-batches may be small. So a new segment is merged with earlier ones if these are not much larger, and if all rows
-are within a fifth of the store's retention. So there are few segments, and each row is copied only a few times. A
-segment is removed when its last row has expired.
+Micro-batches may be small. So a new segment is merged with earlier segments if they are not much larger, and if the
+times of all rows are within a fifth of the store's retention. So there are few segments, and each row is copied only a
+few times. A segment is removed when its last row has expired.
 
 The engine stores the rows of the same store one by one in its table. Rows of the table and of segments are read
 together.
@@ -34,7 +34,7 @@ _ROWS_MAX = 200_000
 #: If rows have more bytes than this, they are cut into several segments.
 _BYTES_MAX = 64 << 20
 _NEVER = 2**63 - 1
-#: An earlier segment is merged into a new one if it has at most this many times as many rows.
+#: An earlier segment is merged into a new segment if it has at most this many times as many rows.
 _TAKEN_IN = 4
 
 

@@ -32,7 +32,7 @@ _Kept = tuple[bytes, int]
 
 
 class Tables(Protocol):
-    """A state file that tasks write, or one that is only read."""
+    """The interface of a state file, which may be open for writing or only for reading."""
 
     def table(self, name: str, order: str = "") -> StateTable: ...
 
@@ -80,7 +80,8 @@ def make_store(spec: Store, plan: Plan, file: Tables, owner: Owner, topic: str) 
 
 
 def remembered(store: Any) -> list[int]:
-    """Returns the numbers that a store needs besides its rows, such as the largest window start that it has seen."""
+    """Returns the numbers that a store needs in addition to its rows, such as the largest window start that it has
+    seen."""
     match store:
         case WindowStoreInFile():
             return [store._observed_ms, store._sequence]
@@ -103,7 +104,8 @@ def remember(store: Any, values: list[int]) -> None:
 
 
 class _ByKey:
-    """The rows of a key-value store, with the interface of the in-memory map from keys to values and timestamps."""
+    """The rows of a key-value store, with the interface of the in-memory store's map from keys to values and
+    timestamps."""
 
     def __init__(self, table: StateTable) -> None:
         self._table = table
@@ -134,8 +136,8 @@ class KeyValueStoreInFile(KeyValueStore):
 
 
 class WindowStoreInFile(WindowStore):
-    """A window store in a state file. `segments` contain rows that the columns path (columns_path.py) has
-    stored many at once; they are read together with the rows of the table."""
+    """A window store in a state file. `segments` contain rows that the columns path (columns_path.py) has stored many
+    at once. They are read together with the rows of the table."""
 
     def __init__(self, table: StateTable, segments: StateSegments | None, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -184,7 +186,8 @@ class WindowStoreInFile(WindowStore):
 
 
 class _Sessions:
-    """The rows of a session store, with the interface of the in-memory map. The map's key is (end, key, start)."""
+    """The rows of a session store, with the interface of the in-memory store's map. The map's key is (end, key,
+    start)."""
 
     def __init__(self, table: StateTable) -> None:
         self._table = table
@@ -226,7 +229,8 @@ class SessionStoreInFile(SessionStore):
 
 
 def packed_parts(parts: Iterable[bytes | None]) -> bytes:
-    """Returns the parts joined together. Each has its length before it; the length is -1 for None."""
+    """Returns the parts joined to one bytes object. The length of each part is written before the part; the length is
+    -1 for None."""
     return b"".join(struct.pack(">i", -1 if part is None else len(part)) + (part or b"") for part in parts)
 
 
@@ -263,7 +267,8 @@ def _held(data: bytes, at: int) -> _Held:
 
 
 class _HeldByTime:
-    """The rows of a suppress buffer, with the interface of the in-memory map from (time, key) to the held update."""
+    """The rows of a suppress buffer, with the interface of the in-memory buffer's map from (time, key) to the held
+    update."""
 
     def __init__(self, table: StateTable, times: _Times) -> None:
         self._table = table
@@ -289,8 +294,8 @@ class _HeldByTime:
 
 
 class _Times:
-    """The time of each key in a suppress buffer, with the interface of the in-memory index. It reads the table's
-    rows."""
+    """The time of each key in a suppress buffer, with the interface of the in-memory buffer's index. It reads the rows
+    of the table."""
 
     def __init__(self, table: StateTable) -> None:
         self._table = table
@@ -333,8 +338,8 @@ class SuppressBufferInFile(SuppressBuffer):
 
 
 class _Waiting:
-    """The records of an outer join without a partner, with the interface of the in-memory map. The map's key is
-    (timestamp, is left, key); the entry has the key and the values."""
+    """The records of an outer join that have no partner yet, with the interface of the in-memory map. The map's key is
+    (timestamp, is left, key); the entry contains the key and the values."""
 
     def __init__(self, table: StateTable, key: Serde, values: dict[bool, Serde]) -> None:
         self._table = table
@@ -375,8 +380,8 @@ class OuterJoinStoreInFile(OuterJoinStore):
 
 
 class _Subscriptions:
-    """The subscriptions of a foreign-key join, with the interface of the in-memory map. They are read by a prefix of
-    the key."""
+    """The subscriptions of a foreign-key join, with the interface of the in-memory map. Subscriptions are read by a
+    prefix of their key."""
 
     def __init__(self, table: StateTable, primary_key: Serde) -> None:
         self._table = table

@@ -2,8 +2,8 @@
 
 A micro-batch that needs a large part of a table reads the whole table once; later micro-batches find it in memory. A
 table in a state file has a mark (`<store>/mark`): a random text that changes whenever its rows change. A table in
-memory is valid only for the mark with which it was read. So a process needs no message when another process changes
-the table, or when a micro-batch is undone."""
+memory is valid only for the mark with which it was read. So a process notices, by the changed mark, that another
+process has changed the table or that a micro-batch was undone."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
     from jesenska.pipeline.streams_on_spark.stores.state_file import StateFile
 
-#: (file, store) -> the mark, and the rows with key, value and timestamp.
+#: For each file and store: the mark, and a table of the rows with key, value and timestamp.
 _tables: InMemory[tuple[Path, str], tuple[str, pa.Table]] = InMemory(128 << 20)
-#: A whole table is read only if it has at most this many times as many rows as are requested.
+#: A whole table is read only if it has at most this many times as many rows as the requested keys.
 _TIMES = 3
 #: If fewer keys are requested, they are looked up one by one.
 _KEYS_MIN = 2_000

@@ -1,7 +1,7 @@
-"""Helpers for the paths that do not use the engine: they check a sub-topology, make the rows for sinks, and store the
-facts of a task, with which a later micro-batch continues.
+"""Helpers for the paths that do not use the engine. They check a sub-topology, make the rows for sinks, and store the
+facts of a task (partition_task.py) for later micro-batches.
 
-Input rows have the columns of the source; written rows have those of the sink:
+Input rows have the columns of the source. Written rows have the columns of the sink:
 
     topic string | partition int | key binary | value binary | timestamp timestamp | headers array<struct<…>>
 """

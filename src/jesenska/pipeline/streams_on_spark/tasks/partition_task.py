@@ -1,19 +1,19 @@
 """Processes one micro-batch of one partition with the engine (the test driver's processors) and a state file.
 
-A task processes the partitions of one number, of all topics that the sub-topology reads. Records are processed one by
-one, as in the test driver. Each micro-batch has a new task: the processors' `init` is called at its beginning and
-`close` at its end. The state file stores everything that a later task needs: the stores, and these facts in one JSON
-text:
+A task processes the partitions with one number, such as partition 0, of all topics that the sub-topology reads.
+Records are processed one by one, as in the test driver. Each micro-batch has a new task: the processors' `init` is
+called at its beginning and `close` at its end. The state file stores everything that a later task needs: the stores,
+and these facts in one JSON text:
 
     stream_time        the largest timestamp of the task
     partition_times    the largest timestamp of each topic
-    stores             for each store, the numbers that it needs besides its rows (state_stores.py)
+    stores             for each store, the numbers that it needs in addition to its rows (state_stores.py)
     operators          for each operator, the numbers that it must remember (engine/operator.py)
     punctuations       [kind, processor, interval, next time] of each scheduled punctuation
 
-A processor of the user's program schedules its punctuations in `init`, in each task. A punctuation that is in the list
-continues at its next time. A punctuation that is not in the list was cancelled earlier, and is cancelled again.
-"""
+A processor of the user's program schedules its punctuations in `init`, in each task. A punctuation that is in the
+stored list continues at its next time. A punctuation that is not in the list was cancelled earlier, and is cancelled
+again."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ FACTS = "facts"
 
 
 def facts_in(file: HasMeta) -> dict[str, Any]:
-    """Returns the facts that the previous micro-batch has stored, besides the stores' rows. They are empty before the
-    first micro-batch."""
+    """Returns the facts that the previous micro-batch has stored in addition to the stores' rows. Returns an empty
+    dict before the first micro-batch."""
     found: dict[str, Any] = json.loads(file.meta(FACTS) or "{}")
     return found
 
@@ -75,8 +75,9 @@ class Output(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """All that the tasks of a sub-topology need to process its partitions. `partitions` contains the numbers of
-    partitions of the topics that it writes; a partitioner of the user's program gets them."""
+    """The topology and settings that the tasks of a sub-topology need to process its partitions. `partitions` contains
+    the number of partitions of each topic that the sub-topology writes; it is passed to partitioners of the user's
+    program."""
 
     number: int
     plan: Plan
@@ -87,7 +88,7 @@ class Work:
 
     @classmethod
     def of(cls, topology: Topology, number: int, config: StreamsConfig, partitions: Mapping[str, int]) -> Work:
-        """Returns the work of the sub-topology `number`. It is the number in the topology's description."""
+        """Returns the work of the sub-topology with this number in the topology's description."""
         processors, defaults = lower(topology.plan)
         defaults.key, defaults.value = config.key_serde, config.value_serde
         return cls(number, topology.plan, processors, tuple(processors.sub_topologies()[number]), config, partitions)
@@ -121,8 +122,8 @@ def process(
 
 @contextmanager
 def dry_task(work: Work) -> Iterator[PartitionTask]:
-    """Gives the block a task that processes no records. Its processors are made and closed, and exceptions of the
-    user's code are raised."""
+    """Gives the `with` block a task that processes no records. Its processors are made and closed, so that exceptions
+    of the user's code are raised."""
     with TemporaryDirectory() as directory, StateFile(Path(directory) / "dry", 0) as file:
         task = PartitionTask(work, 0, file, 0, dict.fromkeys(work.processors.global_stores))
         task.close()
@@ -213,7 +214,8 @@ class PartitionTask(Task):
         return chosen
 
     def drop(self, reason: str) -> None:
-        """Counts a dropped record. Only the first few are logged, since a micro-batch may drop many."""
+        """Counts a dropped record. Only the first few dropped records are logged, since a micro-batch may drop
+        many."""
         if self.dropped_records < _LOGGED_MAX:
             super().drop(reason)
         else:
@@ -248,8 +250,8 @@ class PartitionTask(Task):
         return json.dumps(facts, separators=(",", ":"))
 
     def restore(self, text: str | None) -> None:
-        """Restores the facts that an earlier micro-batch has stored; None before the first one. Must be called before
-        the first record."""
+        """Restores the facts that an earlier micro-batch has stored. `text` is None before the first micro-batch. Must
+        be called before the first record."""
         self._times_of_others: dict[str, int] = {}
         if text is None:
             return

@@ -1,5 +1,5 @@
-"""The error that a path raises when it cannot process the records: of a sub-topology, when the path is created, or of
-one micro-batch, when it runs. The message is the reason."""
+"""The error that a path raises when it cannot process records. A path raises it when it is created, if it does not
+support the sub-topology, and when it runs, if it cannot process a micro-batch. The message is the reason."""
 
 from __future__ import annotations
 

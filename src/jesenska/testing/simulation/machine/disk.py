@@ -6,8 +6,8 @@ of the later writes may exist. Each name is kept or lost independently. A file's
 with zeros after it, as if the file system had extended the file before the data was written. Renames and truncations
 are treated in the same way.
 
-`SimulatedFiles` is such a disk for a process of a simulation. It can be full, and it refuses calls of a process that
-has ended."""
+`SimulatedFiles` is such a disk for a process of a simulation. The disk can be full, and it raises an error for calls
+of a process that has ended."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from jesenska.metadata.journal import METADATA_FILE
 
 
 class ForgetfulFiles(FileLayer):
-    """A disk that remembers what was synced: contents of files, and names in directories. `PASSED_OVER` contains names
-    of files that are not tracked; after a crash the caller copies them."""
+    """A disk that remembers which contents of files and which names in directories were synced. `PASSED_OVER` contains
+    the names of files that are not tracked; after a crash the caller copies them."""
 
     __slots__ = ("_held", "contents", "names_synced")
 
@@ -35,13 +35,14 @@ class ForgetfulFiles(FileLayer):
         self.contents: dict[int, bytes] = {}
         #: The names and inodes at the last fsync of each directory.
         self.names_synced: dict[Path, dict[str, int]] = {}
-        # Open descriptors, so that the inodes of tracked files are not given to other files.
+        # Open descriptors of tracked files. While a descriptor is open, the file system does not give the file's inode
+        # to another file.
         self._held: list[int] = []
 
     def fsync(self, descriptor: int) -> None:
         status = os.fstat(descriptor)
         if status.st_ino not in self.contents:
-            # The open descriptor ensures that the inode is not given to another file.
+            # While the descriptor is open, the inode is not given to another file.
             self._held.append(os.dup(descriptor))
         self.contents[status.st_ino] = os.pread(descriptor, status.st_size, 0)
 
@@ -57,7 +58,7 @@ class ForgetfulFiles(FileLayer):
             self.names_synced[target / path.relative_to(source)] = self.names_synced.pop(path)
 
     def came_up_with(self, path: Path) -> None:
-        """Marks everything in the directory as synced, as it is when the machine starts."""
+        """Marks everything in the directory as synced. It is called when the machine starts."""
         self.fsync_directory(path)
         for entry in path.iterdir():
             if entry.is_dir():
@@ -73,7 +74,8 @@ class ForgetfulFiles(FileLayer):
             os.close(self._held.pop())
 
     def after_crash(self, live: Path, target: Path, chance: Random) -> None:
-        """Creates in `target` a state of the directory `live` in which a machine might find it after a crash."""
+        """Creates the directory `target` with contents in which a machine might find the directory `live` after a
+        crash."""
         target.mkdir()
         synced = self.names_synced.get(live, {})
         present = {entry.name: entry for entry in live.iterdir()}
@@ -82,7 +84,7 @@ class ForgetfulFiles(FileLayer):
             survives = [] if name not in synced else [synced[name]]
             if name in present:
                 survives.append(present[name].stat().st_ino)
-            # A name that was never synced, or whose removal was not, may be there or not.
+            # If a name was created or removed after the last sync of the directory, it may exist or not.
             if name not in synced or name not in present:
                 survives.append(0)
             inode = chance.choice(survives)
@@ -109,7 +111,7 @@ def _mixture(durable: bytes, current: bytes, chance: Random) -> bytes:
 
 
 def _common_bytes(one: bytes, other: bytes) -> int:
-    """Returns the number of bytes in the common prefix."""
+    """Returns the length in bytes of the longest common prefix."""
     least, most = 0, min(len(one), len(other))
     while least < most:
         middle = (least + most + 1) // 2
@@ -122,7 +124,7 @@ def _common_bytes(one: bytes, other: bytes) -> int:
 
 #: The files of the ZooKeeper server's journal in SQLite.
 JOURNAL_FILES = (METADATA_FILE, f"{METADATA_FILE}-wal", f"{METADATA_FILE}-shm", f"{METADATA_FILE}-journal")
-#: The fraction of reads without waiting for which the data is not in memory.
+#: The fraction of `pread_warm` calls that act as if the data were not in memory.
 _COLD_SHARE = 0.02
 
 
@@ -168,7 +170,7 @@ class SimulatedFiles(ForgetfulFiles):
             super().close(descriptor)
 
     def pread_warm(self, descriptor: int, size_bytes: int, position: int) -> bytes | None:
-        """Reads data that is in memory. Sometimes returns None, as if the data were not in memory."""
+        """Reads data without waiting for the disk. Sometimes returns None, as if the data were not in memory."""
         return None if self._chance.random() < _COLD_SHARE else self.pread(descriptor, size_bytes, position)
 
     def pwrite(self, descriptor: int, data: bytes | bytearray | memoryview, position: int) -> int:
@@ -222,22 +224,22 @@ class SimulatedFiles(ForgetfulFiles):
         super().mkdir(path)
 
     def leave(self) -> None:
-        """Handles the end of the process: closes its descriptors, and refuses later calls."""
+        """Handles the end of the process: closes its open files, and refuses later calls."""
         self._is_gone = True
         while self._open:
             os.close(self._open.pop())
         self.forget()
 
     def successor(self) -> SimulatedFiles:
-        """Returns the same disk, for the next process."""
+        """Returns an object for the same disk, which the next process uses."""
         made = SimulatedFiles(self._chance)
         made.contents, made.names_synced, made.is_full = self.contents, self.names_synced, self.is_full
         made._held, self._held = self._held, []
         return made
 
     def after_kill(self, live: Path, target: Path) -> SimulatedFiles:
-        """Creates in `target` the files for the next process after this one was killed. They contain all its writes.
-        Writes that were not synced are still not synced."""
+        """Creates in `target` the files for the next process after this process was killed. They contain all writes of
+        this process. Writes that were not synced are still not synced."""
         shutil.copytree(live, target)
         numbers = {live.stat().st_ino: target.stat().st_ino}
         for path in sorted(live.rglob("*")):
@@ -245,7 +247,7 @@ class SimulatedFiles(ForgetfulFiles):
         made = SimulatedFiles(self._chance)
         made.is_full = self.is_full
         for number, content in self.contents.items():
-            # A file without a name keeps its synced content, under a unique number.
+            # A file that has no name any more keeps its synced content, under a negative number that no inode has.
             made.contents[numbers.get(number, -number)] = content
         for directory, names in self.names_synced.items():
             if directory == live or live in directory.parents:
@@ -256,7 +258,7 @@ class SimulatedFiles(ForgetfulFiles):
         return made
 
     def _hold(self, path: Path) -> None:
-        """Keeps files open whose inodes are known, so that the inodes are not given to other files."""
+        """Keeps files with tracked inodes open, so that their inodes are not given to other files."""
         for entry in sorted(path.rglob("*")):
             if entry.stat().st_ino in self.contents:
                 self._held.append(os.open(entry, os.O_RDONLY))

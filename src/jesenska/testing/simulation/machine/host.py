@@ -1,5 +1,5 @@
-"""A simulated machine with a broker: its disk, its wall clock, and the broker's process. After a fault, the next
-process starts on it."""
+"""A simulated machine with a broker: its disk, its wall clock, and the broker's process. After a fault has ended the
+process, the machine starts a new process."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from jesenska.testing.simulation.machine.world import World
 from jesenska.testing.simulation.watches.history import ViolationError
 
 Start = Callable[[Process, Coroutine[Any, Any, Any]], "asyncio.Task[Any]"]
-#: A function that gets the result of a start that should fail: an error, or None. It returns the reason why the
-#: failure is allowed, or None if it is not.
+#: A function that is called after a start that should fail, with the start's error, or with None if the broker
+#: started. It returns the reason why the result is allowed, or None if it is not allowed.
 Judge = Callable[[Exception | None], str | None]
 #: A directory, and the disk that contains it.
 Disk = tuple[Path, SimulatedFiles]
 
 
 def _nothing() -> None:
-    """Does nothing. It is a default callback."""
+    """Does nothing. It is the default of callbacks without arguments."""
 
 
 def _nothing_of(program: BrokerProgram) -> None:
-    """Does nothing with a program. It is a default callback."""
+    """Does nothing. It is the default of callbacks that get a program."""
 
 
 def _nothing_in(directory: Path) -> None:
@@ -38,8 +38,9 @@ def _nothing_in(directory: Path) -> None:
 
 
 class BrokerHost:
-    """A simulated machine with one broker. `start` runs a program in a process and reports its exceptions. `excuse`
-    returns the reason why a broker that began to start at a given time may fail, or None if it must not fail."""
+    """A simulated machine with one broker. `start` runs a program in a process and reports the program's exceptions.
+    `excuse` returns the reason why a broker that began to start at a given time may fail. It returns None if the
+    broker must not fail."""
 
     def __init__(
         self,
@@ -74,8 +75,8 @@ class BrokerHost:
         self._excuse = excuse
         self._incarnation = 0
         self._clock_offset_ms = 0
-        #: Additional settings for the next start, and the function that judges its result; None if there is no such
-        #: start.
+        #: Additional settings for the next start, and the function that judges the result of this start. None for a
+        #: usual start.
         self._trial: tuple[Mapping[str, str], Judge] | None = None
 
     @property
@@ -98,8 +99,8 @@ class BrokerHost:
         self._started.append(what)
 
     def try_once(self, settings: Mapping[str, str], judge: Judge) -> None:
-        """Adds settings to the next start, and passes its result to `judge`. If a fault interrupts this start, the
-        following start is used."""
+        """Uses additional settings in the next start, and passes the result of this start to `judge`. If a fault
+        interrupts the start, the settings are used in the following start."""
         self._trial = settings, judge
 
     def _judged(self, judge: Judge, error: Exception | None) -> str | None:
@@ -145,13 +146,14 @@ class BrokerHost:
         self._come_up_later(target, self.files.after_kill(self.data, target))
 
     def lose_power(self, back_after: float | None = None) -> None:
-        """Simulates a loss of power, and starts the broker again later. Of the writes that were not synced, any part
-        may be lost."""
+        """Simulates a loss of power of the machine, and starts the broker again later. Writes that were not synced may
+        be lost completely or in part."""
         self.before_end()
         self.program.end()
         target = self._next_data()
         self.files.after_crash(self.data, target, self.world.random)
-        # The journal of the ZooKeeper server syncs itself, and is not in the tracked files.
+        # The journal of the ZooKeeper server syncs every write itself, so it is copied whole. It is not among the
+        # tracked files.
         for name in JOURNAL_FILES:
             if (self.data / name).exists():
                 shutil.copyfile(self.data / name, target / name)
@@ -160,8 +162,8 @@ class BrokerHost:
         self._come_up_later(target, files, back_after)
 
     def replace_disk(self, fill: Callable[[Path], None] = _nothing_in) -> Disk:
-        """Kills the broker and starts it on another disk: an empty one, or a copy of its disk that `fill` has changed.
-        Returns its old disk, for `mount`."""
+        """Kills the broker and starts it on another disk: an empty disk, or a copy of its disk that `fill` has
+        changed. Returns the old disk, which can be passed to `mount`."""
         self.before_end()
         self.program.end()
         had, other = self._next_data(), self._next_data()
@@ -183,13 +185,13 @@ class BrokerHost:
         self._come_up_later(*disk)
 
     def unmount(self, seconds: float) -> None:
-        """Kills the broker and starts it on an empty disk. After `seconds`, kills it again and starts it on its old
+        """Kills the broker and starts it on an empty disk. After `seconds`, kills it again and starts it on the old
         disk."""
         had = self.replace_disk()
         self.world.after(seconds, lambda: self.mount(had))
 
     def go_down(self) -> None:
-        """Kills the broker. It stays down until `come_up`. All its writes are kept."""
+        """Kills the broker. It does not run until `come_up` is called. All writes of the broker are kept."""
         self.before_end()
         self.program.end()
         target = self._next_data()
@@ -257,7 +259,7 @@ class BrokerHost:
         self._later(self.world.random.uniform(0.1, 5.0) if seconds is None else seconds, self.start)
 
     def _later(self, seconds: float, what: Callable[[], object]) -> None:
-        """Calls `what` later, unless the broker has a newer process by then."""
+        """Calls `what` after `seconds`, unless the broker has a newer process by then."""
         incarnation = self._incarnation
 
         def happen() -> None:

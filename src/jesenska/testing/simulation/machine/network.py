@@ -1,8 +1,8 @@
-"""A simulated network, without sockets of the operating system. Bytes arrive after a delay and in order, as many as
-the receiver has room for. Connections can be cut.
+"""A simulated network, without sockets of the operating system. Bytes arrive after a delay and in order. A sender can
+send only as many bytes as the receiver has room for. Connections can be cut.
 
-A `SimulatedSocket` has the methods of `socket.socket` that the package `net` uses. Only the simulated event loop can
-use its number as a file descriptor."""
+A `SimulatedSocket` has the methods of `socket.socket` that the package `net` uses. The socket's number is not a real
+file descriptor: only the simulated event loop can use it."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 #: The first number of a simulated socket. It is far larger than descriptors of real files.
 _FIRST_NUMBER = 1 << 24
-#: The largest number of bytes that are on their way to a socket or unread in it.
+#: The largest number of bytes that are in flight to a socket or unread in it.
 _ROOM_BYTES = 256 * 1024
 _FIRST_PORT = 9092
 _ESTABLISHED, _CLOSE_WAIT, _CLOSED = 1, 8, 7
 
 
 class Host(Protocol):
-    """The program that owns a socket."""
+    """The program that owns a socket, as the network uses it."""
 
     name: str
     is_dead: bool
@@ -48,13 +48,14 @@ class SimulatedSocket:
         self.peer: SimulatedSocket | None = None
         self.arrived: deque[bytes] = deque()
         self.arrived_bytes = self.travelling_bytes = 0
-        #: True if the other side has closed the connection, and all its bytes have arrived.
+        #: True if the other side has closed the connection and all bytes from that side have arrived.
         self.at_end = False
         self.is_reset = False
         self.closed = False
         #: Connections that wait to be accepted.
         self.backlog: deque[SimulatedSocket] = deque()
-        #: The arrival time of the last sent bytes. Later bytes do not arrive before it.
+        #: The arrival time of the last bytes that were sent to this socket. Later bytes do not arrive before this
+        #: time.
         self.last_arrival = 0.0
         self._network = network
         process.sockets[self.number] = self
@@ -161,7 +162,8 @@ class SimulatedNetwork:
         self.connections: list[tuple[SimulatedSocket, SimulatedSocket]] = []
         #: The smallest and the largest delay of bytes, in seconds.
         self.latency = (0.0002, 0.002)
-        #: The time until which bytes from one process to another are held. None stands for any process.
+        #: For each pair of a sending and a receiving process, the time until which the bytes are held. None means any
+        #: process.
         self._cut_off: dict[tuple[Host | None, Host | None], float] = {}
 
     def new_number(self) -> int:
@@ -212,7 +214,7 @@ class SimulatedNetwork:
 
     def _delay(self) -> float:
         least, most = self.latency
-        # The same as Random.uniform, without the function call.
+        # The result is the same as that of Random.uniform, without a function call.
         return least + (most - least) * self._random()
 
     def carry(self, source: SimulatedSocket, target: SimulatedSocket, data: bytes) -> None:
@@ -228,7 +230,7 @@ class SimulatedNetwork:
         self._world.at(self._arrival(source), arrive)
 
     def _arrival(self, source: SimulatedSocket) -> float:
-        """Returns the time at which bytes that are sent now arrive."""
+        """Returns the time at which bytes arrive that are sent now."""
         target = source.peer
         assert target is not None
         arrival = max(source.last_arrival, self._world.now + self._delay())

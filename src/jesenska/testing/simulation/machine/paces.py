@@ -1,9 +1,9 @@
-"""Slows down parts of brokers, so that transaction coordinators and logs have different speeds. This is done in one of
-`_PACED` seeds. Each broker gets random delays for
+"""Slows down parts of brokers, so that transaction coordinators and logs have different speeds. One of `_PACED` seeds
+is slowed down. Each broker of such a seed gets random delays for
 
     a leader's requests to a transaction coordinator before it writes in a transaction
-    the transaction markers that it writes
-    its disk, above all flushes
+    the transaction markers that the broker writes
+    the broker's disk, especially flushes
 
 So a transaction may begin while markers of the previous one are still to be written. Other seeds are not affected."""
 
@@ -17,13 +17,15 @@ from jesenska.broker.server import Broker
 from jesenska.testing.simulation.machine.process import Process
 
 _PACED: Final = 4
-#: The possible maximum delays of a request in seconds, and the possible factors by which disks are slower.
+#: The possible maximum delays of a request in seconds. The next line has the possible factors by which disks are
+#: slower.
 _SECONDS: Final = (0.0, 0.005, 0.05)
 _DISKS: Final = (1.0, 1.0, 10.0)
 
 
 class Paces:
-    """Slows down the brokers of one seed. It has its own random numbers, so that other seeds do not change."""
+    """Slows down the brokers of one seed. It has its own random number generator, so that the events of other seeds
+    stay the same."""
 
     def __init__(self, seed: int) -> None:
         self._chance = Random(f"paces of {seed}")  # noqa: S311

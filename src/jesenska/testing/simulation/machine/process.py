@@ -1,5 +1,5 @@
-"""One program of a simulation. It has its own event loop with the simulated clock, its threads and its sockets. One
-step runs the program until it waits. Between steps it can be killed."""
+"""One program of a simulation. A program has its own event loop with the simulated clock, its threads and its sockets.
+One step runs the program until it waits. Between two steps the program can be killed."""
 
 from __future__ import annotations
 
@@ -22,18 +22,19 @@ from jesenska.testing.simulation.streams import StreamsOfProcess
 _Arguments = TypeVarTuple("_Arguments")
 _Result = TypeVar("_Result")
 
-#: The smallest and the largest time of a piece of work in a thread, in seconds.
+#: The shortest and the longest time in seconds that a piece of work in a thread takes.
 _THREAD_SECONDS = (0.00005, 0.002)
-#: If threads have more than this many seconds of work, they got it while the disk was slow.
+#: If threads have more than this many seconds of unfinished work, they got the work while the disk was slow.
 _LATE_SECONDS = 0.05
 #: If a step takes more than this many rounds of the event loop, the program is in an endless loop.
 _ROUNDS_MAX = 100_000
-#: Up to this many cancelled timers stay in the heap until they are due. More are removed if they are the majority.
+#: Up to this many cancelled timers stay in the heap until they are due. If there are more, cancelled timers are
+#: removed as soon as they are the majority.
 _CANCELLED_TIMERS_MAX = 100
 
 
 class ProcessClock:
-    """A clock with the simulated time. `offset_ms` is the error of its wall clock."""
+    """A clock with the simulated time. `offset_ms` is added to the wall clock: the error of the machine's clock."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -55,12 +56,13 @@ class Process:
         self.is_dead = False
         #: True while the process is paused. It does not notice the pause.
         self.is_paused = False
-        #: True if the process has got something to do since its last step.
+        #: True if an event since the last step has given the process something to do.
         self.is_stirred = False
-        #: The time at which its next timer is due; `NEVER` if there is none.
+        #: The time at which the process's next timer is due; `NEVER` if it has no timer.
         self.due = NEVER
         self.sockets: dict[int, SimulatedSocket] = {}
-        #: Sockets that may have become ready since the last check, by number, in the order in which they did.
+        #: Sockets that may have become ready since the last check, by number. They are in the order in which they
+        #: changed.
         self.changed_sockets: dict[int, SimulatedSocket] = {}
         self.clock = ProcessClock(world)
         self.threads: list[SimulatedThreads] = []
@@ -83,7 +85,8 @@ class Process:
 
     @property
     def is_slow(self) -> bool:
-        """Returns True while the disk is slow, or while threads still have work from that time."""
+        """Returns True while the disk is slow, or while threads still do work that they got while the disk was
+        slow."""
         return self.slowness > 1.0 or any(threads.is_late for threads in self.threads)
 
     def new_threads(self, count: int, name: str) -> Executor:
@@ -117,12 +120,12 @@ class Process:
             loop.step()
         finally:
             events._set_running_loop(None)
-        # During the step only the process itself has set this mark, and that work is done.
+        # Events during the step were caused by the process itself, and the step has done the work for them.
         self.is_stirred = False
         self.due = loop.next_time()
 
     def end(self) -> None:
-        """Ends the process at once: none of its code runs any more, and its connections are closed."""
+        """Ends the process at once: no more code of the process runs, and its connections are closed."""
         if self.is_dead:
             return
         self.is_dead = True
@@ -134,8 +137,8 @@ class Process:
 
 
 class SimulatedThreads(Executor):
-    """Threads whose work takes simulated time. Each piece of work is done at once at the end of its time, in order,
-    between two steps of the loop."""
+    """Threads whose work takes simulated time. When the time of a piece of work has passed, the work is done at once,
+    in order, between two steps of the event loop."""
 
     def __init__(self, process: Process, name: str) -> None:
         self._process = process
@@ -169,7 +172,7 @@ class SimulatedThreads(Executor):
 
     @property
     def is_late(self) -> bool:
-        """Returns True while the threads work on tasks that they got while the disk was slow."""
+        """Returns True while the threads do work that they got while the disk was slow."""
         return self._busy_until > self._process.world.now + _LATE_SECONDS
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
@@ -178,7 +181,7 @@ class SimulatedThreads(Executor):
 
 
 class AtOnce(Executor):
-    """An executor that does its work at once, in the caller."""
+    """An executor that does work at once, in the caller's thread."""
 
     def submit(self, work: Callable[..., Any], /, *arguments: Any, **named: Any) -> Future[Any]:
         future: Future[Any] = Future()
@@ -190,12 +193,12 @@ class AtOnce(Executor):
 
 
 def _ignore() -> None:
-    """Does nothing. It replaces the callback of a cancelled call."""
+    """Does nothing. It replaces the callback of a call that was cancelled."""
 
 
 class _Call:
-    """A callback that is called once, or repeatedly for a socket. It has the part of asyncio's handles that is needed
-    here, and is faster."""
+    """A callback that is called once, or repeatedly for a socket. It has only the methods of asyncio's Handle that are
+    needed here, and is faster than a Handle."""
 
     __slots__ = ("_args", "_callback", "_cancelled", "_context")
 
@@ -230,7 +233,7 @@ class _TimedCall(_Call):
         self._context = context
         self._cancelled = False
         self._when = when
-        #: The event loop; None when the call is no longer in its heap of timers.
+        #: The event loop. It is None when the call is no longer in the event loop's heap of timers.
         self._loop: SimulatedLoop | None = loop
 
     def when(self) -> float:
@@ -245,8 +248,8 @@ class _TimedCall(_Call):
 
 
 class SimulatedLoop(asyncio.BaseEventLoop):
-    """An asyncio event loop with the simulated clock. It is run step by step from outside, and never waits. Frequent
-    operations (callbacks, timers, sockets) are implemented here; all others are asyncio's."""
+    """An asyncio event loop with the simulated clock. A simulation runs it step by step, and it never waits. Frequent
+    operations (callbacks, timers, sockets) are implemented here. All other operations are inherited from asyncio."""
 
     def __init__(self, process: Process) -> None:
         super().__init__()
@@ -285,7 +288,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     def step(self) -> None:
         """Runs all calls that are due now, and the calls that they cause, round by round. A round runs the calls for
-        ready sockets, for timers that are due, and those of the previous round."""
+        ready sockets, the calls of timers that are due, and the calls that the previous round has scheduled."""
         ready, timers, process, now = self._ready, self._timers, self._process, self._world.now
         for _ in range(_ROUNDS_MAX):
             if process.changed_sockets:
@@ -297,7 +300,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             for _ in range(len(ready)):
                 call: Any = ready.popleft()
                 if not call._cancelled:
-                    # The same as Handle._run, without the function call.
+                    # This does the same as Handle._run, without a function call.
                     try:
                         call._context.run(call._callback, *call._args)
                     except BaseException as error:
@@ -321,7 +324,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             if sock.closed:
                 continue
             reader = readers.get(number)
-            # The same as is_readable, without the function call.
+            # This does the same as is_readable, without a function call.
             if reader is not None and (sock.arrived or sock.backlog or sock.at_end or sock.is_reset):
                 self._ready.append(reader)
                 process.changed_sockets[number] = sock

@@ -1,5 +1,5 @@
-"""The simulated ZooKeeper server of a cluster, as a program of its own: ZooKeeper's protocol over a journal file, as
-zookeeper-server-start serves it."""
+"""The simulated ZooKeeper server of a cluster, as a separate program. It serves ZooKeeper's protocol and stores the
+nodes in a journal file, as zookeeper-server-start does."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from jesenska.testing.simulation.machine.disk import JOURNAL_FILES
 from jesenska.testing.simulation.machine.process import Process
 
 TREE_HOST, TREE_PORT = "tree", 2181
-#: A session lasts at least two ticks.
+#: The tick time in milliseconds. A session lasts at least two ticks.
 _CONFIG = ServerConfig(tick_ms=500)
 _BACKLOG = 100
 
 
 class TreeProgram:
-    """A ZooKeeper server with its journal in a directory. `begun` is called with the tree of nodes before any client
-    is served."""
+    """A ZooKeeper server whose journal is in the directory `data`. `begun` is called with the tree of nodes before any
+    client is served."""
 
     def __init__(self, process: Process, data: Path, begun: Callable[[EmbeddedTree], None] | None) -> None:
         self.process = process
         self.data = data
         self.is_ready = False
-        #: The tree of nodes that it serves; None before it is open.
+        #: The tree of nodes that the server serves; None before the server has opened its journal.
         self.tree: EmbeddedTree | None = None
         self._begun = begun
 
@@ -46,8 +46,8 @@ class TreeProgram:
         process.world.tell(process.name, "is ready")
 
     def killed(self, target: Path) -> None:
-        """Handles a kill of the server: its process ends, and its journal is copied to `target`. The journal syncs
-        every write itself, so nothing is lost."""
+        """Handles a kill of the server: ends the server's process, and copies its journal to `target`. The journal
+        syncs every write itself, so nothing is lost."""
         self.process.end()
         self.is_ready = False
         self.copy(target)

@@ -17,14 +17,14 @@ from jesenska.base.identifiers import random_uuid
 
 #: The simulated time at which every simulation begins: 2024-01-01.
 _BEGIN_MS = 1_704_067_200_000
-#: If the clock has not moved after this many rounds of steps, there is an endless loop.
+#: If more than this many rounds of steps are made at the same simulated time, a program is in an endless loop.
 _ROUNDS_AT_ONE_TIME_MAX = 100_000
 #: The time of an event that never happens.
 NEVER = math.inf
 
 
 class Program(Protocol):
-    """A program that runs in steps."""
+    """A program that runs in steps, as the World uses it."""
 
     is_dead: bool
     #: True if the program makes no steps, even if it has something to do.
@@ -38,7 +38,7 @@ class Program(Protocol):
 
 
 class StuckError(Exception):
-    """The error when a program is in an endless loop, so the clock does not move."""
+    """The error that is raised if a program is in an endless loop, so the clock does not move."""
 
 
 class World:
@@ -79,8 +79,8 @@ class World:
         self.trace.append(f"{self.now:10.6f}  {who:<12} {what}")
 
     def run_until(self, done: Callable[[], bool], limit: float) -> bool:
-        """Runs the simulation until `done` returns True, or until the clock reaches `limit`. Returns True if it is
-        done."""
+        """Runs the simulation until `done` returns True, or until the clock reaches `limit`. Returns the last result
+        of `done`."""
         rounds = 0
         heap = self._heap
         while not done():

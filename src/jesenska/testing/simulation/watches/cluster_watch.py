@@ -1,16 +1,17 @@
-"""Checks invariants of the brokers of a cluster that must hold under any fault. They share a metadata tree
+"""Checks invariants of a cluster's brokers that must be true under any fault. The brokers share a metadata tree
 (ZooKeeper's nodes). The checks are made regularly while the brokers run, before a broker's process ends, and very
 often just after a write to the tree.
 
 one leader        all brokers that know a leader epoch of a partition know the same leader for it
-epochs go up      a broker accepts no older leader epoch or controller epoch than it had. Only the newest controller
+epochs go up      a broker accepts no older leader epoch or controller epoch than before. Only the newest controller
                   writes a new leader epoch to the tree, and the new leader was in sync
 in order          a broker learns of controllers in the order in which brokers were the controller
 this life         a registered broker does not learn of a leader epoch that had ended before its registration
 one controller    a broker that runs as the controller knows itself as the controller
 in sync           a broker in the tree's ISR that knows the leader epoch has all records up to the high watermark
-high watermark    no replica's high watermark goes back while its broker runs, or is above the highest of a leader
-known             a leader does not report a lower high watermark to clients than was reported before
+high watermark    no replica's high watermark goes back while its broker runs, or is above the highest high watermark
+                  of a leader
+known             a leader does not report to clients a lower high watermark than a leader has reported before
 counted           a leader counts only fetches of followers that know its leader epoch
 the same logs     offsets below all high watermarks have the same leader epochs on all brokers
 acknowledged      an acknowledged record is below a leader's high watermark, and on min.insync.replicas brokers
@@ -36,10 +37,10 @@ from jesenska.testing.simulation.machine.host import BrokerHost
 from jesenska.testing.simulation.machine.world import World
 from jesenska.testing.simulation.watches.history import ViolationError
 
-#: The seconds between two checks after a write to the tree: at first, and later.
+#: The seconds between two checks after a write to the tree: the first number at first, the second number later.
 _CLOSE_SECONDS, _LATER_SECONDS = 0.0005, 0.003
-#: The seconds of frequent checks: the first phase, the shortest time, and the longest time. The longest applies if not
-#: all followers have fetched in the new leader epoch.
+#: The times in seconds for which checks are frequent: the first phase, the shortest time, and the longest time. The
+#: checks stay frequent for the longest time if not all followers have fetched in the new leader epoch.
 _FIRST_AGE, _LEAST_AGE, _MOST_AGE = 0.005, 0.03, 0.6
 #: The seconds that a broker may need to stop coordinating groups, for example while its log is being truncated.
 _GIVE_UP_SECONDS = 8.0
@@ -47,7 +48,7 @@ _TOPICS, _STATE, _BROKER = paths.TOPICS + "/", "/state", paths.BROKER_IDS + "/"
 
 
 class _Seen:
-    """The facts that earlier checks have seen of one broker process."""
+    """The facts that earlier checks have recorded about one broker process."""
 
     __slots__ = ("controller", "controller_epoch", "program", "replicas", "strange")
 
@@ -58,12 +59,13 @@ class _Seen:
         self.controller_epoch = -1
         #: The position, in the list of all controllers, of the controller that the broker reports to clients.
         self.controller = 0
-        #: By partition: the time since which the broker has coordinated groups of a partition that it does not lead.
+        #: The time since which the broker has coordinated the groups of a partition that it does not lead. The key is
+        #: the partition's number.
         self.strange: dict[int, float] = {}
 
 
 class _Found(NamedTuple):
-    """A replica, with the facts that are checked."""
+    """A replica of a partition on one broker, with the facts that are checked."""
 
     number: int
     partition: Any
@@ -75,7 +77,7 @@ class _Found(NamedTuple):
     broker_epoch: int
 
 
-#: The running brokers: each one's number, the broker, and the facts seen of it.
+#: The running brokers: the number of each broker, the broker, and the facts that were recorded about it.
 _Running = list[tuple[int, Broker, _Seen]]
 
 
@@ -87,14 +89,15 @@ class ClusterWatch:
         self._hosts = hosts
         #: The setting min.insync.replicas of all topics.
         self.min_in_sync = 1
-        #: True if topics are compacted. A replica that fetches the rest of an epoch then records a later start of it.
+        #: True if topics are compacted. Compaction may remove the first records of a leader epoch. A replica that then
+        #: fetches the remaining records of the epoch records a later start offset of the epoch.
         self.compacts = False
         #: The partition states in the tree.
         self.states: dict[TopicPartition, PartitionStateNode] = {}
-        #: Partitions whose leader itself has shrunk the ISR to itself only.
+        #: Partitions whose leader has removed all other replicas from the ISR itself.
         self.shrunk_by_leader: set[TopicPartition] = set()
         self.controller_id = -1
-        #: True if the next tree is an older copy.
+        #: True if the next metadata tree is an older copy.
         self._is_older = False
         self._controller_epoch = 0
         #: All controllers so far, in order.
@@ -104,13 +107,14 @@ class ClusterWatch:
         self._leaders: dict[tuple[TopicPartition, int], int] = {}
         #: The highest high watermark that a leader has had.
         self._committed: dict[TopicPartition, int] = {}
-        #: By partition and broker: the largest log end offset, and the newest leader epoch that the broker has known.
+        #: For each partition and broker: the largest log end offset of the replica, and the newest leader epoch that
+        #: the broker has known.
         self._ends: dict[TopicPartition, dict[int, int]] = {}
         self._known: dict[tuple[TopicPartition, int], int] = {}
         self._seen: dict[int, _Seen] = {}
         #: The partition states in the tree at the last check.
         self._looked_at: dict[TopicPartition, PartitionStateNode] = {}
-        #: The partitions that are checked often, and the time since which they are.
+        #: The partitions that are checked often, each with the time since which it is checked often.
         self._close: dict[TopicPartition, float] = {}
         self._looks_closely = False
         self._violation: ViolationError | None = None
@@ -120,7 +124,7 @@ class ClusterWatch:
     # --- the tree ----------------------------------------------------------------------------------------------------
 
     def tree_is(self, tree: EmbeddedTree) -> None:
-        """Reads the state from a tree that is about to be served. No client has used this tree yet."""
+        """Records the state in a metadata tree that is about to be served. No client has used this tree yet."""
         for path, node in tree.tree.walk():
             if node.data is None:
                 continue
@@ -136,8 +140,8 @@ class ClusterWatch:
         tree.on_commit(self._committed_to_tree)
 
     def tree_was_replaced(self, *, is_older: bool = False) -> None:
-        """Forgets the state of the tree. No broker may run. The next tree may differ from the last one, except that
-        leader epochs must not go back. With `is_older`, they may."""
+        """Forgets the state of the metadata tree. All brokers must have ended. The next tree may differ from the last
+        tree, except that leader epochs must not go back. If `is_older`, leader epochs may go back."""
         self._is_older = is_older
         self.states.clear()
         self.shrunk_by_leader.clear()
@@ -180,8 +184,8 @@ class ClusterWatch:
         self._controllers.append(self.controller_id)
 
     def _note_state(self, path: str, data: bytes, zxid: int, *, is_first: bool = False) -> None:
-        """Checks and records a partition's state that was written to the tree. With `is_first`, other states may have
-        been written since the known one."""
+        """Checks and records a partition's state that was written to the tree. If `is_first`, other states may have
+        been written between the recorded state and this state."""
         topic, _, number = path[len(_TOPICS) : -len(_STATE)].partition("/partitions/")
         if topic == CHURNED:
             return
@@ -238,12 +242,12 @@ class ClusterWatch:
         return TopicPartition(OFFSETS_TOPIC, partition_for(GROUP, count)) if count else None
 
     def leader_of(self, topic_partition: TopicPartition | None) -> int:
-        """Returns the partition's leader according to the tree, or -1 if there is none."""
+        """Returns the partition's leader according to the tree. Returns -1 if the partition has no leader."""
         state = None if topic_partition is None else self.states.get(topic_partition)
         return -1 if state is None else state.leader
 
     def knows_state(self, host: BrokerHost, topic_partition: TopicPartition, state: PartitionStateNode) -> bool:
-        """Returns True if a broker knows this leader, leader epoch and ISR of the partition."""
+        """Returns True if a broker knows the leader, the leader epoch and the ISR that `state` contains."""
         broker = _running(host)
         topic = None if broker is None else broker.view.topics.get(topic_partition.topic)
         if topic is None or topic_partition.partition >= len(topic.partitions):
@@ -282,8 +286,8 @@ class ClusterWatch:
         )
 
     def states_of(self, host: BrokerHost) -> list[str]:
-        """Returns the present states of a broker, in the words of `coverage`. Returns none while the broker is
-        down."""
+        """Returns the present states of a broker, with the names of `coverage.STATES`. Returns an empty list while the
+        broker is down."""
         if not host.is_up:
             return [] if host.program.process.is_dead else ["starting"]
         number = host.number
@@ -337,7 +341,7 @@ class ClusterWatch:
             self.world.after(wait, self._look_closely)
 
     def _have_all_fetched(self, topic_partition: TopicPartition) -> bool:
-        """Returns True if the leader has had a fetch from each follower in the ISR, in the tree's leader epoch. Also
+        """Returns True if each follower in the ISR has fetched from the leader in the tree's leader epoch. Also
         returns True if the leader is not up."""
         state = self.states[topic_partition]
         broker = _running(self._hosts[state.leader]) if state.leader >= 0 else None
@@ -403,10 +407,11 @@ class ClusterWatch:
     def _look_at_changed(
         self, topic_partition: TopicPartition, one: _Found, before: _Found | None, committed: int
     ) -> int:
-        """Checks a replica that has changed since the last check. Returns the present committed offset."""
+        """Checks a replica that has changed since the last check. Returns the present committed offset of the
+        partition."""
         number, high_watermark = one.number, one.high_watermark
-        # If the leader has compacted epochs away, a follower may truncate its log below the committed offset. It then
-        # fetches the records again before it is in sync.
+        # If compaction has removed leader epochs from the leader's log, a follower may truncate its log below the
+        # committed offset. It then fetches the records again before it is in sync.
         if (
             before is not None
             and high_watermark < before.high_watermark
@@ -416,7 +421,7 @@ class ClusterWatch:
                 f"the high watermark of {topic_partition} goes back from {before.high_watermark} to {high_watermark} "
                 f"on broker {number}"
             )
-        # The broker that was the leader at the last check may have advanced the high watermark since.
+        # A broker that was the leader at the last check may have advanced the high watermark after that check.
         if high_watermark > committed and (one.serves or (before is not None and before.serves)):
             committed = high_watermark
         ends = self._ends.setdefault(topic_partition, {})
@@ -428,7 +433,7 @@ class ClusterWatch:
         return committed
 
     def _look_at_logs(self, topic_partition: TopicPartition, found: Sequence[_Found]) -> None:
-        """Checks that records that are committed on all replicas have the same leader epochs on all of them."""
+        """Checks that the records below all replicas' high watermarks have the same leader epochs on all replicas."""
         if len(found) < 2 or (self.compacts and found[0].log.config.compact):
             return
         of_first = found[0].log.leader_epochs
@@ -536,7 +541,8 @@ class ClusterWatch:
     # --- answers to clients ------------------------------------------------------------------------------------------
 
     def acknowledged(self, topic_partition: TopicPartition, offset: int) -> None:
-        """Checks a record of a producer that was acknowledged at this offset."""
+        """Checks that a producer's record, which was acknowledged at this offset, is committed and on enough
+        replicas."""
         ends = self._ends.setdefault(topic_partition, {})
         if (
             offset < self._committed.get(topic_partition, 0)
@@ -560,7 +566,8 @@ class ClusterWatch:
     # --- the end -----------------------------------------------------------------------------------------------------
 
     def is_agreed(self) -> bool:
-        """Returns True if all brokers report the tree's controller, and all brokers of the cluster, to clients."""
+        """Returns True if every broker reports to clients the controller of the tree and all brokers of the
+        cluster."""
         brokers = [_running(host) for host in self._hosts]
         return self.controller_id >= 0 and all(
             broker is not None
@@ -587,7 +594,7 @@ def _judge(topic_partition: TopicPartition, one: _Found, state: PartitionStateNo
             f"broker {one.number} has {one.high_watermark} for the high watermark of {topic_partition}, no leader "
             f"has said more than {committed}"
         )
-    # A broker that has lost data, and reports this, stays in the tree's ISR until another broker leads.
+    # A broker that has lost data, and has reported the loss, stays in the tree's ISR until another broker leads.
     if (
         one.leader_epoch == state.leader_epoch
         and one.number in state.isr

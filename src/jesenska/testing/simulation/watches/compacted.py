@@ -1,9 +1,9 @@
 """A topic that is compacted during the simulation: its producer, and the checks of every replica at the end.
 
-newest      the newest acknowledged record of each key is at its offset, or a later sent record of the key exists; a
-            tombstone may be missing
-deleted     if the newest record of a key is missing, all older records of the key are missing, too
-sent        every record in the log was sent, and is there once
+newest      the newest acknowledged record of each key is at its offset, or the log has a record of the key that was
+            sent later; a tombstone may be missing
+deleted     if the newest record of a key is missing, all older records of the key are also missing
+sent        every record in the log was sent, and is in the log once
 
 Each replica is compacted independently, so their files differ. Only the newest record of each key is compared."""
 
@@ -26,8 +26,8 @@ from jesenska.testing.simulation.watches.history import ViolationError
 
 KEYED: Final = "keyed"
 PARTITION: Final = TopicPartition(KEYED, 0)
-#: Longer than any replica is without a leader. A follower that misses a tombstone for longer than this may keep the
-#: deleted records.
+#: The value of delete.retention.ms. It is longer than any replica is without a leader. A follower that misses a
+#: tombstone for longer than this time may keep the deleted records.
 _TOMBSTONES_MS = 20_000
 TOPIC_SETTINGS: Final = {
     "cleanup.policy": "compact",
@@ -40,7 +40,7 @@ BROKER_SETTINGS: Final = {
     "log.cleaner.backoff.ms": "500",
     "log.cleaner.min.cleanable.ratio": "0.2",
 }
-#: The number of keys that are written throughout the simulation, and the number of records for each other key.
+#: The number of keys that are written throughout the simulation, and the number of records of every other key.
 _KEYS, _KEPT_UP = 6, 10
 
 
@@ -102,9 +102,9 @@ class KeyedWriter:
             self._on_acknowledged(PARTITION, record.offset)
 
     def judge(self, where: str, log: PartitionLog, *, knows_tombstones: bool) -> int:
-        """Checks a replica when every send has a result, and returns the number of its records. Raises ViolationError
-        if a check fails. If `knows_tombstones` is False, tombstones may have been deleted before every replica had
-        them."""
+        """Checks a replica when every send has a result. Returns the number of the replica's records. Raises
+        ViolationError if a check fails. If `knows_tombstones` is False, tombstones may have been deleted before every
+        replica had them."""
         found = records_of(log)
         for key, places in found.items():
             values = [place.value for place in places if place.value is not None]

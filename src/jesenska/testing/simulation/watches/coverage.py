@@ -1,7 +1,7 @@
 """Counts, over all seeds of a run, how often each fault hit a broker in each state.
 
-A broker usually is in several states when it is hit: it leads one partition and follows in others. All of them are
-counted."""
+A broker usually is in several states when a fault hits it: it leads one partition and follows in other partitions.
+Each of these states is counted."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Final
 
 #: The states in which a broker can be hit.
 STATES: Final = ("controller", "leader", "follower in sync", "follower out of sync", "starting", "coordinator")
-#: The faults, with the names of `schedule`.
+#: The faults, with the names that `schedule` uses.
 FAULTS: Final = (
     "killed",
     "power loss",

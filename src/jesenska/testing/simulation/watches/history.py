@@ -1,4 +1,4 @@
-"""Records the responses that the clients of a simulation get, and checks invariants that must hold under any fault:
+"""Records the responses that the clients of a simulation get, and checks invariants that must be true under any fault:
 
 acknowledged    every later reader finds an acknowledged record at its offset, also at the end
 once            an idempotent producer's record is in the log once
@@ -22,11 +22,11 @@ class RecordPlace(NamedTuple):
 
 
 class ViolationError(AssertionError):
-    """The error when an invariant is violated. The message is one sentence."""
+    """The error that is raised if an invariant is violated. The message is one sentence."""
 
 
 class History:
-    """The responses so far. Every method raises ViolationError if an invariant is violated."""
+    """The responses that clients have got so far. Every method raises ViolationError if an invariant is violated."""
 
     def __init__(self) -> None:
         self.acknowledged: dict[RecordPlace, bytes] = {}
@@ -35,12 +35,12 @@ class History:
         self._seen: set[bytes] = set()
         #: Acknowledged records that no reader has read yet.
         self._unread: set[bytes] = set()
-        #: The partition and offset at which a record was read or acknowledged first.
+        #: For each record, the partition and offset at which it was first read or acknowledged.
         self._places: dict[bytes, RecordPlace] = {}
         self._committed: dict[tuple[str, TopicPartition], int] = {}
         self._owners: dict[tuple[str, int, TopicPartition], str] = {}
         self._high_watermarks: dict[tuple[object, TopicPartition], int] = {}
-        #: The number of times that the broker's machine has lost its power.
+        #: The number of times that the lone broker's machine has lost its power.
         self.power_losses = 0
         #: A function that is called with each acknowledged record.
         self.on_acknowledged: Callable[[TopicPartition, int], None] | None = None
@@ -66,8 +66,8 @@ class History:
         *,
         of_group: bool = False,
     ) -> None:
-        """Records that a reader got a record. The reader has already read everything below `expected`. With
-        `of_group`, another member of the reader's group may have read the skipped records."""
+        """Records that a reader got a record. The reader has already read everything below `expected`. If `of_group`,
+        the reader is a group's member, and another member may have read the skipped records."""
         if offset < expected:
             raise ViolationError(f"{reader} reads offset {offset} of {partition} after it has had all below {expected}")
         skipped = [RecordPlace(partition, at) for at in range(expected, offset)] if expected < offset else ()
@@ -111,13 +111,13 @@ class History:
             raise ViolationError(f"group {group} has committed offset {before} of {partition}, and is told {offset}")
 
     def start_of(self, group: str, partition: TopicPartition) -> int | None:
-        """Returns the offset at which a member must start a partition. Returns None if it is not known, since commits
-        may be lost after a loss of power."""
+        """Returns the offset at which a member must start a partition. Returns None if this offset is not known, since
+        a loss of power may have removed commits."""
         return None if self.power_losses else self._committed.get((group, partition), 0)
 
     def next_of_all(self, partition: TopicPartition, value: bytes) -> None:
-        """Checks the next record that a reader of the whole partition got: each producer's records have increasing
-        numbers."""
+        """Checks the next record that a reader of the whole partition got: the numbers of each producer's records must
+        increase."""
         writer, _, number = value.rstrip(b".").rpartition(b"-")
         before = self._numbers.get((partition, writer), -1)
         if int(number) <= before:
@@ -132,7 +132,7 @@ class History:
         return not self._unread
 
     def owns(self, group: str, generation: int, member: str, partitions: Iterable[TopicPartition]) -> None:
-        """Records that a member of a group got partitions in a generation."""
+        """Records that a member of a group was assigned these partitions in a generation."""
         for partition in partitions:
             owner = self._owners.setdefault((group, generation, partition), member)
             if owner != member:
@@ -148,9 +148,9 @@ class History:
         self._high_watermarks[incarnation, partition] = offset
 
     def power_was_lost(self) -> None:
-        """Handles a loss of power of the lone broker's machine. Commits are acknowledged, and records read, before
-        they are synced. So records that were not acknowledged may be lost, and readers may have to start again at an
-        earlier offset."""
+        """Handles a loss of power of the lone broker's machine. The broker acknowledges commits, and returns records
+        to readers, before they are synced. So records that were not acknowledged may be lost, and readers may have to
+        start again at an earlier offset."""
         self.power_losses += 1
         self._committed.clear()
         self._owners.clear()

@@ -1,18 +1,19 @@
-"""Records the responses that the clients of transactions get in a simulation, and checks invariants that must hold
+"""Records the responses that the clients of transactions get in a simulation, and checks invariants that must be true
 under any fault. A reader is a read_committed consumer.
 
 decided first     a reader gets no record of a transaction whose commit was not requested
-whole or not      a reader gets all acknowledged records of a transaction, or none
+whole or not      a reader gets all acknowledged records of a transaction, or no record of it
 committed         a reader gets all records of a transaction whose commit was acknowledged
 aborted           a reader gets no record of a transaction whose abort was acknowledged, or whose commit was refused
 one producer      no two programs get the same producer id and epoch
 let in            if leaders add partitions to a producer's transaction, its writes are not refused as outside of a
-                  transaction; except if the transaction may have timed out, or another program uses its id
-fenced            a producer gets no success for a request if its successor was known when the request was sent
+                  transaction. Exceptions: the transaction may have timed out, or another program uses the
+                  transactional id
+fenced            a producer's request fails if the producer's successor was known when the request was sent
 offsets           a group's offset in a transaction is not reported before the commit is requested; at the end the
                   group has the newest offset of a committed transaction
-once              a result record is there at most once for each input record, and it is there if the group's offset is
-                  above the input record
+once              each input record has at most one result record, and it has a result record if the group's committed
+                  offset is above the input record
 
 A transaction may have been committed or aborted if its producer was killed or got no response."""
 
@@ -35,25 +36,26 @@ class ProducerName(NamedTuple):
 
 
 class KnownTransaction:
-    """A transaction, with all that its producer knows about it."""
+    """A transaction, with all facts that its producer knows about it."""
 
     __slots__ = ("commits", "is_refused", "is_seen", "name", "offset", "outcome", "places", "skipped")
 
     def __init__(self, name: str) -> None:
         self.name = name
-        #: The partitions and offsets of its acknowledged records.
+        #: The partitions and offsets of the transaction's acknowledged records.
         self.places: list[RecordPlace] = []
-        #: True if its producer has requested the commit.
+        #: True if the producer has requested the commit.
         self.commits = False
-        #: The end in the coordinator's response: True for a commit, False for an abort; None without a response.
+        #: The result in the coordinator's response: True for a commit, False for an abort. None if no response has
+        #: arrived.
         self.outcome: bool | None = None
-        #: True if no broker has accepted a commit of it, and none can any more.
+        #: True if no broker has accepted a commit of the transaction, and no broker can accept it any more.
         self.is_refused = False
-        #: True if a read_committed consumer has got a record of it.
+        #: True if a read_committed consumer has got a record of the transaction.
         self.is_seen = False
-        #: A record of it that a read_committed consumer has skipped; None if there is none.
+        #: A record of the transaction that a read_committed consumer has skipped; None if no record was skipped.
         self.skipped: RecordPlace | None = None
-        #: The offset that it commits for a group.
+        #: The offset that the transaction commits for a group.
         self.offset = NO_OFFSET
 
     def __str__(self) -> str:
@@ -65,7 +67,8 @@ class KnownTransaction:
 
 
 class TransactionHistory:
-    """The responses so far. Every method raises ViolationError if an invariant is violated."""
+    """The responses that clients of transactions have got so far. Every method raises ViolationError if an invariant
+    is violated."""
 
     def __init__(self) -> None:
         self.transactions: list[KnownTransaction] = []
@@ -81,7 +84,7 @@ class TransactionHistory:
         self.clocks_were_set = False
         #: The records that read_committed consumers have got.
         self.committed: dict[RecordPlace, bytes] = {}
-        #: For each group, the transactions with offsets of the group, in the order of the offsets.
+        #: For each group, the transactions that commit offsets of the group, in the order of the offsets.
         self._groups: dict[str, list[KnownTransaction]] = {}
 
     # --- producers ---------------------------------------------------------------------------------------------------
@@ -91,9 +94,10 @@ class TransactionHistory:
         self._askers[transactional_id] = program
 
     def kept_out(self, transactional_id: str, program: str, what: str, seconds_left: float) -> None:
-        """Checks a refused write of a program for which leaders add partitions to its transaction. The write was
-        refused because it is not part of a transaction. The transaction cannot have timed out for another
-        `seconds_left`."""
+        """Checks a write that was refused because it is not part of a transaction. The program relies on leaders to
+        add partitions to its transaction. The transaction cannot time out before `seconds_left` seconds have passed.
+        Raises ViolationError if `seconds_left` is positive, clocks are right, and no other program uses the
+        transactional id."""
         if self._askers[transactional_id] == program and seconds_left > 0 and not self.clocks_were_set:
             raise ViolationError(
                 f"{what} of {program} is refused as part of no transaction, and nobody has ended that of "
@@ -113,15 +117,16 @@ class TransactionHistory:
             self._newest[transactional_id] = producer
 
     def successor_of(self, transactional_id: str, producer: ProducerName) -> ProducerName | None:
-        """Returns the known successor of a producer, or None if there is none. The result is passed to `accepted`."""
+        """Returns the known successor of a producer, or None if it has no known successor. Call it when a request is
+        sent, and pass the result to `accepted`."""
         newest = self._newest.get(transactional_id)
         if newest is None or (producer.producer_id == newest.producer_id and producer.epoch >= newest.epoch):
             return None
         return newest
 
     def accepted(self, producer: ProducerName, successor: ProducerName | None, what: str) -> None:
-        """Checks that a producer's request could be accepted. `successor` is the result of `successor_of` when the
-        request was sent."""
+        """Checks that a producer's request, which was accepted, could be accepted. `successor` is the result of
+        `successor_of` when the request was sent."""
         if successor is not None:
             raise ViolationError(
                 f"{what} of producer {producer.producer_id} in epoch {producer.epoch} is accepted, and epoch "
@@ -148,7 +153,7 @@ class TransactionHistory:
         self._judge(transaction)
 
     def refused(self, transaction: KnownTransaction) -> None:
-        """Records that the first request for a commit was permanently refused."""
+        """Records that the commit of a transaction was refused, and that no broker can accept it any more."""
         transaction.is_refused = True
         self._judge(transaction)
 
@@ -171,7 +176,8 @@ class TransactionHistory:
     # --- readers -----------------------------------------------------------------------------------------------------
 
     def received(self, reader: str, partition: TopicPartition, expected: int, offset: int, value: bytes) -> None:
-        """Records that a read_committed consumer got a record. It has already got everything below `expected`."""
+        """Records that a read_committed consumer got a record. The consumer has already got all records below
+        `expected`."""
         if offset < expected:
             raise ViolationError(f"{reader} reads offset {offset} of {partition} after it has had all below {expected}")
         self.passed(partition, expected, offset)
@@ -189,8 +195,8 @@ class TransactionHistory:
         self._judge(transaction)
 
     def passed(self, partition: TopicPartition, expected: int, offset: int) -> None:
-        """Records that a read_committed consumer continued at `offset` after `expected`, without records in
-        between."""
+        """Records that a read_committed consumer continued at `offset` after `expected`, without records between these
+        offsets."""
         for at in range(expected, offset):
             place = RecordPlace(partition, at)
             transaction = self._at.get(place)
@@ -202,14 +208,14 @@ class TransactionHistory:
 
     def sends_offset(self, group: str, transaction: KnownTransaction, offset: int) -> None:
         """Records that a producer is about to commit an offset of a group in a transaction. The offset must be larger
-        than the group's earlier offsets. The producer must request the commit of the transaction only after the
-        response that the offset is part of it."""
+        than the group's earlier offsets. The producer must wait for the response to TxnOffsetCommit before it requests
+        the commit of the transaction."""
         transaction.offset = offset
         self._groups.setdefault(group, []).append(transaction)
 
     def offset_answered(self, group: str, offset: int, *, is_stable: bool) -> None:
-        """Checks a committed offset of a group that a client has fetched. `is_stable` is True if no pending
-        transaction would change this offset."""
+        """Checks a committed offset of a group that a client has fetched. `is_stable` is True if no transaction that
+        is still open would change this offset."""
         for transaction in self._groups.get(group, ()):
             if transaction.offset == offset and (transaction.is_aborted or not transaction.commits):
                 raise ViolationError(f"group {group} is told offset {offset}, and {transaction} is not committed")
@@ -223,7 +229,8 @@ class TransactionHistory:
 
     def judge_all(self) -> None:
         """Checks all transactions at the end. Call this after a read_committed consumer has read every partition
-        completely. Raises ViolationError if a committed transaction is missing, or if only a part of one was read."""
+        completely. Raises ViolationError if a committed transaction is missing, or if only a part of a transaction was
+        read."""
         for transaction in self.transactions:
             there = [place for place in transaction.places if place in self.committed]
             if there and len(there) < len(transaction.places):
@@ -263,8 +270,8 @@ def judge_results(
     inputs: Iterable[RecordPlace], results: Iterable[RecordPlace], offsets: Mapping[TopicPartition, int]
 ) -> None:
     """Checks that each committed input record below the group's committed offset has one result, and that there are no
-    other results. `inputs` are the committed records. `results` names the input of each record in the topic of
-    results. `offsets` are the group's committed offsets."""
+    other results. `inputs` are the committed input records. `results` contains, for each record in the topic of
+    results, its input record. `offsets` are the group's committed offsets."""
     made: set[RecordPlace] = set()
     known = set(inputs)
     for place in results:

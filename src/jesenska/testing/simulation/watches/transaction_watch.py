@@ -1,8 +1,8 @@
 """Checks invariants of transactions in the logs of leaders. The log files are read, and compared with the leaders'
 state.
 
-stable           the last stable offset is not above the first record of a transaction without a marker, nor above the
-                 high watermark
+stable           the last stable offset is not above the first record of a transaction without a marker, and not above
+                 the high watermark
 goes on          the last stable offset does not go back while a broker leads in one leader epoch
 fenced           no record of a producer comes after a record or a marker with a newer producer epoch"""
 
@@ -20,7 +20,8 @@ from jesenska.testing.simulation.watches.history import ViolationError
 
 
 class ScannedLog:
-    """The contents of a log's files. Each call of `read_on` reads from the last position."""
+    """The contents of a log's files, as far as they were read. Each call of `read_on` continues where the last call
+    ended."""
 
     __slots__ = ("_epochs", "end", "log", "open")
 
@@ -72,8 +73,8 @@ class TransactionWatch:
     def __init__(self, hosts: Sequence[BrokerHost], has_transactions: Callable[[str], bool]) -> None:
         self._hosts = hosts
         self._has_transactions = has_transactions
-        #: By broker and partition, at the last check: the program that led the partition, the leader epoch, the log,
-        #: and the last stable offset.
+        #: For each broker and partition at the last check: the broker program that led the partition, the leader
+        #: epoch, the log, and the last stable offset.
         self._led: dict[tuple[int, TopicPartition], tuple[BrokerProgram, int, ScannedLog, int]] = {}
 
     def look(self) -> list[ScannedLog]:

@@ -1,5 +1,5 @@
 """Cogrouping: several grouped streams are aggregated to one value for each key, each stream with its own aggregator.
-It can also be done by windows or sessions.
+The aggregation can also be done by windows or sessions.
 
     purchases.cogroup(add_purchase).cogroup(returns, subtract_return).aggregate(0, store="balance")
 """
@@ -51,7 +51,7 @@ class CogroupedKStream(SaysOurName, Generic[TableT]):
     def windowed_by(
         self, windows: TimeWindows | SlidingWindows | SessionWindows
     ) -> TimeWindowedCogroupedKStream[TableT] | SessionWindowedCogroupedKStream[TableT]:
-        """Returns the cogrouped stream, grouped by windows or sessions, too."""
+        """Returns the cogrouped stream with an additional grouping by windows or sessions."""
         if isinstance(windows, SessionWindows):
             return SessionWindowedCogroupedKStream(self, windows)
         if isinstance(windows, TimeWindows | SlidingWindows):
@@ -68,7 +68,7 @@ class CogroupedKStream(SaysOurName, Generic[TableT]):
         logging: bool = True,
         name: str | None = None,
     ) -> TableT:
-        """Returns a table with one aggregate for each key, beginning with `initializer()`."""
+        """Returns a table with one aggregate for each key. The aggregate begins with `initializer()`."""
         materialized = Materialized(store, key, value, None, logging)
         kept_in = materialized.key_value_store(
             materialized.named(self._construction.names, _AGGREGATE), self._key(), None
@@ -115,8 +115,8 @@ class CogroupedKStream(SaysOurName, Generic[TableT]):
         return table
 
     def _prepare(self, group: Any, store_name: str) -> None:
-        """Sets the input of the group's aggregation: its stream, or a repartition of its stream. One repartition node
-        is used by all aggregations of the group."""
+        """Sets the input of the aggregation of `group`: the group's stream, or a repartition of this stream. All
+        aggregations of the group use the same repartition node."""
         stream = group._stream
         if not stream.repartition_required:
             self._parents[group] = stream.name
@@ -148,7 +148,7 @@ class TimeWindowedCogroupedKStream(Generic[TableT]):
         logging: bool = True,
         name: str | None = None,
     ) -> TableT:
-        """Returns a table with one aggregate for each key and window, beginning with `initializer()`."""
+        """Returns a table with one aggregate for each key and window. The aggregate begins with `initializer()`."""
         cogrouped, windows = self._cogrouped, self._windows
         materialized = Materialized(store, key, value, retention, logging)
         store_name = materialized.named(cogrouped._construction.names, _AGGREGATE)

@@ -38,7 +38,7 @@ TableT = TypeVar("TableT")
 
 
 class GroupedStreamOperations(SaysOurName, Generic[TableT]):
-    """A stream grouped by key: the operations of KGroupedStream."""
+    """A stream grouped by key. This class defines the operations of KGroupedStream."""
 
     def __init__(self, stream: Any, *, key: Serde | None, value: Serde | None, repartition_prefix: str | None) -> None:
         self._stream = stream
@@ -119,7 +119,7 @@ class GroupedStreamOperations(SaysOurName, Generic[TableT]):
     def windowed_by(
         self, windows: TimeWindows | SlidingWindows | SessionWindows
     ) -> TimeWindowedKStream[TableT] | SessionWindowedKStream[TableT]:
-        """Returns the stream grouped by windows, too: a TimeWindowedKStream, or for SessionWindows a
+        """Returns the stream with an additional grouping by windows: a TimeWindowedKStream, or for SessionWindows a
         SessionWindowedKStream."""
         if isinstance(windows, SessionWindows):
             return SessionWindowedKStream(self, windows)
@@ -128,8 +128,8 @@ class GroupedStreamOperations(SaysOurName, Generic[TableT]):
         raise refused(f"windowed_by takes TimeWindows, SlidingWindows or SessionWindows, and not {windows!r}.")
 
     def _count_again(self, materialized: Materialized) -> None:
-        """Takes a second number for the count's name if its store is configured but not named. Kafka Streams does so,
-        too, and generated names must agree."""
+        """Takes a second number for the name of the count if its store is configured but not named. Kafka Streams also
+        does so, and the generated names must be the same as in Kafka Streams."""
         if materialized.is_given and materialized.store is None:
             self._names.store("KSTREAM-AGGREGATE-")
 
@@ -160,8 +160,9 @@ class GroupedStreamOperations(SaysOurName, Generic[TableT]):
         return table
 
     def _parent(self, store_name: str) -> tuple[str, frozenset[str]]:
-        """Returns the input of the aggregation and its sources: the stream, or a repartition of it. A repartition that
-        the program has named is used by all aggregations of the group."""
+        """Returns the name of the aggregation's input node, and the source nodes of this input. The input is the
+        stream, or a repartition of the stream. A repartition that the program has named is used by all aggregations of
+        the group."""
         stream = self._stream
         if not stream.repartition_required:
             return stream.name, stream.sources
@@ -225,7 +226,7 @@ class _Windowed(SaysOurName, Generic[TableT]):
         name: str | None = None,
     ) -> TableT:
         """Returns a table with one value for each key and window or session. `reducer(aggregate, value)` combines the
-        values, and the values of sessions that are merged."""
+        values of records. When sessions are merged, it combines the values of the sessions."""
         reducing = function(Role.REDUCER, reducer, "reduce")
         materialized = Materialized(store, key, value, retention, logging)
         return self._aggregate(
@@ -326,7 +327,7 @@ class SessionWindowedKStream(_Windowed[TableT]):
 
 
 class GroupedTableOperations(SaysOurName, Generic[TableT]):
-    """A table grouped by new keys: the operations of KGroupedTable."""
+    """A table grouped by new keys. This class defines the operations of KGroupedTable."""
 
     def __init__(self, construction: Construction, selected: TableGroupBy, name: str | None) -> None:
         self._construction = construction
@@ -362,8 +363,8 @@ class GroupedTableOperations(SaysOurName, Generic[TableT]):
         logging: bool = True,
         name: str | None = None,
     ) -> TableT:
-        """Returns a table with one value for each group. `adder(aggregate, value)` adds a value to it, and
-        `subtractor(aggregate, value)` removes an old value."""
+        """Returns a table with one value for each group. `adder(aggregate, value)` adds a value to the group's value,
+        and `subtractor(aggregate, value)` removes an old value from it."""
         adding = function(Role.REDUCER, adder, "reduce")
         taking_out = function(Role.REDUCER, subtractor, "reduce")
         materialized = Materialized(store, key, value, None, logging)
@@ -383,8 +384,8 @@ class GroupedTableOperations(SaysOurName, Generic[TableT]):
         logging: bool = True,
         name: str | None = None,
     ) -> TableT:
-        """Returns a table with one aggregate for each group. `adder(key, value, aggregate)` adds a value to it, and
-        `subtractor(key, value, aggregate)` removes an old value."""
+        """Returns a table with one aggregate for each group. `adder(key, value, aggregate)` adds a value to the
+        aggregate, and `subtractor(key, value, aggregate)` removes an old value from it."""
         beginning = function(Role.INITIALIZER, initializer, "aggregate")
         adding = function(Role.AGGREGATOR, adder, "aggregate")
         taking_out = function(Role.AGGREGATOR, subtractor, "aggregate")

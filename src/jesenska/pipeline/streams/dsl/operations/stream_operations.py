@@ -3,12 +3,13 @@
 Operations have Kafka Streams' names, in snake_case. Functions are the first arguments; all others are keywords:
 
     name=          the operation's name in the topology (Named, Grouped, Joined, Consumed, Produced, …)
-    key=, value=   the serdes with which the operation writes, and those of its output
+    key=, value=   the serdes of the topic or store that the operation writes, and of its output
     store=         the name of the table's store, for queries
 
 A function is a Python callable or a column expression; `functions.py` lists its arguments. After a function has made a
-new key or value, its serde is not known: after `map` of both, after `map_values` of the value, after `select_key` of
-the key. Then the default serdes of the settings are used, as in Kafka Streams. Name other serdes with key= and value=.
+new key or value, the serde of the new key or value is not known. This is so after `map` (key and value), `map_values`
+(value) and `select_key` (key). Then the default serdes of the settings are used, as in Kafka Streams. Name other
+serdes with key= and value=.
 
 After an operation that makes new keys, the stream must be repartitioned. This is done through an internal topic,
 before the next operation that needs equal keys in one partition (an aggregation, or a join with a stream or a table).
@@ -67,8 +68,8 @@ StreamT = TypeVar("StreamT")
 
 
 class StreamOperations(SaysOurName, Generic[TableT, GroupedT]):
-    """A stream of records: the operations of KStream. It has more than 500 lines, since KStream has many operations,
-    and users look for all of them here."""
+    """A stream of records. This class defines the operations of KStream. It has more than 500 lines, since KStream has
+    many operations, and users look for all of them here."""
 
     _INSTEAD: ClassVar[dict[str, str]] = {
         name: f"group_by_key().{name}(…)" for name in ("count", "reduce", "aggregate", "windowed_by")
@@ -228,7 +229,7 @@ class StreamOperations(SaysOurName, Generic[TableT, GroupedT]):
 
     def branch(self, *predicates: Any, name: str | None = None) -> list[Self]:
         """Returns one stream for each predicate. A record goes to the stream of the first predicate that is True for
-        it. If no predicate is True, the record is dropped."""
+        this record. If no predicate is True, the record is dropped."""
         if not predicates:
             raise refused("branch needs at least one predicate: give one for each stream that you want.")
         chosen = tuple(function(Role.PREDICATE, predicate, "branch") for predicate in predicates)
@@ -267,8 +268,8 @@ class StreamOperations(SaysOurName, Generic[TableT, GroupedT]):
         return BranchedKStream(self, name)
 
     def merge(self, other: StreamOperations[Any, Any], *, name: str | None = None) -> Self:
-        """Returns one stream with the records of both streams. It has a known serde only if both streams have the same
-        one, as in Kafka Streams."""
+        """Returns one stream with the records of both streams. The new stream has a known serde only if both streams
+        have this same serde, as in Kafka Streams."""
         _check_stream("merge", other)
         self._construction.must_have("merge", other)
         name = self._names.named(name, "KSTREAM-MERGE-")
@@ -411,7 +412,8 @@ class StreamOperations(SaysOurName, Generic[TableT, GroupedT]):
         logging: bool = True,
         name: str | None = None,
     ) -> TableT:
-        """Returns the stream as a table. The latest record of each key is its value; a null value deletes the key."""
+        """Returns a table of the stream's latest records: a key has the value of its latest record, and a record with
+        a null value deletes the key."""
         materialized = Materialized(store, key, value, None, logging)
         made_at = here()
         name = self._names.named(name, "KSTREAM-TOTABLE-")
@@ -442,7 +444,7 @@ class StreamOperations(SaysOurName, Generic[TableT, GroupedT]):
     def group_by_key(
         self, *, key: Serde | None = None, value: Serde | None = None, name: str | None = None
     ) -> GroupedT:
-        """Returns the stream grouped by its present keys."""
+        """Returns the stream grouped by the present keys of its records."""
         _check(key, value)
         grouped: GroupedT = self._construction.make.grouped_stream(
             self, key=key or self.key_serde, value=value or self.value_serde, repartition_prefix=name
@@ -465,12 +467,12 @@ class StreamOperations(SaysOurName, Generic[TableT, GroupedT]):
         name: str | None = None,
     ) -> Self:
         """Joins this stream with a stream, a table or a global table. `joiner(left, right)` or `joiner(key, left,
-        right)` computes the new value.
+        right)` computes the value of the result.
 
-        With a stream, `windows` limits the time difference of two records. `key`, `value` and `other_value` are the
-        serdes of the stores, and `store` is the base of their names. With a table, `key` and `value` are the serdes of
-        an internal topic, if one is needed. With a global table, `key_selector(key, value)` returns the table's
-        key."""
+        For a join with a stream, `windows` limits the time difference of two records. `key`, `value` and `other_value`
+        are the serdes of the join's stores, and `store` is the first part of the stores' names. For a join with a
+        table, `key` and `value` are the serdes of the repartition topic, if one is needed. For a join with a global
+        table, `key_selector(key, value)` returns the key that is looked up in the table."""
         return self._join(
             "inner",
             other,
@@ -523,8 +525,8 @@ class StreamOperations(SaysOurName, Generic[TableT, GroupedT]):
         store: str | None = None,
         name: str | None = None,
     ) -> Self:
-        """Joins like `join` with another stream, but keeps every record of both: a record without a partner is joined
-        with None."""
+        """Joins with another stream like `join`, but keeps every record of both streams: a record without a partner is
+        joined with None."""
         return self._join(
             "outer", other, joiner, windows, key=key, value=value, other_value=other_value, store=store, name=name
         )
@@ -676,7 +678,7 @@ class StreamOperations(SaysOurName, Generic[TableT, GroupedT]):
         self, supplier: Callable[[], Any], *stores: str, value: Serde | None = None, name: str | None = None
     ) -> Self:
         """Adds a Processor of the user's program that leaves the keys unchanged. So no repartition is needed after
-        it."""
+        this operation."""
         return self._process(
             supplier, (Processor,), "process-values", "KSTREAM-PROCESSVALUES-", stores, self.key_serde, value, name
         )
@@ -689,7 +691,8 @@ class StreamOperations(SaysOurName, Generic[TableT, GroupedT]):
         value: Serde | None = None,
         name: str | None = None,
     ) -> Self:
-        """Adds a Transformer of the user's program. It returns a pair of key and value, or None, for each record."""
+        """Adds a Transformer of the user's program. For each record, the Transformer returns a pair of key and value,
+        or None for no record."""
         return self._process(supplier, (Transformer,), "transform", "KSTREAM-TRANSFORM-", stores, key, value, name)
 
     def flat_transform(
@@ -700,15 +703,15 @@ class StreamOperations(SaysOurName, Generic[TableT, GroupedT]):
         value: Serde | None = None,
         name: str | None = None,
     ) -> Self:
-        """Adds a Transformer of the user's program. It returns any number of pairs of key and value for each
-        record."""
+        """Adds a Transformer of the user's program. For each record, the Transformer returns any number of pairs of
+        key and value."""
         return self._process(supplier, (Transformer,), "flat-transform", "KSTREAM-TRANSFORM-", stores, key, value, name)
 
     def transform_values(
         self, supplier: Callable[[], Any], *stores: str, value: Serde | None = None, name: str | None = None
     ) -> Self:
-        """Adds a ValueTransformer or ValueTransformerWithKey of the user's program. It returns a new value for each
-        record."""
+        """Adds a ValueTransformer or ValueTransformerWithKey of the user's program. For each record, it returns the
+        new value."""
         return self._process(
             supplier,
             (ValueTransformer, ValueTransformerWithKey),
@@ -723,8 +726,8 @@ class StreamOperations(SaysOurName, Generic[TableT, GroupedT]):
     def flat_transform_values(
         self, supplier: Callable[[], Any], *stores: str, value: Serde | None = None, name: str | None = None
     ) -> Self:
-        """Adds a ValueTransformer or ValueTransformerWithKey of the user's program. It returns any number of values
-        for each record."""
+        """Adds a ValueTransformer or ValueTransformerWithKey of the user's program. For each record, it returns any
+        number of new values."""
         return self._process(
             supplier,
             (ValueTransformer, ValueTransformerWithKey),
@@ -749,7 +752,8 @@ class StreamOperations(SaysOurName, Generic[TableT, GroupedT]):
     ) -> Self:
         check_supplier(how.replace("-", "_"), supplier, *kinds)
         _check(key, value)
-        # As in Kafka Streams, an operation with a given name takes no number here, except for transform_values.
+        # If the program names the operation, no number is taken from the counter of generated names, except for
+        # transform_values and flat_transform_values. Kafka Streams does the same.
         if how in ("transform-values", "flat-transform-values"):
             name = self._names.named(name, prefix)
         else:
@@ -780,9 +784,9 @@ class BranchedKStream(SaysOurName, Generic[StreamT]):
     def branch(
         self, predicate: Any, *, name: str | None = None, chain: Callable[[StreamT], StreamT | None] | None = None
     ) -> BranchedKStream[StreamT]:
-        """Adds a branch for the records for which `predicate(key, value)` is True, unless an earlier branch has taken
-        them. `chain` is called with the branch's stream and returns the stream for the result. If it returns None, the
-        result has no stream for this branch."""
+        """Adds a branch for the records for which `predicate(key, value)` is True and which no earlier branch has
+        taken. `chain` is called with the branch's stream, and returns the stream that `default_branch` returns for
+        this branch. If `chain` returns None, no stream is returned for this branch."""
         self._predicates.append(function(Role.PREDICATE, predicate, "branch"))
         self._add(name, len(self._predicates), chain)
         return self

@@ -1,8 +1,8 @@
 """The operations of a table, KTable (kinds.py), and the class GlobalKTable, a table that every instance of the
 application has as a whole.
 
-The keywords are those of KStream. `store=` names the store in which the operation's table is stored. Without it, the
-table gets a store only if a later operation needs one."""
+The keyword arguments are those of KStream's operations. `store=` names the store of the operation's table. Without
+`store=`, the table gets a store only if a later operation needs a store."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _FK = "KTABLE-FK-JOIN-"
 
 
 class TableOperations(SaysOurName, Generic[StreamT, GroupedT]):
-    """A table: the operations of KTable."""
+    """A table. This class defines the operations of KTable."""
 
     _INSTEAD: ClassVar[dict[str, str]] = {
         name: f"to_stream().{name}(…)"
@@ -93,7 +93,7 @@ class TableOperations(SaysOurName, Generic[StreamT, GroupedT]):
         logging: bool = True,
         name: str | None = None,
     ) -> Self:
-        """Returns a table with the keys for which `predicate(key, value)` is True."""
+        """Returns a table with the entries for which `predicate(key, value)` is True."""
         return self._filter(predicate, False, Materialized(store, key, value, None, logging), name)
 
     def filter_not(
@@ -106,7 +106,7 @@ class TableOperations(SaysOurName, Generic[StreamT, GroupedT]):
         logging: bool = True,
         name: str | None = None,
     ) -> Self:
-        """Returns a table with the keys for which `predicate(key, value)` is not True."""
+        """Returns a table with the entries for which `predicate(key, value)` is not True."""
         return self._filter(predicate, True, Materialized(store, key, value, None, logging), name)
 
     def _filter(self, predicate: Any, negated: bool, materialized: Materialized, name: str | None) -> Self:
@@ -114,7 +114,8 @@ class TableOperations(SaysOurName, Generic[StreamT, GroupedT]):
         kept_in = self._kept_in(materialized, "KTABLE-FILTER-", self.value_serde)
         name = self._names.named(name, "KTABLE-FILTER-")
         facts = TableFacts("derived", self.facts, kept=kept_in is not None)
-        # A filter uses old values only if no additional store is needed. Then it leaves out changes from None to None.
+        # A filter uses old values only if this needs no additional store. With old values, the filter leaves out
+        # changes from None to None.
         facts.sends_old_values = self.facts.send_old_values(False)
         node = TableFilter(
             name=name,
@@ -165,8 +166,8 @@ class TableOperations(SaysOurName, Generic[StreamT, GroupedT]):
         logging: bool = True,
         name: str | None = None,
     ) -> Self:
-        """Adds a ValueTransformerWithKey of the user's program, connected to the named stores. Returns the table of
-        its results."""
+        """Adds a ValueTransformerWithKey of the user's program, connected to the named stores. Returns a table of the
+        values that it returns."""
         check_supplier("transform_values", supplier, ValueTransformerWithKey)
         materialized = Materialized(store, key, value, None, logging)
         kept_in = None if store is None else materialized.key_value_store(store, self.key_serde, None)
@@ -206,7 +207,8 @@ class TableOperations(SaysOurName, Generic[StreamT, GroupedT]):
         return made
 
     def suppress(self, suppressed: Suppressed) -> Self:
-        """Returns a table whose updates are held back and forwarded by the rule `suppressed`."""
+        """Returns a table whose updates are held back. `suppressed` is the rule that says when the updates are
+        forwarded."""
         if not isinstance(suppressed, Suppressed):
             raise refused(
                 f"suppress takes what Suppressed.until_window_closes or Suppressed.until_time_limit gives, and not "
@@ -266,8 +268,9 @@ class TableOperations(SaysOurName, Generic[StreamT, GroupedT]):
     def group_by(
         self, mapper: Any, *, key: Serde | None = None, value: Serde | None = None, name: str | None = None
     ) -> GroupedT:
-        """Returns the table grouped by new keys. `mapper(key, value)` returns a pair: the group's key, and a value for
-        it. The changes go through an internal topic; `name` is part of the topic's name."""
+        """Returns the table grouped by new keys. `mapper(key, value)` returns a pair: the key of a group, and the
+        value that is added to the group. The changes go through an internal topic; `name` is part of the topic's
+        name."""
         check_serde("key", key)
         check_serde("value", value)
         mapping = function(Role.PAIR_MAPPER, mapper, "group_by")
@@ -300,9 +303,10 @@ class TableOperations(SaysOurName, Generic[StreamT, GroupedT]):
         logging: bool = True,
         name: str | None = None,
     ) -> Self:
-        """Returns a table with the keys that both tables have, and the value `joiner(left, right)`. `foreign_key` is a
-        function of this table's value. If given, each key is joined with the other table's value of its foreign
-        key."""
+        """Returns a table with the keys that both tables have, and the values `joiner(left, right)`.
+
+        If `foreign_key` is given, it is a function of this table's value. Each entry of this table is then joined with
+        the entry of `other` whose key is the returned foreign key."""
         return self._join("inner", other, joiner, foreign_key, Materialized(store, key, value, None, logging), name)
 
     def left_join(
@@ -317,7 +321,8 @@ class TableOperations(SaysOurName, Generic[StreamT, GroupedT]):
         logging: bool = True,
         name: str | None = None,
     ) -> Self:
-        """Returns a table with all keys of this table. The right value is None if the other table has no value."""
+        """Returns a table with all keys of this table, joined like `join`. The right value is None for a key that the
+        other table does not have."""
         return self._join("left", other, joiner, foreign_key, Materialized(store, key, value, None, logging), name)
 
     def outer_join(
@@ -331,7 +336,8 @@ class TableOperations(SaysOurName, Generic[StreamT, GroupedT]):
         logging: bool = True,
         name: str | None = None,
     ) -> Self:
-        """Returns a table with all keys that are in either table. The missing value is None."""
+        """Returns a table with all keys that at least one of the tables has, joined like `join`. The value of the
+        table without the key is None."""
         return self._join("outer", other, joiner, None, Materialized(store, key, value, None, logging), name)
 
     def _join(
@@ -345,8 +351,8 @@ class TableOperations(SaysOurName, Generic[StreamT, GroupedT]):
         if foreign_key is not None:
             extractor = function(Role.FOREIGN_KEY, foreign_key, operation)
             return self._join_on_foreign_key(kind, other, extractor, joining, materialized, name)
-        # As in Kafka Streams, the store's name takes its number before the join's name if any argument for the store
-        # is given.
+        # If any argument for the store is given, the store's name is generated before the join's name. Kafka Streams
+        # counts its generated names in this order.
         store_name = materialized.named(self._names, "KTABLE-MERGE-") if materialized.is_given else None
         merge_name = self._names.named(name, "KTABLE-MERGE-")
         sources = self._construction.copartition(self.sources | other.sources)
@@ -420,8 +426,8 @@ class TableOperations(SaysOurName, Generic[StreamT, GroupedT]):
 
 @dataclass(frozen=True, slots=True)
 class _ForeignKeyNames:
-    """The names of a foreign-key join. `of_nodes` contains the names of all its processors except the last one, which
-    is the result."""
+    """The names of the processors of a foreign-key join. `of_nodes` contains the names of all processors except the
+    last processor, which forwards the result."""
 
     subscription_topic: str
     subscription_store: str
@@ -431,7 +437,7 @@ class _ForeignKeyNames:
 
     @classmethod
     def of(cls, names: NameCounter, name: str | None) -> Self:
-        """Returns the names, generated in the order in which Kafka Streams counts."""
+        """Returns the names. They are generated in the order in which Kafka Streams numbers its processors."""
 
         def named(prefix: str, suffix: str) -> str:
             return names.named(name, prefix, suffix)

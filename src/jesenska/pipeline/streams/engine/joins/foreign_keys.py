@@ -1,19 +1,19 @@
 """Foreign-key joins of tables, with the messages that Kafka Streams sends between the two tables.
 
-    this side   on a change: a Subscription to the foreign key (and, if the foreign key is another one now, the end of
-                the old one), through the subscription topic
-    other side  keeps the subscriptions of each foreign key; answers a new one with its value, and answers all of a
-                foreign key when its value changes, through the response topic
-    this side   joins the answer with its value, if that is still the one for which it subscribed (by its hash)
+    this side   on a change, sends a subscription to the foreign key through the subscription topic. If the foreign key
+                has changed, also ends the subscription to the old foreign key
+    other side  stores the subscriptions of each foreign key. Through the response topic, answers a new subscription
+                with its value, and answers all subscriptions of a foreign key whose value changes
+    this side   joins the answer with its value, if the value's hash is still the same as in the subscription
 
-A subscription names its answer:
+Each subscription contains an instruction, which says how the other side answers:
 
-    DELETE_KEY_NO_PROPAGATE                 none; it is forgotten
-    DELETE_KEY_AND_PROPAGATE                None; it is forgotten
+    DELETE_KEY_NO_PROPAGATE                 no answer; the subscription is removed
+    DELETE_KEY_AND_PROPAGATE                None; the subscription is removed
     PROPAGATE_NULL_IF_NO_FK_VAL_AVAILABLE   the other side's value, or None
-    PROPAGATE_ONLY_IF_FK_VAL_AVAILABLE      the other side's value, if there is one
+    PROPAGATE_ONLY_IF_FK_VAL_AVAILABLE      the other side's value; no answer if there is none
 
-The bytes of subscriptions and answers are not Kafka Streams': only this driver reads them.
+The byte formats of subscriptions and answers differ from Kafka Streams' formats, since only this driver reads them.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class SubscriptionStore:
 
 
 class SendSubscriptions(Operator):
-    """The processor of this table that sends the subscriptions after a change."""
+    """The processor of this side's table that sends the subscriptions after a change of the table."""
 
     def __init__(self, node: ForeignKeyJoin, foreign_key: Serde, value: Serde) -> None:
         self._extract = node.foreign_key.call
@@ -177,7 +177,7 @@ class SendSubscriptions(Operator):
 
 
 class ReceiveSubscriptions(Operator):
-    """The processor of the other table that stores subscriptions, and removes those that have ended."""
+    """The processor of the other side's table that stores new subscriptions and removes ended subscriptions."""
 
     def __init__(self, store_name: str) -> None:
         self._name = store_name
@@ -200,7 +200,7 @@ class ReceiveSubscriptions(Operator):
 
 
 class AnswerSubscriptions(Operator):
-    """The processor of the other table that responds to a received subscription."""
+    """The processor of the other side's table that answers a received subscription."""
 
     def __init__(self, getter: ValueGetter) -> None:
         self._getter = getter
@@ -229,7 +229,8 @@ class AnswerSubscriptions(Operator):
 
 
 class AnswerChanges(Operator):
-    """The processor of the other table that responds to all subscriptions of a foreign key whose value has changed."""
+    """The processor of the other side's table that answers all subscriptions of a foreign key whose value has
+    changed."""
 
     def __init__(self, store_name: str) -> None:
         self._name = store_name
@@ -248,8 +249,8 @@ class AnswerChanges(Operator):
 
 
 class ResolveResponses(Operator):
-    """The processor of this table that joins a response with this table's value. A response is dropped if the value
-    has changed since the subscription."""
+    """The processor of this side's table that joins a response with the table's value. A response is dropped if the
+    value has changed since the subscription was sent."""
 
     def __init__(self, getter: ValueGetter, joiner: Callable[[Any, Any], Any], left: bool, value: Serde) -> None:
         self._getter, self._joiner, self._left, self._value = getter, joiner, left, value

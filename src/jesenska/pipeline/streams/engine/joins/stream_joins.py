@@ -1,10 +1,11 @@
 """Joins of two streams.
 
 Each side stores its records in a window store. A record first looks for partners in the other side's store, and then
-is stored in its own. A record of an outer side without a partner is added to a store that both sides share. It is
-sorted by timestamp, side (the other side first) and key. When its window and grace have passed on the shared stream
-time, it is joined with None. As soon as it has a partner, it is removed from the shared store, together with all other
-records of its key, side and timestamp."""
+is stored in the store of its own side. In a left or outer join, a record without a partner is added to a store that
+both sides share. This shared store is sorted by timestamp, side (the other side first) and key. When the record's
+window and grace have passed on the stream time that both sides share, the record is joined with None. As soon as the
+record has a partner, it is removed from the shared store, together with all other records of its key, side and
+timestamp."""
 
 from __future__ import annotations
 
@@ -22,8 +23,8 @@ _NEVER = 2**63 - 1
 
 
 class OuterJoinStore:
-    """The records that have no partner yet. The key is (timestamp, is of this side, key bytes); the entry has the
-    record's key and the values."""
+    """The store of the records that have no partner yet. Its key is (timestamp, True for a record of this side, key
+    bytes). An entry contains the records' key and the list of their values."""
 
     def __init__(self, key: Serde) -> None:
         self._key = key
@@ -49,7 +50,7 @@ class OuterJoinStore:
 
 class SharedTime:
     """The stream time that both sides of a join share, and the earliest timestamp in the store of records without a
-    partner. There is one object for each task."""
+    partner. Each task has one such object."""
 
     def __init__(self) -> None:
         self.stream_time_ms = -1
@@ -57,7 +58,7 @@ class SharedTime:
 
 
 class KeepForJoin(Operator):
-    """Forwards a record to the join, and then stores it for records of the other side."""
+    """Forwards a record to the join, and then stores it, so that later records of the other side find it."""
 
     def __init__(self, store_name: str) -> None:
         self._name = store_name
@@ -136,9 +137,9 @@ class JoinStreams(Operator):
         return self._join(key, this, other) if self._is_left else self._join(key, other, this)
 
     def _emit_without_partner(self, record: Record, waiting: OuterJoinStore) -> None:
-        """Joins records without a partner with None when their window has closed. The earliest waiting timestamp is
-        remembered, so that most records need no search. It is updated as in Kafka Streams, which sometimes searches
-        without need."""
+        """Joins records without a partner with None when their window has closed. The earliest timestamp in the store
+        is remembered, so that most calls need not search the store. It is updated as in Kafka Streams, so in some
+        cases the store is searched although no window has closed."""
         time = self._time
         if time.earliest_waiting_ms + self._ahead_ms + self._grace_ms >= time.stream_time_ms:
             return

@@ -15,8 +15,8 @@ Joiner = Callable[[Any, Any], Any]
 
 
 class JoinTables(Operator):
-    """The processor for one side of a join. Without a needed value there is no result; a value that is not needed may
-    be None.
+    """The processor for one side of a join of tables. If a needed value is missing, the result has no entry for the
+    key. A missing value that is not needed is passed to the joiner as None. The values that are needed:
 
                 the other side is needed   this side is needed
     inner       yes                        yes
