@@ -162,7 +162,7 @@ def test_the_announcement_has_all_brokers_in_every_command() -> None:
         (["-n", "3", "--override", "jesenska.zookeeper.listener=:1"], "--zookeeper-port says where"),
         (["-n", "3", "--override", "num.partitions"], "--override takes name=value"),
         (["-n", "3", "--override", "num.partitions=many"], "Invalid value many for configuration num.partitions"),
-        (["-n", "3", "--override", "authorizer.class.name=a"], "authorizer.class.name=a asks for rules"),
+        (["-n", "3", "--override", "authorizer.class.name=a"], "authorizer.class.name=a names a Java class"),
     ],
 )
 def test_what_cannot_be_is_told_in_one_sentence_and_nothing_is_made(
