@@ -404,7 +404,8 @@ class _Subscriptions:
 
 
 def _after(prefix: bytes) -> bytes | None:
-    """Returns the smallest key that is larger than all keys with the prefix, or None if there is none."""
+    """Returns the smallest key that is larger than all keys with the prefix. Returns None if no key is larger than all
+    of them."""
     short = prefix.rstrip(b"\xff")
     return short[:-1] + bytes([short[-1] + 1]) if short else None
 

@@ -306,7 +306,7 @@ class ClusterWatch:
     # --- state of brokers --------------------------------------------------------------------------------------------
 
     def look(self) -> None:
-        """Checks all invariants. Raises ViolationError if one is violated."""
+        """Checks all invariants. Raises ViolationError if an invariant is violated."""
         if self._violation is not None:
             raise self._violation
         running = self._running()
