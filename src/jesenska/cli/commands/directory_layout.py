@@ -32,7 +32,7 @@ maxClientCnxns=0
 
 _SERVER = """\
 # A broker: bin/kafka-server-start.sh config/server.properties
-# Every setting, what it does and what it does not yet: docs/settings.md.
+# All settings and their effects: docs/settings.md.
 
 # The broker's id; each broker of a cluster has its own.
 broker.id=0
@@ -47,7 +47,7 @@ log.dirs={data}/kafka-logs
 # The number of partitions of a topic that is created without a number.
 num.partitions=1
 
-# The time for which records are kept, the size of a segment file, and the interval between searches for old records.
+# The time for which records are kept, the size of a segment file, and the interval between deletions.
 log.retention.hours=168
 log.segment.bytes=1073741824
 log.retention.check.interval.ms=300000

@@ -28,7 +28,7 @@ _PASSWORD_CHARACTERS: Final = 24
 
 _SERVER = """\
 # A broker with TLS and logins: kafka-server-start {config}/server.properties
-# Every setting, what it does and what it does not yet: docs/settings.md; the whole way: docs/security.md.
+# All settings and their effects: docs/settings.md. Security step by step: docs/security.md.
 
 # The broker's id; each broker of a cluster has its own.
 broker.id=0
