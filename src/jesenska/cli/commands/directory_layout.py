@@ -19,7 +19,8 @@ from pathlib import Path
 from jesenska.base.errors import JesenskaError
 
 _ZOOKEEPER = """\
-# The metadata tree (ZooKeeper's nodes), served to ZooKeeper's clients: bin/zookeeper-server-start.sh config/zookeeper.properties
+# A server of ZooKeeper's nodes, the metadata tree:
+#   bin/zookeeper-server-start.sh config/zookeeper.properties
 
 # The directory of the tree, which is stored in one file.
 dataDir={data}/zookeeper
