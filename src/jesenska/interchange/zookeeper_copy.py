@@ -1,5 +1,5 @@
-"""Reads a metadata tree from a running ZooKeeper, and writes a tree into one. Reading and writing also work with
-jesenska's own server of the tree.
+"""Reads a metadata tree from a running ZooKeeper, and writes a tree into a running ZooKeeper. Reading and writing also
+work with jesenska's own server of the tree.
 
 To read a tree, many nodes are requested at a time, with a watch on each node. Nodes that have changed are read again,
 until no node changes. So the copy is the tree at one moment, even if brokers are running.

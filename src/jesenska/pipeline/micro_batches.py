@@ -125,7 +125,7 @@ class MicroBatch:
         """Raises JesenskaError if this micro-batch does not follow `last`, the last committed micro-batch. This
         happens when the checkpoint has the offsets of another query. `ends` contains the end offsets of `last` in the
         checkpoint, or is empty if the checkpoint does not have them. `is_before_done` is True if the micro-batch
-        before this one is complete, or is `last`."""
+        before this micro-batch is complete, or is `last`."""
         if self.query_id and ends and last.ends and _kept(ends) != last.ends:
             reason = f"micro-batch {last.number} has ended elsewhere"
         elif self.query_id and not is_before_done:
@@ -283,7 +283,7 @@ class _Followed:
     """The recorded micro-batches of one query, as far as this process has read them."""
 
     position: int = 0
-    #: The last committed micro-batch; None if there is none.
+    #: The last committed micro-batch. None if no micro-batch was committed.
     last: MicroBatch | None = None
     #: The micro-batches whose transaction marker has not been read yet, by producer id.
     undecided: dict[int, MicroBatch] = field(default_factory=dict)

@@ -1,4 +1,5 @@
-"""Runs a cluster of brokers for tests: a process for each broker, and one for the ZooKeeper server of the cluster.
+"""Runs a cluster of brokers for tests: a process for each broker, and a process for the ZooKeeper server of the
+cluster.
 
 with ClusterProcesses(tmp_path / "data") as cluster:
     ... cluster.bootstrap ...

@@ -73,7 +73,7 @@ class Flag:
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A tool, or a command of the tool jesenska ("jesenska up")."""
+    """A command-line tool such as kafka-topics, or a command of the tool jesenska, such as "jesenska up"."""
 
     name: str
     help: str

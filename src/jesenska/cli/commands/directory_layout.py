@@ -19,11 +19,12 @@ from pathlib import Path
 from jesenska.base.errors import JesenskaError
 
 _ZOOKEEPER = """\
-# The tree, served to ZooKeeper's clients: bin/zookeeper-server-start.sh config/zookeeper.properties
+# A server of ZooKeeper's nodes, the metadata tree:
+#   bin/zookeeper-server-start.sh config/zookeeper.properties
 
-# Where it is kept, in one file.
+# The directory of the tree, which is stored in one file.
 dataDir={data}/zookeeper
-# Where clients connect. Remove clientPortAddress to be reached from other machines; nobody is asked who he is.
+# The address for clients. Remove clientPortAddress to allow clients on other machines; there are no logins.
 clientPort=2181
 clientPortAddress=127.0.0.1
 # No limit of connections from one address.
@@ -32,33 +33,33 @@ maxClientCnxns=0
 
 _SERVER = """\
 # A broker: bin/kafka-server-start.sh config/server.properties
-# Every setting, what it does and what it does not yet: docs/settings.md.
+# All settings and their effects: docs/settings.md.
 
-# Its number; each broker has its own.
+# The broker's id; each broker of a cluster has its own.
 broker.id=0
 
-# Where clients connect. Remove host.name to be reached from other machines; nobody is asked who he is.
+# The address for clients. Remove host.name to allow clients on other machines; there are no logins.
 host.name=localhost
 port=9092
 
-# Where records are kept; several directories, on several disks, apart by commas.
+# The directories for records. Separate several directories (on several disks) by commas.
 log.dirs={data}/kafka-logs
 
-# Partitions of a topic that is created without a number.
+# The number of partitions of a topic that is created without a number.
 num.partitions=1
 
-# How long records are kept, how large a file of them grows, and how often old ones are looked for.
+# The time for which records are kept, the size of a segment file, and the interval between deletions.
 log.retention.hours=168
 log.segment.bytes=1073741824
 log.retention.check.interval.ms=300000
 
-# A group that is empty does not wait for more members before it gives out partitions.
+# An empty group does not wait for more members before it assigns partitions.
 group.initial.rebalance.delay.ms=0
 
-# One broker cannot keep more than one copy.
+# A cluster with a single broker can only have one replica of each partition.
 offsets.topic.replication.factor=1
 
-# Where the tree is. Without this line the broker keeps it itself and needs no other process.
+# The address of the metadata tree. Without this line the broker stores the tree itself and needs no other process.
 zookeeper.connect=localhost:2181
 zookeeper.connection.timeout.ms=6000
 """
@@ -74,7 +75,7 @@ _CONSUMER = """\
 # For bin/kafka-console-consumer.sh --consumer.config config/consumer.properties
 bootstrap.servers=localhost:9092
 group.id=test-consumer-group
-# Where a group begins that has committed nothing: earliest or latest
+# The offset at which a group without committed offsets begins: earliest or latest
 auto.offset.reset=latest
 """
 

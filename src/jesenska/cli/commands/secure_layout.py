@@ -28,17 +28,17 @@ _PASSWORD_CHARACTERS: Final = 24
 
 _SERVER = """\
 # A broker with TLS and logins: kafka-server-start {config}/server.properties
-# Every setting, what it does and what it does not yet: docs/settings.md; the whole way: docs/security.md.
+# All settings and their effects: docs/settings.md. Security step by step: docs/security.md.
 
-# Its number; each broker has its own.
+# The broker's id; each broker of a cluster has its own.
 broker.id=0
 
-# Where clients connect, and the address that they are told.
+# The address at which the broker listens, and the address that clients use.
 listeners=SASL_SSL://:{port}
 advertised.listeners=SASL_SSL://{host}:{port}
 security.inter.broker.protocol=SASL_SSL
 
-# The broker's key and certificate, and the authority that certificates come from. A new file counts at once.
+# The broker's key and certificate, and the certificate authority. A changed file is used at once.
 ssl.keystore.type=PEM
 ssl.keystore.location={security}/broker-0.pem
 ssl.truststore.type=PEM
@@ -52,16 +52,16 @@ sasl.mechanism.inter.broker.protocol=PLAIN
 listener.name.sasl_ssl.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required \\
   username="{admin}" password="{password}" user_{admin}="{password}";
 
-# The administrator may do everything; others may do what access rules allow:
+# The administrator is allowed all operations. Other users are allowed what access rules (ACLs) allow:
 #   kafka-acls --bootstrap-server {host}:{port} --command-config {config}/client.properties \\
 #     --add --allow-principal User:anna --operation Read --operation Write --topic orders
 authorizer.class.name=kafka.security.authorizer.AclAuthorizer
 super.users=User:{admin}
 
-# Where records are kept, and the broker's own metadata.
+# The directory for records, and for the broker's own metadata.
 log.dirs={data}
 
-# One broker cannot keep more than one copy.
+# A cluster with a single broker can only have one replica of each partition.
 offsets.topic.replication.factor=1
 transaction.state.log.replication.factor=1
 transaction.state.log.min.isr=1

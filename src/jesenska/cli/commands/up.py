@@ -1,5 +1,5 @@
 """`jesenska up`: starts brokers without a configuration file. A single broker runs in this process (`up_alone`).
-Several brokers are separate processes, with their metadata tree in another one (`up_several`).
+Several brokers are separate processes; their metadata tree is in another process (`up_several`).
 
 Settings override each other in this order: the command's own flags (--host, --port, --data, --zookeeper-port),
 --override, the environment (KAFKA_...), then `up_options.broker_defaults`."""

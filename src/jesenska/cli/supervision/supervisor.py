@@ -9,11 +9,11 @@ ZooKeeper ends a session when its client has sent nothing for the session's time
 client, so it notices immediately when the client's process ends. It then orders the tree's process to end the client's
 session (`session_ends`), without waiting for the timeout.
 
-    before a child starts     the session that owns the child's node is ended: it may be left from an earlier supervisor
-    a child has died          its session is ended; if `restarts` is set, it is started again after a pause (`restarts`)
+    before a child starts     the session that owns the child's node is ended: it may be of an earlier supervisor
+    a child has died          its session is ended; a child with `restarts` is started again after a pause
     the tree's process died   it starts again, at the same port with the same data; sessions stay, orders wait
-    `stop`                    stops the children, beginning with the last added child, one after the other, so that each
-                              broker can hand over its partitions. A child gets SIGTERM, and SIGKILL after the grace
+    `stop`                    stops the children one after the other, the last added child first, so that each broker
+                              can hand over its partitions. A child gets SIGTERM, and SIGKILL after the grace
                               time, and its session is ended. Then the tree's process is stopped
     `kill`                    ends all processes at once, by SIGKILL
     this process is killed    children find PARENT_DESCRIPTOR closed (`ending`) and stop; the tree's process ends the

@@ -151,7 +151,7 @@ _PRODUCER_SETTINGS = {
 #: The names of options that Spark itself passes to every source or sink.
 _SPARK_NAMES = {"checkpointlocation", "queryname"}
 #: Client settings that would break the guarantees of this source or sink, each with the remedy to report. Spark's own
-#: Kafka source and sink refuse these settings, too.
+#: Kafka source and sink also refuse these settings.
 _REFUSED_SETTINGS = {
     "auto.offset.reset": "use startingOffsets, which says it for each query",
     "enable.auto.commit": "the checkpoint holds the offsets",

@@ -42,7 +42,7 @@ def apart(ranges: Sequence[OffsetRange]) -> list[Task]:
 
 def pack(ranges: Sequence[OffsetRange], record_bytes: Mapping[str, float], cores: int) -> list[Task]:
     """Returns tasks that cover all ranges. `record_bytes` contains the average size of a record by topic; 1024 bytes
-    are assumed for a topic that is not in it."""
+    are assumed for a topic without an entry."""
     if len(ranges) <= cores:
         return apart(ranges)
     sizes = [item.size * record_bytes.get(item.topic, _USUAL_RECORD_BYTES) for item in ranges]

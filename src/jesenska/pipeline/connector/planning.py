@@ -64,8 +64,8 @@ class OffsetRange:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The earliest offset and the end offset (after the last readable record) of each partition. Contains the topic
-    ids, too, if the broker has topic ids."""
+    """The earliest offset and the end offset (after the last readable record) of each partition. It also contains the
+    topic ids if the broker has topic ids."""
 
     earliest: Offsets
     latest: Offsets

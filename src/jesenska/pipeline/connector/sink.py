@@ -383,8 +383,8 @@ class Packing(Placing):
         )
 
     def _check_size(self, key: TopicPartition, rows: pa.RecordBatch) -> None:
-        """Raises JesenskaError if a row's key and value are larger than kafka.max.request.size. Kafka's producer
-        refuses such a record, too."""
+        """Raises JesenskaError if a row's key and value are larger than kafka.max.request.size. Kafka's producer also
+        refuses records of this size."""
         import pyarrow.compute as pc
 
         limit = self._options.max_request_size

@@ -1,9 +1,9 @@
 """The producers and topic settings that a Spark worker process reuses from one writing task to the next.
 
-A micro-batch consists of a few tasks, and a process runs many of them one after the other. A new producer for each
-task would cost a request, and would leave a producer id in the brokers' memory and logs. So a task borrows a producer
-from this cache of the process. A producer that had a failure is closed and not reused, since its sequence numbers
-cannot be continued.
+A micro-batch consists of a few tasks, and a worker process runs many tasks one after the other. A new producer for
+each task would cost a request, and would leave a producer id in the brokers' memory and logs. So a task borrows a
+producer from this cache of the process. A producer that had a failure is closed and not reused, since its sequence
+numbers cannot be continued.
 
 A topic's settings are fetched again after metadata.max.age.ms, and after a failure."""
 

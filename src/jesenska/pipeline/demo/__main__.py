@@ -166,8 +166,8 @@ class _Run:
     # --- topics ------------------------------------------------------------------------------------------------------
 
     def _prepare(self) -> None:
-        """Prepares the topics and the checkpoint: keeps those of an interrupted run, or makes new ones if there was no
-        interrupted run."""
+        """Prepares the topics and the checkpoint: keeps the topics and the checkpoint of an interrupted run. If there
+        was no interrupted run, makes new topics and a new checkpoint."""
         wanted = self._options.flights
         before = read_state(self._folder)
         if before is not None and before.status == "running":

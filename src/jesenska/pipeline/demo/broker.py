@@ -6,8 +6,8 @@
     demo-data/broker.lock    locked by the program that keeps the broker running and stops it at its end
 
 After a crash of the demo the broker still runs. The next run finds its address in broker.json, checks that the
-broker's cluster id is the one in the data, and takes the lock. After a crash of the broker, broker.json names no
-running process, and a new broker is started on the same data."""
+broker's cluster id is the cluster id in the data, and takes the lock. After a crash of the broker, broker.json names
+no running process, and a new broker is started on the same data."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def find_or_start(folder: Path, clock: Clock, pause: Callable[[float], None], sa
 
 def _running(folder: Path) -> tuple[str, int] | None:
     """Returns the address and process id of the demo's broker. Returns None if no broker answers there, or if its
-    cluster id is not the one in the demo's data."""
+    cluster id differs from the cluster id in the demo's data."""
     try:
         note = json.loads((folder / "broker.json").read_text(encoding="utf-8"))
         address, pid = str(note["address"]), int(note["pid"])

@@ -14,7 +14,7 @@ the counts to topics and Parquet.
 
 Counts are sums of whole numbers, so they do not depend on the order of the flights. Averages are computed from the
 sums at the end. The query has no watermark, so groups never close: a flight that arrives late (after a crash, for
-example) is counted, too.
+example) is also counted.
 
 After a crash Spark repeats the interrupted micro-batch with the same flights. The folder of the micro-batch is written
 again, and its groups are sent again with the same values. So the repetition changes neither Parquet nor the last value

@@ -9,7 +9,7 @@ A streaming query starts five Python processes, one after the other, before its 
 would find and load the same modules. Here the fork server (python_forks.py) loads them once, while the JVM starts.
 
 A worker gets the arguments, environment variables, directory and standard streams of the program that asked for it.
-The program waits and ends with the worker's exit code; if the program is killed, its worker is killed, too. Calls
+The program waits and ends with the worker's exit code; if the program is killed, its worker is also killed. Calls
 other than `-m MODULE` are run by the usual Python, and so are all calls when the fork server has ended. The fork
 server ends with the process that started it.
 

@@ -9,7 +9,7 @@ Spark can find the data source by its name without registration. But then Spark 
 driver's Python, and without the files of --py-files. So `session()` registers the source if Spark runs on a cluster,
 or if files are sent.
 
-A session that was not made by `session()` finds the source by its name, too, if the Python that Spark starts
+A session that was not made by `session()` also finds the source by its name, if the Python that Spark starts
 (PYSPARK_PYTHON, else python3) can import jesenska. Calling `session()` in a program with a running session registers
 the source in this session."""
 

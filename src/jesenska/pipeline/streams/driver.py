@@ -366,7 +366,7 @@ class TestOutputTopic(SaysOurName):
         self._key, self._value = key, value
 
     def read_record(self) -> Record:
-        """Returns the next record. Raises StreamsError if there is none."""
+        """Returns the next record. Raises StreamsError if all records have been read."""
         waiting = self._driver._outputs.get(self.topic)
         if not waiting:
             written = ", ".join(sorted(self._driver.produced_topic_names() | self._driver._sink_topics())) or "no topic"

@@ -2,8 +2,8 @@
 all names of a topology.
 
 The counter advances for every operation, even if the program gives the operation a name. So naming one operation does
-not rename the others. The names of internal topics and stores contain these numbers. An application that was written
-for Kafka Streams finds its existing topics only if the numbers are the same."""
+not change the generated names of other operations. The names of internal topics and stores contain these numbers. An
+application that was written for Kafka Streams finds its existing topics only if the numbers are the same."""
 
 from __future__ import annotations
 

@@ -343,8 +343,8 @@ class SessionAggregate(Aggregation):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CogroupMerge(Table):
     """The table of a cogroup. Its inputs are the aggregations of the grouped streams (StreamAggregate,
-    WindowedAggregate or SessionAggregate nodes). All these aggregations share `store`, so each one continues the
-    aggregate that the others have stored for the key. The output is the changes of all inputs."""
+    WindowedAggregate or SessionAggregate nodes). All these aggregations share `store`, so each aggregation continues
+    the aggregate that another aggregation has stored for the key. The output is the changes of all inputs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

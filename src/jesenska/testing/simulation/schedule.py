@@ -369,7 +369,8 @@ class Simulation:
         return all(led.get(topic_partition) == len(self.hosts) for topic_partition in known)
 
     def _different_log(self) -> str | None:
-        """Returns a partition whose replicas do not have the same bytes, or None if there is none."""
+        """Returns a partition whose replicas do not have the same bytes. Returns None if there is no such
+        partition."""
         names = (
             sorted({path.name for host in self.hosts for path in host.data.iterdir() if path.is_dir()})
             if self._several

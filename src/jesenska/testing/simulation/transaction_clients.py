@@ -95,7 +95,7 @@ class Versions(NamedTuple):
         return self.end >= 5
 
 
-#: The versions of clients of Kafka 0.11, 2.0, 2.8 and 3.9, and of the newest ones.
+#: The versions of clients of Kafka 0.11, 2.0, 2.8 and 3.9, and of the newest clients.
 CLIENTS: Final = (
     Versions(0, 0, 0, 0, 3, 0),
     Versions(1, 1, 1, 2, 6, 1),

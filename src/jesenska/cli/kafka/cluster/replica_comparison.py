@@ -2,8 +2,8 @@
 itself.
 
     offsets_on(broker)   the offsets from which to read the broker's partitions
-    compare(answers)     compares the brokers' responses, yields each difference, and moves each partition's offset past
-                         the batches that all replicas have in common
+    compare(answers)     compares the brokers' responses, yields each difference, and moves each partition's offset
+                         past the batches that all replicas have in common
     max_lag              the largest lag of a partition: its highest high watermark minus the offset up to which its
                          replicas were compared
 

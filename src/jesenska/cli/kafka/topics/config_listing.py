@@ -134,7 +134,8 @@ async def settings_of_broker(cluster: Cluster, broker_id: int | None) -> list[Sh
 async def settings_of_resource(
     cluster: Cluster, kind: int, name: str, broker_id: int | None = None
 ) -> list[ShownSetting]:
-    """Returns all settings of a resource of any type. `broker_id` is given if only one broker has them."""
+    """Returns all settings of a resource of any type. `broker_id` must be given if only this broker knows the
+    settings."""
     return (await _ask(cluster, kind, [name], broker_id)).get(name, [])
 
 

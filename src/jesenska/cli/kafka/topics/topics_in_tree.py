@@ -2,8 +2,8 @@
 output are those of the tools of 0.8.2 and 1.0.
 
 To create a topic, the tool writes its replicas into /brokers/topics and its settings into /config/topics; the
-cluster's controller does the rest. So `--describe` may show a partition without a leader for a moment. To delete a
-topic, the tool only writes a node that requests the deletion from the controller.
+cluster's controller then elects leaders and creates the replicas. So `--describe` may show a partition without a
+leader for a moment. To delete a topic, the tool only writes a node that requests the deletion from the controller.
 
 As in 1.0's tool, and unlike in 0.8.2's, a failure ends with exit code 1."""
 

@@ -33,11 +33,11 @@ class TableFacts:
     parent tables.
 
     kind           condition for sending old values
-    "source"       the table has a store; if old values are required, it gets one
+    "source"       the table has a store; if a later node requires old values, the table gets a store
     "aggregate"    none: an aggregation always has a store
-    "derived"      (filter, map_values, transform_values) the table has a store, or its parent sends old values
-    "join"         none: both parents are required to send old values
-    "suppress"     its parent sends old values
+    "derived"      (filter, map_values, transform_values) the table has a store, or its parent table sends old values
+    "join"         none: both parent tables are required to send old values
+    "suppress"     the parent table sends old values
     """
 
     def __init__(self, kind: str, *parents: TableFacts, kept: bool = False) -> None:

@@ -10,7 +10,7 @@ which runs without Python. The names that an expression may use are called roots
 The rules are chosen so that Spark can compute them natively and a Python programmer is not surprised:
 
 - An operator or a function with None (null) among its operands returns None. The exceptions are `is_null`,
-  `is_not_null`, `equal_null_safe`, `coalesce`, `if_else`, `struct` and `array`. `&` and `|` are exceptions, too:
+  `is_not_null`, `equal_null_safe`, `coalesce`, `if_else`, `struct` and `array`. `&` and `|` are also exceptions:
   `False & None` is False, and `True | None` is True.
 - As a predicate (filter, branch, if_else), None counts as False.
 - A missing field, or an index outside the list, gives None.

@@ -30,7 +30,7 @@ def repartition_node(
     asked_for: bool = False,
 ) -> Repartition:
     """Returns the node of a repartition topic whose name begins with `prefix`. If the prefix is a generated name, the
-    node's processors get generated names, too."""
+    node's processors also get generated names."""
     topic = prefix if prefix.endswith(_REPARTITION) else prefix + _REPARTITION
     sink = construction.names.processor("KSTREAM-SINK-")
     filter_ = construction.names.processor("KSTREAM-FILTER-")

@@ -61,7 +61,7 @@ class AggregateRecords(Operator):
 
 class AggregateTable(Operator):
     """The processor for count, reduce and aggregate of a grouped table. For each change it removes the old value from
-    the aggregate and adds the new one."""
+    the aggregate and adds the new value."""
 
     def __init__(self, node: TableAggregate) -> None:
         assert node.store is not None

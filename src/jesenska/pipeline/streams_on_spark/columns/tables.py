@@ -192,9 +192,10 @@ def _stored(batch: MicroBatch, serdes: StoreSerdes, keys: pa.Array) -> pa.Array:
 
 
 def _last_changes(codes: Indices, count: int, order: Indices, changes: int) -> Indices:
-    """Returns, for each record, the last change of its key that comes before it, or -1 if there is none. The first
-    `changes` elements of `codes` belong to changes, the others to records. `order` contains the positions of changes
-    and records in the order of processing."""
+    """Returns, for each record, the position of the last change of its key that comes before the record. Returns -1
+    for a record without such a change. The first `changes` elements of `codes` are the keys of changes, and the other
+    elements are the keys of records. `order` contains the positions of changes and records in the order of
+    processing."""
     by_key = order[stably_sorted(codes[order], count)]
     is_change = by_key < changes
     latest = np.maximum.accumulate(np.where(is_change, np.arange(len(by_key)), -1))

@@ -189,7 +189,8 @@ class _Asked:
 
 
 def _answer(application: Application, target: str) -> Any:
-    """Returns the response to a request for this path. Raises _RefusedError if there is none."""
+    """Returns the response to a request for this path. Raises _RefusedError if the path is unknown, or if the key has
+    no value."""
     try:
         url = urlsplit(target)
         options = dict(parse_qsl(url.query, keep_blank_values=True, max_num_fields=10))

@@ -117,7 +117,7 @@ class ReadOnlyKeyValueStore(_ReadOnly):
     """A read-only store with the latest value of each key."""
 
     def get(self, key: Any) -> Any:
-        """Returns the value of the key, or None if it has none."""
+        """Returns the value of the key, or None if the key has no value."""
         return self._first(lambda store: store.get(key))
 
     def range(self, first: Any = None, last: Any = None, *, limit: int | None = None) -> list[KeyValue]:

@@ -124,8 +124,8 @@ class SubTopologyQuery:
         stores.mkdir(parents=True, exist_ok=True)  # a micro-batch without records leaves none
 
     def refuse_a_second_one(self) -> None:
-        """Raises StreamsError if a query of the same name runs in the session. Spark would refuse the second query,
-        too."""
+        """Raises StreamsError if a query of the same name runs in the session. Spark itself would also refuse the
+        second query."""
         name = self._application.name_of_query(self.part)
         if any(query.name == name for query in self._spark.streams.active):
             raise StreamsError(

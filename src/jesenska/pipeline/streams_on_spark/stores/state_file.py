@@ -334,7 +334,8 @@ class ReadOnlyStateFile:
             yield (*key, *(found or (None, -1)))
 
     def segments(self, name: str) -> StateSegments | None:
-        """Returns the store's segments, each with many rows (state_segments.py), or None if the store has none."""
+        """Returns the store's segments, each with many rows (state_segments.py). Returns None if the store has no
+        segments."""
         return StateSegments(self.connection, name, None) if f"{name}/segments" in self._names else None
 
     def close(self) -> None:
@@ -454,7 +455,7 @@ class StateTable:
             self._execute(self._put, row)
 
     def remove_below(self, n: int) -> None:
-        """Removes all rows whose n is smaller than `n`."""
+        """Removes all rows in which the column n is smaller than the argument `n`."""
         if n <= self._removed_below:
             return
         n = max(n, LOWEST)
@@ -488,7 +489,7 @@ class StateTable:
         return self._execute(f"{query} ORDER BY {self._order}", bounds).fetchall()
 
     def first(self) -> Row | None:
-        """Returns the first row in the order of the store, or None."""
+        """Returns the first row in the order of the store, or None if the store is empty."""
         found: Row | None = self._execute(
             f'SELECT a, n, m, value, at FROM "{self._table}" ORDER BY {self._order} LIMIT 1'
         ).fetchone()

@@ -74,7 +74,7 @@ class StateSegments:
         return [self._table(id_) for (id_,) in self._execute(query, (lowest, highest)).fetchall()]
 
     def add(self, rows: pa.Table, retention_ms: int) -> None:
-        """Stores the rows in a new segment, which may be merged with earlier ones."""
+        """Stores the rows in a new segment, which may be merged with earlier segments."""
         import pyarrow as pa
         import pyarrow.compute as pc
 

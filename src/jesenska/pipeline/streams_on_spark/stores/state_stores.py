@@ -319,7 +319,7 @@ class _Times:
         return found
 
     def __delitem__(self, key: bytes) -> None:
-        """Only reduces the count: the key's row has been removed from the table already."""
+        """Only reduces the count of entries. The key's row was removed from the table before."""
         self.count -= 1
 
     def __len__(self) -> int:
@@ -404,7 +404,7 @@ class _Subscriptions:
 
 
 def _after(prefix: bytes) -> bytes | None:
-    """Returns the smallest key that is larger than all keys with the prefix, or None if there is none."""
+    """Returns the smallest key that is larger than all keys with the prefix. Returns None if there is no such key."""
     short = prefix.rstrip(b"\xff")
     return short[:-1] + bytes([short[-1] + 1]) if short else None
 

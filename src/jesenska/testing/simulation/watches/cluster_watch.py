@@ -306,7 +306,7 @@ class ClusterWatch:
     # --- state of brokers --------------------------------------------------------------------------------------------
 
     def look(self) -> None:
-        """Checks all invariants. Raises ViolationError if one is violated."""
+        """Checks all invariants. Raises ViolationError if an invariant is violated."""
         if self._violation is not None:
             raise self._violation
         running = self._running()
@@ -579,7 +579,7 @@ class ClusterWatch:
 
 
 def _running(host: BrokerHost) -> Broker | None:
-    """Returns the broker of a running process, if its logs are loaded. Otherwise returns None."""
+    """Returns the broker on this host, if its process is running and its logs are loaded. Otherwise returns None."""
     program = getattr(host, "program", None)
     if program is None or program.process.is_dead:
         return None

@@ -74,7 +74,7 @@ class GroupedStreamOperations(SaysOurName, Generic[TableT]):
         name: str | None = None,
     ) -> TableT:
         """Returns a table with one value for each key. `reducer(aggregate, value)` combines the values, beginning with
-        the first one."""
+        the first value."""
         reducing = function(Role.REDUCER, reducer, "reduce")
         return self._aggregate(
             "reduce",

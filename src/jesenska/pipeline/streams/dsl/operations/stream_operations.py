@@ -471,8 +471,8 @@ class StreamOperations(SaysOurName, Generic[TableT, GroupedT]):
 
         For a join with a stream, `windows` limits the time difference of two records. `key`, `value` and `other_value`
         are the serdes of the join's stores, and `store` is the first part of the stores' names. For a join with a
-        table, `key` and `value` are the serdes of the repartition topic, if one is needed. For a join with a global
-        table, `key_selector(key, value)` returns the key that is looked up in the table."""
+        table, `key` and `value` are the serdes of the repartition topic, if the stream must be repartitioned. For a
+        join with a global table, `key_selector(key, value)` returns the key that is looked up in the table."""
         return self._join(
             "inner",
             other,
@@ -645,7 +645,7 @@ class StreamOperations(SaysOurName, Generic[TableT, GroupedT]):
         name: str | None = None,
     ) -> Self:
         selector = function(Role.KEY_MAPPER, key_selector, operation)
-        # Kafka Streams gives an inner join a name with LEFTJOIN, too.
+        # Kafka Streams also gives an inner join a name with LEFTJOIN.
         name = self._names.named(name, "KSTREAM-LEFTJOIN-")
         return self._then(
             StreamGlobalTableJoin(
