@@ -189,10 +189,10 @@ def test_times_are_read_for_every_policy_but_kafkas_without_a_limit(tmp_path: Pa
 def test_only_a_policy_that_is_installed_can_be_chosen(other_package: None) -> None:
     check_topic_values(TopicConfig({"jesenska.retention.policy": "whole-hours"}, BrokerConfig()))
     for name, reason in (
-        ("hours", "there are: all-but-one, broken, missing, time-and-size, unmakeable, whole-hours"),
+        ("hours", "installed names: all-but-one, broken, missing, time-and-size, unmakeable, whole-hours"),
         ("unmakeable", "no licence"),
     ):
         with pytest.raises(InvalidConfigError, match=reason):
             check_topic_values(TopicConfig({"jesenska.retention.policy": name}, BrokerConfig()))
-    with pytest.raises(PluginError, match="there are: none"):
+    with pytest.raises(PluginError, match="installed names: none"):
         plugin("jesenska.nothing_of_this_kind", "x")
