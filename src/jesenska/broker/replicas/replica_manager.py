@@ -390,7 +390,8 @@ class ReplicaManager:
             gaps_left -= max(0, count - known - len(numbers))
             if gaps_left < 0:
                 logger.error(
-                    "what a controller tells of topic %s is left out: it names partition %d, and not those before it",
+                    "the controller's request about topic %s is ignored: it names partition %d, but not the partitions "
+                    "before it",
                     topic.name,
                     count - 1,
                 )

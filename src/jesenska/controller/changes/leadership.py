@@ -361,7 +361,7 @@ class Leadership:
             not set(event.isr) <= self._context.brokers.keys()
             or set(event.isr) - set(state.isr) & self._context.stopping
         ):
-            raise IneligibleReplicaError(f"Of the brokers {list(event.isr)} some are not up, or about to stop.")
+            raise IneligibleReplicaError(f"Of the brokers {list(event.isr)} some are not up, or are about to stop.")
         for broker_id in event.isr:
             # A replica that has caught up has a log, so it is not offline.
             self._context.set_offline(event.topic_partition, broker_id, is_offline=False)
