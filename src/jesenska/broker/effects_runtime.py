@@ -52,8 +52,7 @@ class EffectsRuntime(ABC):
         self._hearing: dict[str, WatchCallback] = {}
         self._listens, self._closed = True, False
 
-    # --- events to the state machine
-    # -------------------------------------------------------------------------------------
+    # --- events to the state machine ---------------------------------------------------------------------------------
 
     async def ask(self, make: Callable[[int], Event]) -> Any:
         """Passes an event to the state machine, and returns the state machine's answer. `make` gets a token, a number
@@ -102,8 +101,7 @@ class EffectsRuntime(ABC):
     def _ended(self) -> Exception:
         """Returns the error for requests that the closed state machine does not answer."""
 
-    # --- effects of the state machine
-    # ------------------------------------------------------------------------------------
+    # --- effects of the state machine --------------------------------------------------------------------------------
 
     def _carry_out(self, effects: Sequence[Effect]) -> None:
         for effect in effects:

@@ -150,8 +150,7 @@ class Broker:
         self._accepts = self._stopped = False
         self._ticking: asyncio.Task[None] | None = None
 
-    # --- parts and figures
-    # -----------------------------------------------------------------------------------------------
+    # --- parts and figures -------------------------------------------------------------------------------------------
 
     @property
     def config(self) -> BrokerConfig:

@@ -66,8 +66,7 @@ class AclChanges(ChangeMachine):
         because it tries again while the tree cannot be reached."""
         return error if isinstance(event, ReadAcls) else super()._error_for_client(event, error)
 
-    # --- reading ACLs from the tree
-    # --------------------------------------------------------------------------------------
+    # --- reading ACLs from the tree ----------------------------------------------------------------------------------
 
     def _start(self, event: ReadAcls) -> Steps:
         yield from self._everything()
@@ -132,8 +131,7 @@ class AclChanges(ChangeMachine):
         if failure is not None:
             raise failure
 
-    # --- requests of clients
-    # ---------------------------------------------------------------------------------------------
+    # --- requests of clients -----------------------------------------------------------------------------------------
 
     def _create(self, event: CreateAcls) -> Steps:
         errors: dict[ResourcePattern, Exception | None] = {}

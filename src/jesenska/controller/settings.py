@@ -102,8 +102,7 @@ class Settings(ChangeMachine):
             if entity.partition("/")[0] in paths.CLIENT_KINDS
         }
 
-    # --- requests of clients
-    # ---------------------------------------------------------------------------------------------
+    # --- requests of clients -----------------------------------------------------------------------------------------
 
     def _alter_topic(self, event: AlterTopicSettings) -> Steps:
         def plan() -> ConfigPlan:
@@ -160,8 +159,7 @@ class Settings(ChangeMachine):
         self._act(plan.entity)
         yield from delete_old(self._shared, self._change_nodes, paths.CONFIG_CHANGES)
 
-    # --- reading settings from the tree
-    # ----------------------------------------------------------------------------------
+    # --- reading settings from the tree ------------------------------------------------------------------------------
 
     def _look(self, event: Look) -> Steps:
         if event.at == EVERYTHING:

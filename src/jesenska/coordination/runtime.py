@@ -127,8 +127,7 @@ class Runtime(Generic[S]):
         self._loop = asyncio.get_running_loop()
         self._hosted: dict[int, _Hosted[S]] = {}
 
-    # --- starting and ending shards
-    # --------------------------------------------------------------------------------------
+    # --- starting and ending shards ----------------------------------------------------------------------------------
 
     def lead(self, number: int, partition: Partition, events: Iterable[Any] = ()) -> None:
         """Starts the shard of a partition that this broker leads. `events` are passed to the new shard when it is
@@ -220,8 +219,7 @@ class Runtime(Generic[S]):
             self._handle(hosted, event)
         self._schedule(hosted)
 
-    # --- using shards
-    # ----------------------------------------------------------------------------------------------------
+    # --- using shards ------------------------------------------------------------------------------------------------
 
     def shard(self, number: int) -> S:
         """Returns the shard of a partition, for reading. Raises NOT_COORDINATOR or COORDINATOR_LOAD_IN_PROGRESS if it

@@ -90,8 +90,7 @@ class Say(NamedTuple):
     line: str
 
 
-# --- events for every kind of shard
-# -----------------------------------------------------------------------------------
+# --- events for every kind of shard ----------------------------------------------------------------------------------
 
 
 class Committed(NamedTuple):

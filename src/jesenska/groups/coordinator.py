@@ -142,8 +142,7 @@ class GroupCoordinator:
     def _check_expiry_later(self, now: Now) -> None:
         self._next_expiry_check_ms = now.monotonic_ms + self.roster.settings.offsets_retention_check_interval_ms
 
-    # --- applying records
-    # ------------------------------------------------------------------------------------------------
+    # --- applying records --------------------------------------------------------------------------------------------
 
     def replay(self, record: OffsetRecord | GroupRecord, now: Now) -> None:
         """Applies a record of the log, in order: when the log is read, and when a record of this coordinator is

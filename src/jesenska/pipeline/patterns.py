@@ -239,8 +239,7 @@ class _Translator:
             raise _NotAPattern(f"\\{following} means nothing")
         return frozenset(following)
 
-    # --- character classes: each is the set of characters of topic names that it contains
-    # ------------------------------
+    # --- character classes: each is the set of characters of topic names that it contains ----------------------------
 
     def _character_class(self) -> frozenset[str]:
         self._at += 1

@@ -132,8 +132,7 @@ class TransactionCoordinator:
                 pass
         return effects
 
-    # --- InitProducerId
-    # --------------------------------------------------------------------------------------------------
+    # --- InitProducerId ----------------------------------------------------------------------------------------------
 
     def _init(self, event: InitProducer, now: Now) -> None:
         transaction = self._known.get(event.transactional_id)
@@ -264,8 +263,7 @@ class TransactionCoordinator:
             return ErrorCode.PRODUCER_FENCED
         return error
 
-    # --- the end of a transaction
-    # ----------------------------------------------------------------------------------------
+    # --- the end of a transaction ------------------------------------------------------------------------------------
 
     def _end(self, event: EndTransaction, now: Now) -> None:
         transaction = self._known.get(event.transactional_id)
@@ -343,8 +341,7 @@ class TransactionCoordinator:
         value = completed(transaction.value, now.wall_ms)
         self._write(transaction, value, None, ProducerAnswer(ErrorCode.NONE), transaction.last_epoch)
 
-    # --- writes and their outcomes
-    # ---------------------------------------------------------------------------------------
+    # --- writes and their outcomes -----------------------------------------------------------------------------------
 
     def _write(
         self,
@@ -443,8 +440,7 @@ class TransactionCoordinator:
             if HAPPENS[Asked.EXPIRE][value.state] is Step.FORGET:
                 self._write(transaction, None, None, ProducerAnswer(ErrorCode.NONE))
 
-    # --- applying records
-    # ------------------------------------------------------------------------------------------------
+    # --- applying records --------------------------------------------------------------------------------------------
 
     def replay(self, record: TransactionRecord, now: Now) -> None:
         """Applies a record of the log: when the log is read, and when a record of this coordinator is committed."""

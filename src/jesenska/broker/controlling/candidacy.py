@@ -110,8 +110,7 @@ class Candidacy:
             self._asking.cancel()
             await asyncio.gather(self._asking, return_exceptions=True)
 
-    # --- effects of the state machine
-    # ------------------------------------------------------------------------------------
+    # --- effects of the state machine --------------------------------------------------------------------------------
 
     def _tell(self, event: Event) -> None:
         self._events.append(event)

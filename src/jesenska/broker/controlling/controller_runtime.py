@@ -102,8 +102,7 @@ class ControllerRuntime(EffectsRuntime):
             if isinstance(refused, BadVersionError) and refused.path == paths.CONTROLLER_EPOCH and not self._closed:
                 self._fenced()
 
-    # --- the controller's requests to brokers (orders)
-    # -------------------------------------------------------------------
+    # --- the controller's requests to brokers (orders) ---------------------------------------------------------------
 
     def submit(self, event: Event) -> None:
         super().submit(event)

@@ -77,8 +77,7 @@ class Controllership:
         if self._runtime is not None:
             self._runtime.look(at)
 
-    # --- calls of `candidacy`
-    # --------------------------------------------------------------------------------------------
+    # --- calls of `candidacy` ----------------------------------------------------------------------------------------
 
     def begin(self, epoch: int, epoch_version: int) -> None:
         logger.info("broker %d is controller, of epoch %d", self._core.broker_id, epoch)

@@ -52,8 +52,7 @@ class CoordinatedTopic(Generic[S]):
         #: The topic's number of partitions when this broker first heard of the topic; None if there is no topic.
         self._partition_count: int | None = None
 
-    # --- starting and ending shards
-    # --------------------------------------------------------------------------------------
+    # --- starting and ending shards ----------------------------------------------------------------------------------
 
     async def ensure_topic(self) -> Topic:
         """Returns the internal topic, and creates it if it does not exist. Raises CoordinatorNotAvailableError if the
@@ -118,8 +117,7 @@ class CoordinatedTopic(Generic[S]):
     def topic_deleted(self, topic: str) -> None:
         """Called when another topic has been deleted. Does nothing by default; subclasses may override this."""
 
-    # --- looking up and using shards
-    # --------------------------------------------------------------------------------------
+    # --- looking up and using shards ---------------------------------------------------------------------------------
 
     def shard_of(self, key: str) -> S:
         """Returns the shard of a key (group id or transactional id), for reading. Raises NOT_COORDINATOR,

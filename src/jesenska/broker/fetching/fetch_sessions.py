@@ -417,8 +417,7 @@ class FetchSessions:
         for session_id in list(self._sessions):
             self.end(session_id)
 
-    # --- replacing sessions
-    # ----------------------------------------------------------------------------------------------
+    # --- replacing sessions ------------------------------------------------------------------------------------------
 
     def _touch(self, session: FetchSession, now_ms: int) -> None:
         session.used_ms = now_ms

@@ -269,8 +269,7 @@ class Fetch:
             return self._max_wait_ms / 1000
         return self._until - self._uses.clock.monotonic()
 
-    # --- work for the thread pool
-    # ----------------------------------------------------------------------------------------
+    # --- work for the thread pool ------------------------------------------------------------------------------------
 
     def _warm_up(self) -> bool:
         """Lets the thread pool load the data that the last read needed and that was not in memory. Returns False if

@@ -115,8 +115,7 @@ class FollowerFetch(SessionFetch):
         if uses.joining:
             self._join(uses.joining)
 
-    # --- the state of the follower's logs
-    # --------------------------------------------------------------------------------
+    # --- the state of the follower's logs ----------------------------------------------------------------------------
 
     def _note(self, request: FetchRequest) -> None:
         """Processes the state of the follower's logs that the request reports."""

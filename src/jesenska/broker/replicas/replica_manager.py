@@ -126,8 +126,7 @@ class ReplicaManager:
         self._without_data.update(topic_partitions)
         self._found = found
 
-    # --- the controller's requests (orders)
-    # ------------------------------------------------------------------------------
+    # --- the controller's requests (orders) --------------------------------------------------------------------------
 
     async def lead_and_follow(self, topics: Sequence[TopicPartitions]) -> dict[TopicPartition, ErrorCode]:
         """Makes this broker the leader or a follower of each of these partitions, as the controller has decided.
@@ -428,8 +427,7 @@ class ReplicaManager:
         for keeper in self._keepers.values():
             keeper.topic_deleted(topic)
 
-    # --- partitions and the view
-    # ------------------------------------------------------------------------------------------
+    # --- partitions and the view -------------------------------------------------------------------------------------
 
     @property
     def known_topics(self) -> Collection[str]:

@@ -57,8 +57,7 @@ class ChangeState:
         self._last_number = 0
         self.settings_changed()
 
-    # --- effects
-    # ---------------------------------------------------------------------------------------------------------
+    # --- effects -----------------------------------------------------------------------------------------------------
 
     def put(self, effect: Effect) -> None:
         self._effects.append(effect)
@@ -80,8 +79,7 @@ class ChangeState:
     def say(self, level: str, text: str) -> None:
         self.put(Say(level, text))
 
-    # --- settings
-    # --------------------------------------------------------------------------------------------------------
+    # --- settings ----------------------------------------------------------------------------------------------------
 
     def topic_config(self, name: str) -> TopicConfig:
         return TopicConfig(self.context.topic_settings(name), self.config)

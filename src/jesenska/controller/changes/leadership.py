@@ -128,8 +128,7 @@ class Leadership:
                 name, left, unclean=self._shared.topic_config(name).boolean("unclean.leader.election.enable")
             )
 
-    # --- offline replicas
-    # ------------------------------------------------------------------------------------------------
+    # --- offline replicas --------------------------------------------------------------------------------------------
 
     def ask_for_replicas(self, broker_id: int) -> None:
         """Sends a broker LeaderAndIsr for all its replicas, because its log directories have failed or were repaired.
@@ -188,8 +187,7 @@ class Leadership:
             if unchanged:
                 self._shared.tell_everybody([TopicPartitions(topic, unchanged)])
 
-    # --- preferred replicas, and brokers that stop
-    # -----------------------------------------------------------------------
+    # --- preferred replicas, and brokers that stop -------------------------------------------------------------------
 
     def elect_preferred(self, event: ElectPreferred) -> Steps:
         """Elects the preferred (first) replicas that a client requests."""
@@ -292,8 +290,7 @@ class Leadership:
                     found.setdefault(name, []).append(number)
         return found
 
-    # --- in the tree
-    # -----------------------------------------------------------------------------------------------------
+    # --- in the tree -------------------------------------------------------------------------------------------------
 
     def _missing_nodes(self, name: str, numbers: Sequence[int]) -> Asking:
         """Returns the operations that create the parent nodes of partition states, where they are missing."""

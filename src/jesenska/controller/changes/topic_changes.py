@@ -158,8 +158,7 @@ class TopicChanges:
             self._shared.say("info", f"topic {name} gets more replicas, since more brokers are up")
             yield from self.begin([TopicPartitions(plan.topic, plan.numbers)])
 
-    # --- LeaderAndIsr requests and their answers
-    # --------------------------------------------------------------------------
+    # --- LeaderAndIsr requests and their answers ---------------------------------------------------------------------
 
     def begin(
         self, topics: list[TopicPartitions], token: int | None = None, value: Any = None, *, is_creation: bool = False
@@ -277,8 +276,7 @@ class TopicChanges:
             self._shared.put(UpdateMetadata(beginning.comer, changed))
         self._shared.answer(beginning.token, beginning.value)
 
-    # --- branches
-    # --------------------------------------------------------------------------------------------------------
+    # --- branches ----------------------------------------------------------------------------------------------------
 
     def _is_being_branched(self, name: str) -> bool:
         return branch_point(self._context.topic_settings(name)) is not None

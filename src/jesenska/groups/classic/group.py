@@ -283,8 +283,7 @@ class Group:
             for member in self.members.values()
         )
 
-    # --- the group's record
-    # ----------------------------------------------------------------------------------------------
+    # --- the group's record ------------------------------------------------------------------------------------------
 
     def to_value(self, assignments: dict[str, bytes], now: Now) -> GroupMetadataValue:
         """Returns the value of the group's record, with these assignments."""

@@ -417,8 +417,7 @@ class GroupMembers:
             for member in group.members.values():
                 self._drop_waiting(group, member, ErrorCode.NOT_COORDINATOR)
 
-    # --- outcomes of writes
-    # ----------------------------------------------------------------------------------------------
+    # --- outcomes of writes ------------------------------------------------------------------------------------------
 
     def written(self, operation: MemberWrite, in_time: bool, now: Now) -> None:
         """Called when the records of a write are committed and applied: answers the waiting members."""

@@ -25,8 +25,7 @@ class Roster:
         self._effects: list[Answer | Write | Say] = []
         self._wakes: list[tuple[int, str]] = []
 
-    # --- effects
-    # ---------------------------------------------------------------------------------------------------------
+    # --- effects -----------------------------------------------------------------------------------------------------
 
     def begin(self) -> list[Answer | Write | Say]:
         """Begins the handling of an event. Its effects are collected in the returned list."""

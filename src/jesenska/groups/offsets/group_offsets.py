@@ -208,8 +208,7 @@ class GroupOffsets:
                 old.append(key)
         return old
 
-    # --- outcomes of writes
-    # ----------------------------------------------------------------------------------------------
+    # --- outcomes of writes ------------------------------------------------------------------------------------------
 
     def written(self, operation: OffsetWrite, in_time: bool) -> None:
         """Called when the records of a write are committed and applied: answers the request."""

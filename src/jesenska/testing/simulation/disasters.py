@@ -337,8 +337,7 @@ class Disasters:
         self._kept += [had, host.replace_disk(fill)]
         self._is_busy = False
 
-    # --- starts that must fail
-    # ----------------------------------------------------------------------------------------
+    # --- starts that must fail ---------------------------------------------------------------------------------------
 
     def _wrong_chroot(self) -> None:
         simulation, host = self._simulation, self._chance.choice(self._simulation.hosts)

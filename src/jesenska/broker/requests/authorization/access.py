@@ -203,25 +203,17 @@ def _add_messages(value: Any) -> None:
             _add_messages(getattr(value, name))
 
 
-def merged_topics(topics: Iterable[Any], partitions: str) -> list[Any]:
-    """Returns the answers for refused topics, each topic once, with the partitions of all its answers. `partitions`
-    names the field of a topic's partitions."""
-    found: dict[tuple[Any, Any], Any] = {}
-    for topic in topics:
-        name = getattr(topic, "name", None) or getattr(topic, "topic", None) or getattr(topic, "topic_name", None)
-        first = found.setdefault((name, getattr(topic, "topic_id", None)), topic)
-        if first is not topic:
-            setattr(first, partitions, [*getattr(first, partitions), *getattr(topic, partitions)])
-    return list(found.values())
-
-
 def merged_refusals(topics: Iterable[Any], partitions: str, index: str) -> list[Any]:
-    """Returns the answers for refused topics as `merged_topics`, but with each partition once, and without topics that
-    have no partitions. `index` names the field of a partition's number."""
-    found = merged_topics(topics, partitions)
-    for topic in found:
-        setattr(topic, partitions, list({getattr(part, index): part for part in getattr(topic, partitions)}.values()))
-    return [topic for topic in found if getattr(topic, partitions)]
+    """Returns the answers for refused topics, each topic and each partition once. Topics without partitions are left
+    out. `partitions` names the field of a topic's partitions, `index` the field of a partition's number."""
+    found: dict[tuple[Any, Any], tuple[Any, dict[int, Any]]] = {}
+    for topic in topics:
+        name = getattr(topic, "name", None) or getattr(topic, "topic", "")
+        _, known = found.setdefault((name, getattr(topic, "topic_id", None)), (topic, {}))
+        known.update((getattr(part, index), part) for part in getattr(topic, partitions))
+    for topic, known in found.values():
+        setattr(topic, partitions, list(known.values()))
+    return [topic for topic, known in found.values() if known]
 
 
 def added(field: str, refusals: Sequence[Any], *, first: bool = False) -> Amend:

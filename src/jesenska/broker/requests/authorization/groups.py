@@ -16,8 +16,8 @@ from jesenska.broker.requests.authorization.access import (
     Verdict,
     added,
     merged_refusals,
-    merged_topics,
 )
+from jesenska.broker.requests.merged_topics import merged_topics, name_and_id_of
 from jesenska.security.acls import CLUSTER_NAME, AclOperation
 from jesenska.wire.language import Message
 from jesenska.wire.messages.k08_offset_commit import (
@@ -126,7 +126,7 @@ def commit(access: Access, request: OffsetCommitRequest, version: int) -> Verdic
     kept, refused = access.split(_READ, TOPIC, request.topics, name_of)
     if not refused:
         return None
-    failed = merged_topics(answered(refused, _TOPIC_REFUSED), "partitions")
+    failed = merged_topics(answered(refused, _TOPIC_REFUSED), name_and_id_of)
     if not kept:
         return OffsetCommitResponse(topics=failed)
     request.topics = kept
@@ -227,8 +227,7 @@ def _fetch_of_one(access: Access, request: OffsetFetchRequest, version: int) -> 
     return amend
 
 
-# --- requests that name groups
-# ----------------------------------------------------------------------------------------
+# --- requests that name groups ---------------------------------------------------------------------------------------
 
 
 def find(access: Access, request: FindCoordinatorRequest, version: int) -> Verdict:

@@ -386,8 +386,7 @@ def describe_partitions(access: Access, request: DescribeTopicPartitionsRequest,
     return amend
 
 
-# --- creating and deleting topics
-# -------------------------------------------------------------------------------------
+# --- creating and deleting topics ------------------------------------------------------------------------------------
 
 
 def create(access: Access, request: CreateTopicsRequest, version: int) -> Verdict:

@@ -60,8 +60,7 @@ class SimulatedSocket:
         self._network = network
         process.sockets[self.number] = self
 
-    # --- used by an event loop
-    # ----------------------------------------------------------------------------------------
+    # --- used by an event loop ---------------------------------------------------------------------------------------
 
     @property
     def is_readable(self) -> bool:
