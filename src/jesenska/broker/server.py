@@ -350,7 +350,9 @@ class Broker:
         controller, features, producer_ids = controlling.controller, controlling.features, controlling.producer_ids
         groups, transactions, verification = coordinating.groups, coordinating.transactions, coordinating.verification
         rules = FetchRules(
-            core.config.integer("fetch.max.bytes"), core.config.string("replica.selector.class") == RACK_AWARE
+            core.config.integer("fetch.max.bytes"),
+            core.config.string("replica.selector.class") == RACK_AWARE,
+            replication.throttles.leader,
         )
         values = (
             ProduceFamily(clock, self._loop, pool, verification, view, waiting),

@@ -22,7 +22,7 @@ def _meaningless(reason: str) -> Reason:
 
 
 TIERED = _stored("remote storage is not implemented yet; segments stay on local disk")
-REPLICAS = _stored("replicas are not moved to other brokers, or throttled, yet")
+LAG_MESSAGES = _stored("the lag of a follower is measured in time only (replica.lag.time.max.ms)")
 PEERS = _stored(
     "controller.socket.timeout.ms and replica.socket.timeout.ms decide how long connections to other brokers wait"
 )

@@ -63,6 +63,11 @@ class Rate:
         elapsed_ms = self.elapsed_ms(now_ms)
         return sum(sample[1] for sample in self._samples) * 1000 / elapsed_ms
 
+    @property
+    def all_ms(self) -> int:
+        """Returns the length of all samples together, in milliseconds."""
+        return self._windows.all_ms
+
     def throttle_ms(self, quota: float, now_ms: int) -> int:
         """Returns the time in milliseconds to wait for a quota in amounts per second; 0 if the rate is not above the
         quota."""
@@ -70,3 +75,15 @@ class Rate:
         if rate <= quota:
             return 0
         return int((rate - quota) / quota * self.elapsed_ms(now_ms) + 0.5)
+
+
+class RateSinceOldest(Rate):
+    """A rate whose divisor is the time since the start of the oldest sample, at least one window. So a burst after a
+    pause counts as a high rate at once. Kafka measures the traffic between brokers in this way."""
+
+    __slots__ = ()
+
+    def elapsed_ms(self, now_ms: int) -> int:
+        self._drop_old(now_ms)
+        elapsed = now_ms - int(self._samples[0][0]) if self._samples else 0
+        return max(elapsed, self._windows.window_ms)

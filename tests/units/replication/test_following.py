@@ -119,14 +119,36 @@ def test_a_log_is_cut_until_it_is_a_beginning_of_the_leaders(
         following.done(KEY, 99, follower.position())
 
 
+class Limit:
+    """A throttle of one partition, which a test exceeds."""
+
+    def __init__(self, exceeded: bool = False) -> None:
+        self.is_active = True
+        self.exceeded = exceeded
+        self.recorded_bytes = 0
+
+    def applies_to(self, topic: str, partition: int) -> bool:
+        return (topic, partition) == KEY
+
+    def is_exceeded(self, now_ms: int) -> bool:
+        return self.exceeded
+
+    def record(self, size_bytes: int, now_ms: int) -> None:
+        self.recorded_bytes += size_bytes
+
+    def wait_ms(self, now_ms: int) -> int:
+        return 400 if self.exceeded else 0
+
+
 class Replicating(RuleBasedStateMachine):
-    """A partition whose leader's log changes hands, while requests and answers are lost or late, and another partition
-    in the same session."""
+    """A partition whose leader's log changes hands, while requests and answers are lost or late, and its throttle is
+    exceeded at times, and another partition in the same session."""
 
     @initialize()
     def begin(self) -> None:
         self.leader, self.log, self.now_ms, self.epoch = Log(leads_in=1), Log(), 0, 1
-        self.following = Fetcher(PAUSE_MS)
+        self.limit = Limit()
+        self.following = Fetcher(PAUSE_MS, self.limit)
         self.following.follow(KEY, ID, self.epoch, self.log.position())
         # It has no writers: there is a request to send even if the other partition wants nothing.
         self.following.follow(OTHER, ID, 1, Position(0, 0, -1))
@@ -208,6 +230,10 @@ class Replicating(RuleBasedStateMachine):
         carry_out(work, self.log, self.leader)
         self.following.done(KEY, work.leader_epoch, self.log.position())
 
+    @rule(exceeded=st.booleans())
+    def traffic_changes(self, exceeded: bool) -> None:
+        self.limit.exceeded = exceeded
+
     @rule()
     def time_passes(self) -> None:
         self.now_ms += PAUSE_MS
@@ -222,6 +248,7 @@ class Replicating(RuleBasedStateMachine):
         """When no more messages are lost, the log becomes the leader's."""
         if not hasattr(self, "following") or self.epoch >= 250:
             return
+        self.limit.exceeded = False
         if self.request is not None:
             self.lose_the_session(refused=False)
         for _ in range(200):
@@ -461,3 +488,52 @@ def test_the_epoch_of_a_session_begins_again_at_one() -> None:
     assert session.request().session_epoch == 2**31 - 1
     session.answered(0, 5)
     assert session.request().session_epoch == 1
+
+
+def _asked(following: Fetcher, now_ms: int) -> list[TopicPartition]:
+    """The partitions of the next request."""
+    request = following.next_request(now_ms)
+    return [] if request is None else [wanted.topic_partition for wanted in request.wanted]
+
+
+def test_a_throttled_partition_is_not_requested_while_the_limit_is_exceeded() -> None:
+    limit = Limit(exceeded=True)
+    following = Fetcher(PAUSE_MS, limit)
+    for key in (KEY, OTHER):
+        following.follow(key, ID, 1, _position())
+    assert _asked(following, 0) == [OTHER]
+    assert following.state(KEY) is FollowerState.THROTTLED
+    assert following.resumes_at_ms == 400
+    following.answered(0, 5, [], 0)
+    limit.exceeded = False
+    assert _asked(following, 400) == [KEY]
+    assert following.state(KEY) is FollowerState.FETCHING
+    assert following.resumes_at_ms is None
+
+
+def test_a_replica_in_sync_is_requested_although_the_limit_is_exceeded() -> None:
+    limit = Limit()
+    following = Fetcher(PAUSE_MS, limit)
+    following.follow(KEY, ID, 1, _position())
+    assert _asked(following, 0) == [KEY]
+    following.answered(0, 5, [PartitionAnswer(KEY, 0, 3, 0, None, b"123")], 0)
+    assert limit.recorded_bytes == 3
+    limit.exceeded = True
+    following.done(KEY, 1, _position(3))
+    assert _asked(following, 0) == [KEY]
+    # Three more records are committed without this follower.
+    following.answered(0, 5, [PartitionAnswer(KEY, 0, 6, 0, None, b"4")], 0)
+    following.done(KEY, 1, _position(4))
+    assert _asked(following, 0) == []
+    assert following.state(KEY) is FollowerState.THROTTLED
+
+
+def test_a_throttled_partition_that_is_not_followed_any_more_is_forgotten() -> None:
+    limit = Limit(exceeded=True)
+    following = Fetcher(PAUSE_MS, limit)
+    following.follow(KEY, ID, 1, _position())
+    assert _asked(following, 0) == []
+    following.leave(KEY)
+    limit.exceeded = False
+    assert _asked(following, 400) == []
+    assert following.resumes_at_ms is None

@@ -33,6 +33,7 @@ from jesenska.broker.requests.connection import LATER, Context, Outcome
 from jesenska.broker.requests.families import FetchFamily
 from jesenska.log.partition.reading import ReadResult, read_log
 from jesenska.log.segments.segment import ColdError
+from jesenska.quotas.replication_throttle import Throttle
 from jesenska.replication.partition import Partition
 from jesenska.wire.messages.k01_fetch import (
     FetchRequest,
@@ -188,6 +189,8 @@ class FollowerFetch(SessionFetch):
         self._regions = []
         self._found = []
         unknown = []
+        throttle = self._uses.rules.throttle
+        is_exceeded = throttle.is_active and throttle.is_exceeded(self._now_ms())
         for wanted in session.ready():
             answer = FetchResponsePartition(
                 partition_index=wanted.index, high_watermark=-1, aborted_transactions=None, records=b""
@@ -199,8 +202,11 @@ class FollowerFetch(SessionFetch):
                     raise wanted.error
                 self._found.append((wanted, answer))
                 diverging = self._diverging.get(wanted)
-                limit = 0 if diverging is not None else min(wanted.max_bytes, left)
-                result = self._read(partition, wanted, limit, total == 0 and diverging is None)
+                if is_exceeded and diverging is None and self._must_wait(partition, wanted):
+                    result = self._empty(partition, wanted)
+                else:
+                    limit = 0 if diverging is not None else min(wanted.max_bytes, left)
+                    result = self._read(partition, wanted, limit, total == 0 and diverging is None)
             except KafkaError as error:
                 if self.refused(wanted, answer, error):
                     ends = True
@@ -233,9 +239,24 @@ class FollowerFetch(SessionFetch):
                 raise OffsetOutOfRangeError(
                     f"{log.topic_partition} does not know the epoch of the follower's last batch."
                 )
-            end_offset = log.log_end_offset
-            return ReadResult(None, end_offset, 0, 0, log.log_start_offset, end_offset)
+            return self._empty(partition, wanted)
         return read_log(log, wanted.fetch_offset, max_bytes, None, minimum_one_batch, self._waits_for_disk)
+
+    def _empty(self, partition: Partition, wanted: SessionPartition) -> ReadResult:
+        """Returns the log's offsets without records."""
+        log = partition.log_for(self._replica_id, wanted.current_leader_epoch)
+        end_offset = log.log_end_offset
+        return ReadResult(None, end_offset, 0, 0, log.log_start_offset, end_offset)
+
+    def _must_wait(self, partition: Partition, wanted: SessionPartition) -> bool:
+        """Returns True if the follower gets no records now, because the leader sends more to throttled replicas than
+        leader.replication.throttled.rate. A follower in the ISR need not wait. Neither does an offset that is not in
+        the log: the answer is then an error."""
+        key = partition.topic_partition
+        if self._replica_id in partition.isr or not self._uses.rules.throttle.applies_to(key.topic, key.partition):
+            return False
+        log = partition.log_for(self._replica_id, wanted.current_leader_epoch)
+        return log.log_start_offset <= wanted.fetch_offset < log.log_end_offset
 
     def _tell(
         self, wanted: SessionPartition, partition: Partition, result: ReadResult, answer: FetchResponsePartition
@@ -255,8 +276,24 @@ class FollowerFetch(SessionFetch):
 
     # --- answering ---------------------------------------------------------------------------------------------------
 
+    def _now_ms(self) -> int:
+        return int(self._uses.clock.monotonic() * 1000)
+
+    def _count(self, throttle: Throttle) -> None:
+        """Counts the bytes of throttled replicas in the answer."""
+        size_bytes = 0
+        for wanted, answer in self._found:
+            if answer.records and wanted.partition is not None:
+                key = wanted.partition.topic_partition
+                if throttle.applies_to(key.topic, key.partition):
+                    size_bytes += len(answer.records)
+        if size_bytes:
+            throttle.record(size_bytes, self._now_ms())
+
     def response(self) -> FetchResponse:
         response = super().response()
+        if self._uses.rules.throttle.is_active and response.error_code == ErrorCode.NONE:
+            self._count(self._uses.rules.throttle)
         if self._session.session_id == NO_SESSION:
             self._session.close()
         return response

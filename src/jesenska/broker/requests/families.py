@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from jesenska.base.errors import ClusterAuthorizationFailedError
 from jesenska.controller.events import AlterClientSettings
+from jesenska.quotas.replication_throttle import NO_THROTTLE, Throttle
 
 if TYPE_CHECKING:
     import asyncio
@@ -60,11 +61,12 @@ class ProduceFamily(NamedTuple):
 
 
 class FetchRules(NamedTuple):
-    """Settings for Fetch. `max_bytes` is the size limit of one answer. `by_rack` is True if the leader sends consumers
-    to followers in their rack."""
+    """Rules for Fetch. `max_bytes` is the size limit of one answer. `by_rack` is True if the leader sends consumers to
+    followers in their rack. `throttle` limits the bytes per second that the leader sends to followers."""
 
     max_bytes: int
     by_rack: bool
+    throttle: Throttle = NO_THROTTLE
 
 
 class FetchFamily(NamedTuple):

@@ -15,6 +15,7 @@ from jesenska.broker.replicas.directory_failures import DirectoryFailures
 from jesenska.broker.replicas.replica_manager import ReplicaManager, known_to
 from jesenska.broker.replicas.starts import Starts
 from jesenska.broker.settings.derived_settings import link_settings_of
+from jesenska.broker.settings.replication_throttles import ReplicationThrottles
 from jesenska.broker.settings.settings_runtime import SettingsRuntime
 from jesenska.broker.shared_parts import SharedParts
 from jesenska.broker.stages.security import PeerListener
@@ -42,6 +43,7 @@ class Replication:
     settings: SettingsRuntime
     peers: Peers
     links: FollowerLinks
+    throttles: ReplicationThrottles
     replicas: ReplicaManager
     failures: DirectoryFailures
     starts: Starts | None
@@ -58,6 +60,8 @@ async def load(
     settings = SettingsRuntime(core, place.store, machine, place.home.change_max_bytes)
     core.in_force.on_change(storage.reconfigure)
     core.in_force.change(settings.config)
+    throttles = ReplicationThrottles(core.broker_id, settings.config, view)
+    core.in_force.on_change(throttles.reconfigure)
     peers = Peers(core, peer_listener.name, peer_listener.security)
 
     def log_changed(topic_partition: TopicPartition) -> None:
@@ -69,7 +73,12 @@ async def load(
 
     fetchers = core.config.integer("num.replica.fetchers")
     links = FollowerLinks(
-        peers.connect, core.clock, link_settings_of(core.broker_id, core.config), fetchers, log_changed
+        peers.connect,
+        core.clock,
+        link_settings_of(core.broker_id, core.config),
+        fetchers,
+        log_changed,
+        throttles.follower,
     )
     replicas = ReplicaManager(core, settings, links)
     settings.on_change(replicas.settings_changed)
@@ -93,7 +102,9 @@ async def load(
     if starts is not None:
         starts.lack([key for key in lost if len(facts.topics[key.topic].partitions[key.partition].state.isr) == 1])
     replicas.refuse_to_lead(lost, None if starts is None else starts.found)
-    return Replication(settings, peers, links, replicas, failures, starts, not core.directories.was_clean or bool(lost))
+    return Replication(
+        settings, peers, links, throttles, replicas, failures, starts, not core.directories.was_clean or bool(lost)
+    )
 
 
 async def _load_logs(core: SharedParts, storage: Storage, known: Known, on_progress: Progress | None) -> None:

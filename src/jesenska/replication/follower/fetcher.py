@@ -7,6 +7,12 @@ logs after the answers. This module does no input or output. Times are milliseco
   WORKING    records are appended or the log is cut; the   FETCHING, when the work has succeeded (`done`)
              partition is not requested during this time  PAUSED, when the work has failed (`failed`)
   PAUSED     the partition is not requested for a while  FETCHING, when the pause has ended
+  THROTTLED  the partition is not requested, because     FETCHING, when the rate is below the limit, or the limit is
+             this broker fetches more than               removed
+             follower.replication.throttled.rate
+
+Only FETCHING partitions become THROTTLED, and only those that a topic's settings name and that are not in sync: this
+log ends below the high watermark of the leader's last answer, or there was no answer yet.
 
 A pause lasts replica.fetch.backoff.ms. A leader may not know yet that it leads, because the controller informs each
 broker separately. Then the first pause lasts FIRST_PAUSE_MS, and each later pause is twice as long as the pause
@@ -38,11 +44,14 @@ from jesenska.base.backoff import Backoff
 from jesenska.base.errors import ErrorCode
 from jesenska.base.identifiers import TopicPartition
 from jesenska.log.disk.leader_epochs import UNDEFINED_EPOCH, LeaderEpochs
+from jesenska.quotas.replication_throttle import NO_THROTTLE, Throttle
 from jesenska.replication.follower.fetch_session import FollowerSession, SessionRequest, Wanted
 from jesenska.wire.language import Records
 
 #: The first pause in milliseconds, if the leader does not know yet that it leads.
 FIRST_PAUSE_MS = 20
+#: The shortest time in milliseconds between two looks at the rate of throttled partitions.
+_THROTTLED_MIN_MS = 10
 _NOT_LED_YET = frozenset(
     (
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -66,6 +75,7 @@ class FollowerState(Enum):
     FETCHING = "fetching"
     WORKING = "working"
     PAUSED = "paused"
+    THROTTLED = "throttled"
 
 
 class PartitionAnswer(NamedTuple):
@@ -115,24 +125,33 @@ Work = Received | Cut | AskWhere
 class _Followed:
     """A partition that this broker follows."""
 
-    __slots__ = ("leader_epoch", "position", "refusals", "state", "topic_id")
+    __slots__ = ("leader_epoch", "leader_high_watermark", "position", "refusals", "state", "topic_id")
 
     def __init__(self, topic_id: uuid.UUID, leader_epoch: int, position: Position) -> None:
         self.topic_id = topic_id
         self.leader_epoch = leader_epoch
         self.position = position
         self.state = FollowerState.FETCHING
+        #: The high watermark in the leader's last answer; None if there was no answer yet.
+        self.leader_high_watermark: int | None = None
         #: The number of consecutive answers in which the leader's broker has answered that it does not lead the
         #: partition.
         self.refusals = 0
+
+    @property
+    def is_in_sync(self) -> bool:
+        """Returns True if the log has all records that were committed when the leader last answered."""
+        return self.leader_high_watermark is not None and self.position.end_offset >= self.leader_high_watermark
 
 
 class Fetcher:
     """The partitions that this broker follows from one other broker."""
 
-    def __init__(self, pause_ms: int) -> None:
-        """Makes a fetcher without partitions. `pause_ms` is replica.fetch.backoff.ms."""
+    def __init__(self, pause_ms: int, throttle: Throttle = NO_THROTTLE) -> None:
+        """Makes a fetcher without partitions. `pause_ms` is replica.fetch.backoff.ms. `throttle` limits the bytes per
+        second that this broker fetches from all leaders together."""
         self._pause_ms = pause_ms
+        self._throttle = throttle
         self._backoff = Backoff(FIRST_PAUSE_MS / 1000, pause_ms / 1000)
         self._session = FollowerSession()
         self._followed: dict[TopicPartition, _Followed] = {}
@@ -140,6 +159,11 @@ class Fetcher:
         #: more, or are requested again.
         self._pauses: list[tuple[int, TopicPartition, int]] = []
         self._working: dict[TopicPartition, None] = {}
+        #: Partitions that become THROTTLED if the limit is exceeded before they are in sync.
+        self._limited: dict[TopicPartition, None] = {}
+        self._throttled: dict[TopicPartition, None] = {}
+        #: The time at which the rate is looked at again, if there are THROTTLED partitions.
+        self._throttled_until_ms = 0
 
     # --- followed partitions -----------------------------------------------------------------------------------------
 
@@ -168,6 +192,8 @@ class Fetcher:
 
     def _want(self, topic_partition: TopicPartition, followed: _Followed) -> None:
         followed.state = FollowerState.FETCHING
+        if self._throttle.is_active and not followed.is_in_sync and self._throttle.applies_to(*topic_partition):
+            self._limited[topic_partition] = None
         end_offset, log_start_offset, last_epoch = followed.position
         self._session.want(
             Wanted(topic_partition, followed.topic_id, followed.leader_epoch, end_offset, log_start_offset, last_epoch)
@@ -189,9 +215,11 @@ class Fetcher:
 
     @property
     def resumes_at_ms(self) -> int | None:
-        """Returns the time in milliseconds at which the first paused partition must be requested again; None if no
-        partition is paused."""
-        return self._pauses[0][0] if self._pauses else None
+        """Returns the time in milliseconds at which the first paused or throttled partition may be requested again;
+        None if there is no such partition."""
+        if not self._throttled:
+            return self._pauses[0][0] if self._pauses else None
+        return min(self._pauses[0][0], self._throttled_until_ms) if self._pauses else self._throttled_until_ms
 
     @property
     def is_at_work(self) -> bool:
@@ -210,9 +238,30 @@ class Fetcher:
                 and followed.leader_epoch == leader_epoch
             ):
                 self._want(topic_partition, followed)
+        if self._limited or self._throttled:
+            self._hold_or_release(now_ms)
         for topic_partition in self._working:
             self._session.drop(topic_partition)
         return None if self._session.is_empty else self._session.request()
+
+    def _hold_or_release(self, now_ms: int) -> None:
+        """Stops requesting limited partitions if the limit is exceeded. Requests them again otherwise."""
+        if self._throttle.is_exceeded(now_ms):
+            limited, self._limited = self._limited, {}
+            for topic_partition in limited:
+                followed = self._followed.get(topic_partition)
+                if followed is not None and followed.state is FollowerState.FETCHING and not followed.is_in_sync:
+                    followed.state = FollowerState.THROTTLED
+                    self._session.drop(topic_partition)
+                    self._throttled[topic_partition] = None
+            wait_ms = min(self._throttle.wait_ms(now_ms), self._pause_ms)
+            self._throttled_until_ms = now_ms + max(wait_ms, _THROTTLED_MIN_MS)
+        else:
+            throttled, self._throttled = self._throttled, {}
+            for topic_partition in throttled:
+                followed = self._followed.get(topic_partition)
+                if followed is not None and followed.state is FollowerState.THROTTLED:
+                    self._want(topic_partition, followed)
 
     def answered(self, error_code: int, session_id: int, answers: Iterable[PartitionAnswer], now_ms: int) -> list[Work]:
         """Handles the answer to the last request. Returns the work on the logs."""
@@ -234,6 +283,10 @@ class Fetcher:
                 continue
             followed.refusals = 0
             followed.state = FollowerState.WORKING
+            if isinstance(found, Received):
+                followed.leader_high_watermark = found.high_watermark
+                if self._throttle.is_active and found.records and self._throttle.applies_to(*topic_partition):
+                    self._throttle.record(len(found.records), now_ms)
             self._working[topic_partition] = None
             work.append(found)
         return work

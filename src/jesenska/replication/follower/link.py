@@ -26,6 +26,7 @@ from jesenska.base.clock import Clock
 from jesenska.base.errors import KafkaError, NotLeaderOrFollowerError, UnsupportedVersionError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.log.partition.partition_log import PartitionLog
+from jesenska.quotas.replication_throttle import NO_THROTTLE, Throttle
 from jesenska.replication.follower.fetch_session import SessionRequest
 from jesenska.replication.follower.fetcher import (
     AskWhere,
@@ -106,7 +107,8 @@ class _FollowedLog:
 
 class FollowerLink:
     """The link from this broker to one leader, on the running event loop. `connect` opens a connection to the leader.
-    `changed` is called for each partition whose log has new records, or whose offsets have moved."""
+    `changed` is called for each partition whose log has new records, or whose offsets have moved. `throttle` limits
+    the bytes per second that this broker fetches from all leaders together."""
 
     def __init__(
         self,
@@ -115,6 +117,7 @@ class FollowerLink:
         clock: Clock,
         settings: LinkSettings,
         changed: Callable[[TopicPartition], None],
+        throttle: Throttle = NO_THROTTLE,
     ) -> None:
         self.leader_id = leader_id
         self._connect = connect
@@ -122,7 +125,7 @@ class FollowerLink:
         self._settings = settings
         self._changed = changed
         self._loop = asyncio.get_running_loop()
-        self._following = Fetcher(settings.backoff_ms)
+        self._following = Fetcher(settings.backoff_ms, throttle)
         self._followed: dict[TopicPartition, _FollowedLog] = {}
         self._names: dict[uuid.UUID, str] = {}
         self._channel: LeaderChannel | None = None

@@ -11,13 +11,15 @@ from zlib import crc32
 from jesenska.base.clock import Clock
 from jesenska.base.identifiers import TopicPartition
 from jesenska.log.partition.partition_log import PartitionLog
+from jesenska.quotas.replication_throttle import NO_THROTTLE, Throttle
 from jesenska.replication.follower.fetcher import FollowerState
 from jesenska.replication.follower.link import FollowerLink, LeaderChannel, LinkSettings
 
 
 class FollowerLinks:
     """The links of one broker, on the running event loop. `connect` opens a connection to a broker. `changed` is
-    called for each partition whose log has new records, or whose offsets have moved."""
+    called for each partition whose log has new records, or whose offsets have moved. `throttle` limits the bytes per
+    second of all links together."""
 
     def __init__(
         self,
@@ -26,12 +28,14 @@ class FollowerLinks:
         settings: LinkSettings,
         per_leader: int,
         changed: Callable[[TopicPartition], None],
+        throttle: Throttle = NO_THROTTLE,
     ) -> None:
         self._connect = connect
         self._clock = clock
         self._settings = settings
         self._per_leader = per_leader
         self._changed = changed
+        self._throttle = throttle
         #: The links by leader and number (0 to num.replica.fetchers - 1).
         self._links: dict[tuple[int, int], FollowerLink] = {}
         self._followed_on: dict[TopicPartition, tuple[int, int]] = {}
@@ -68,7 +72,12 @@ class FollowerLinks:
         link = self._links.get(key)
         if link is None:
             link = self._links[key] = FollowerLink(
-                leader_id, partial(self._connect, leader_id), self._clock, self._settings, self._changed
+                leader_id,
+                partial(self._connect, leader_id),
+                self._clock,
+                self._settings,
+                self._changed,
+                self._throttle,
             )
         self._followed_on[topic_partition] = key
         self._epochs[topic_partition] = leader_id, leader_epoch
