@@ -1,4 +1,5 @@
-"""Source and sink on a broker with TLS and logins: Spark's workers have the login, and nothing shows it."""
+"""Source, sink and Streams applications on a broker with TLS and logins: Spark's workers have the login, and nothing
+shows it."""
 
 from __future__ import annotations
 
@@ -8,8 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from jesenska.pipeline.streams_on_spark import KafkaStreams
 from jesenska.testing import BrokerProcess
 from tests.processes.broker.secured import ANNA_SECRET, AUTHORITY, broker_settings, login
+from tests.processes.pipeline.streams_on_spark.word_count import settings, word_count
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,18 +27,23 @@ def secured(tmp_path: Path) -> Iterator[BrokerProcess]:
         yield broker
 
 
+def secured_client(broker: BrokerProcess, tmp_path: Path) -> dict[str, str]:
+    """The settings of a client that logs in as anna."""
+    trusted = tmp_path / "ca.pem"
+    trusted.write_text(AUTHORITY.pem)
+    return {
+        "bootstrap.servers": broker.bootstrap,
+        "security.protocol": "SASL_SSL",
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(trusted),
+        **login("anna", ANNA_SECRET),
+    }
+
+
 def test_rows_go_in_and_out_through_tls_with_a_login(
     spark: SparkSession, secured: BrokerProcess, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    trusted = tmp_path / "ca.pem"
-    trusted.write_text(AUTHORITY.pem)
-    options = {
-        "kafka.bootstrap.servers": secured.bootstrap,
-        "kafka.security.protocol": "SASL_SSL",
-        "kafka.ssl.truststore.type": "PEM",
-        "kafka.ssl.truststore.location": str(trusted),
-        **{f"kafka.{name}": value for name, value in login("anna", ANNA_SECRET).items()},
-    }
+    options = {f"kafka.{name}": value for name, value in secured_client(secured, tmp_path).items()}
     spark.range(100).selectExpr("cast(id as string) as value").write.format("jesenska").options(
         **options, topic="t"
     ).mode("append").save()
@@ -45,5 +53,29 @@ def test_rows_go_in_and_out_through_tls_with_a_login(
     wrong = options | {f"kafka.{name}": value for name, value in login("anna", "wrong").items()}
     with pytest.raises(Exception, match="Authentication failed"):
         spark.read.format("jesenska").options(**wrong, subscribe="t").load().collect()
+    said = capfd.readouterr()
+    assert ANNA_SECRET not in said.out + said.err
+
+
+@pytest.mark.timeout(240)
+def test_an_application_of_streams_logs_in(
+    spark: SparkSession, secured: BrokerProcess, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    client = secured_client(secured, tmp_path)
+    options = {f"kafka.{name}": value for name, value in client.items()}
+    lines = spark.createDataFrame([("one two",), ("two",)], ["value"])
+    lines.write.format("jesenska").options(**options, topic="lines").mode("append").save()
+    config = {**settings(secured.bootstrap, tmp_path / "state", "secured-count"), **client}
+    with KafkaStreams(word_count("lines", "counts"), config, spark=spark) as streams:
+        streams.process_available()
+        assert streams.store("counts").get("two") == 2
+    counts = spark.read.format("jesenska").options(**options, subscribe="counts").load()
+    assert {bytes(row.key): int.from_bytes(row.value) for row in counts.select("key", "value").collect()} == {
+        b"one": 1,
+        b"two": 2,
+    }
+    files = [path for path in (tmp_path / "state").rglob("*") if path.is_file()]
+    assert any("checkpoint" in path.parts for path in files)
+    assert [path for path in files if ANNA_SECRET.encode() in path.read_bytes()] == []
     said = capfd.readouterr()
     assert ANNA_SECRET not in said.out + said.err

@@ -232,3 +232,10 @@ ADMIN_SETTINGS = Table("admin", (
         doc="How long an unused connection stays open."),
 ))
 # fmt: on
+
+#: The names of a client's settings for TLS and logins. Producer, consumer and admin client have the same ones.
+SECURITY_OF_CLIENTS: tuple[str, ...] = tuple(
+    setting.name
+    for setting in CONSUMER_SETTINGS
+    if setting.name == "security.protocol" or setting.name.startswith(("ssl.", "sasl."))
+)

@@ -40,7 +40,7 @@ from jesenska.base.identifiers import TopicPartition
 from jesenska.base.limits import DATA_SOURCE_OPTION_MAX_CHARS
 from jesenska.base.topic_names import is_legal_topic_name
 from jesenska.client.client_config import ClientConfig, client_config_of
-from jesenska.config.settings.client_settings import CONSUMER_SETTINGS, PRODUCER_SETTINGS
+from jesenska.config.settings.client_settings import CONSUMER_SETTINGS, PRODUCER_SETTINGS, SECURITY_OF_CLIENTS
 from jesenska.config.table import Table, Unknown, Value
 from jesenska.pipeline.patterns import topic_pattern
 from jesenska.security.client_security import client_security
@@ -79,39 +79,12 @@ _SOURCE_NAMES = (
     "fetchOffset.retryIntervalMs",
 )
 _SINK_NAMES = ("topic", "includeHeaders")
-#: The client's settings for TLS and SASL.
-_SECURITY_SETTINGS = (
-    "security.protocol",
-    "sasl.mechanism",
-    "sasl.jaas.config",
-    "sasl.kerberos.service.name",
-    "sasl.oauthbearer.token.endpoint.url",
-    "sasl.oauthbearer.client.credentials.client.id",
-    "sasl.oauthbearer.client.credentials.client.secret",
-    "sasl.oauthbearer.scope",
-    "sasl.oauthbearer.header.urlencode",
-    "sasl.login.read.timeout.ms",
-    "sasl.login.refresh.window.factor",
-    "ssl.truststore.type",
-    "ssl.truststore.location",
-    "ssl.truststore.password",
-    "ssl.truststore.certificates",
-    "ssl.keystore.type",
-    "ssl.keystore.location",
-    "ssl.keystore.password",
-    "ssl.keystore.key",
-    "ssl.keystore.certificate.chain",
-    "ssl.key.password",
-    "ssl.enabled.protocols",
-    "ssl.cipher.suites",
-    "ssl.endpoint.identification.algorithm",
-)
 #: The client's settings that both the source and the sink use. A setting that a source or sink does not use is
 #: reported with a warning.
 _CLIENT_SETTINGS = (
     "bootstrap.servers",
     "client.id",
-    *_SECURITY_SETTINGS,
+    *SECURITY_OF_CLIENTS,
     "request.timeout.ms",
     "socket.connection.setup.timeout.ms",
     "socket.connection.setup.timeout.max.ms",
@@ -477,7 +450,7 @@ def _client(settings: Mapping[str, Value]) -> ClientOptions:
         bootstrap=",".join(servers),
         connections=client_config_of({"client.id": _CLIENT_ID, **given}),
         api_timeout_ms=_number(settings, "default.api.timeout.ms", 60_000),
-        security=tuple((name, settings[name]) for name in _SECURITY_SETTINGS if name in settings),
+        security=tuple((name, settings[name]) for name in SECURITY_OF_CLIENTS if name in settings),
     )
 
 

@@ -10,7 +10,8 @@ instead.
 `StreamsConfig` reads a mapping of settings. An unknown name is an error that suggests the nearest known name: a typing
 error must not change how the application runs. As in Kafka Streams, the prefixes `consumer.`, `producer.` and `topic.`
 mark settings of the consumer, of the producer, and of internal topics. The settings after a prefix are also checked,
-and are used on Spark."""
+and are used on Spark. `security.protocol`, `ssl.*` and `sasl.*` without a prefix are used by all clients. The prefix
+`application.server.` marks the `ssl.*` settings and the token of the HTTP server for queries."""
 
 from __future__ import annotations
 
@@ -23,8 +24,10 @@ from enum import Enum
 from typing import Any
 
 from jesenska.base.errors import InvalidConfigError
-from jesenska.config.settings.client_settings import CONSUMER_SETTINGS, PRODUCER_SETTINGS
+from jesenska.config.settings.broker_security_settings import SECURITY_SETTINGS
+from jesenska.config.settings.client_settings import CONSUMER_SETTINGS, PRODUCER_SETTINGS, SECURITY_OF_CLIENTS
 from jesenska.config.settings.topic_settings import TOPIC_SETTINGS
+from jesenska.config.table import Setting as ClientSetting
 from jesenska.config.table import Table, value_text
 from jesenska.pipeline.streams.errors import SettingError
 from jesenska.pipeline.streams.handlers import Handler, handler_named, log_and_fail, with_dead_letters
@@ -79,6 +82,13 @@ def _server(name: str, value: Any) -> str:
     return text
 
 
+def _token(name: str, value: Any) -> str:
+    # The message does not have the value, which is a secret.
+    if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z0-9._~+/-]{16,1024}=*", value):
+        raise SettingError(f"{name} is no token: give at least 16 letters, digits and characters of ._~+/- in a text.")
+    return value
+
+
 def _whole(lowest: int) -> Callable[[str, Any], int]:
     def check(name: str, value: Any) -> int:
         try:
@@ -111,10 +121,16 @@ def _guarantee(name: str, value: Any) -> str:
     return str(value)
 
 
-def _plaintext(name: str, value: Any) -> str:
-    if value != "PLAINTEXT":
-        raise SettingError(f"{name} is {value!r}, and connections are plain as yet: set PLAINTEXT.")
-    return str(value)
+def _of_client(name: str, value: Any) -> Any:
+    """Checks a setting that has the same name and meaning in Kafka's consumer."""
+    return _parsed(name, CONSUMER_SETTINGS[name], value)
+
+
+def _parsed(name: str, setting: ClientSetting, value: Any) -> Any:
+    try:
+        return setting.parse(value if isinstance(value, str) else value_text(value) or "")
+    except InvalidConfigError as error:
+        raise SettingError(f"{name}: {error}") from error
 
 
 def _whether(name: str, value: Any) -> bool:
@@ -189,8 +205,9 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("processing.guarantee", "at_least_once", Effect.SPARK,
             "at_least_once or exactly_once_v2; exactly_once and exactly_once_beta mean exactly_once_v2. With it each "
             "micro-batch is one transaction", _guarantee),
-    Setting("security.protocol", "PLAINTEXT", Effect.REFUSED, "only PLAINTEXT is possible, because connections with TLS or logins are not implemented yet", _plaintext),
-    Setting("application.server", "", Effect.SPARK, "host:port on this machine at which other programs can read the stores by HTTP, without TLS and password", _server),
+    Setting("security.protocol", "PLAINTEXT", Effect.SPARK, "PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL: connections with TLS or a login. The `ssl.` and `sasl.` settings of Kafka's clients work, too", _of_client),
+    Setting("application.server", "", Effect.SPARK, "host:port on this machine at which other programs can read the stores by HTTP", _server),
+    Setting("application.server.token", None, Effect.SPARK, "a secret that these programs must send: `Authorization: Bearer TOKEN`; without it they need none", _token),
     Setting("buffered.records.per.partition", 1000, Effect.INSTEAD,
             "a micro-batch has no buffer for each partition: give KafkaStreams max_offsets_per_trigger", _whole(1)),
     Setting("commit.interval.ms", 30000, Effect.SPARK,
@@ -268,7 +285,22 @@ SETTINGS: tuple[Setting, ...] = (
 # fmt: on
 
 _BY_NAME = {setting.name: setting for setting in SETTINGS}
-_PREFIXED: dict[str, Table] = {"consumer": CONSUMER_SETTINGS, "producer": PRODUCER_SETTINGS, "topic": TOPIC_SETTINGS}
+#: The `ssl.` settings of the HTTP server for queries. Their meaning is that of a broker's listener.
+_HTTP_SETTINGS = Table(
+    "server",
+    [
+        setting
+        for setting in SECURITY_SETTINGS
+        if setting.name.startswith(("ssl.keystore.", "ssl.truststore."))
+        or setting.name in ("ssl.key.password", "ssl.enabled.protocols", "ssl.cipher.suites", "ssl.client.auth")
+    ],
+)
+_PREFIXED: dict[str, Table] = {
+    "consumer.": CONSUMER_SETTINGS,
+    "producer.": PRODUCER_SETTINGS,
+    "topic.": TOPIC_SETTINGS,
+    "application.server.": _HTTP_SETTINGS,
+}
 #: Deprecated names of settings, each with the present name.
 _STAND_FOR = {
     "key.serde": "default.key.serde",
@@ -292,7 +324,7 @@ class StreamsConfig:
         for name, value in given.items():
             setting = _BY_NAME.get(name)
             if setting is None:
-                self.values[name] = _prefixed(name, value)
+                self.values[name] = _of_client(name, value) if name in SECURITY_OF_CLIENTS else _prefixed(name, value)
                 continue
             made = value if setting.check is None else setting.check(name, value)
             self.values[name] = made
@@ -363,22 +395,19 @@ class StreamsConfig:
 
 
 def _prefixed(name: str, value: Any) -> Any:
-    """Returns the checked value of a setting with the prefix `consumer.`, `producer.` or `topic.`. Raises SettingError
-    if the name or the value is not valid."""
-    prefix, _, inner = name.partition(".")
-    table = _PREFIXED.get(prefix)
-    if table is None:
+    """Returns the checked value of a setting with one of the prefixes in `_PREFIXED`. Raises SettingError if the name
+    or the value is not valid."""
+    prefix = next((prefix for prefix in _PREFIXED if name.startswith(prefix)), None)
+    if prefix is None:
         raise SettingError(_unknown(name))
+    table, inner = _PREFIXED[prefix], name.removeprefix(prefix)
     if inner not in table:
         near = table.nearest(inner)
         raise SettingError(
             f"the setting {name} is not "
-            f"known{f': did you mean {prefix}.{near}?' if near else f': {inner} is no setting of a {table.kind}.'}"
+            f"known{f': did you mean {prefix}{near}?' if near else f': {inner} is no setting of a {table.kind}.'}"
         )
-    try:
-        return table[inner].parse(value if isinstance(value, str) else value_text(value) or "")
-    except InvalidConfigError as error:
-        raise SettingError(f"{name}: {error}") from error
+    return _parsed(name, table[inner], value)
 
 
 def _unknown(name: str) -> str:

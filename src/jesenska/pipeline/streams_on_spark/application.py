@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from jesenska.config.settings.client_settings import SECURITY_OF_CLIENTS
 from jesenska.config.table import value_text
 from jesenska.pipeline.connector.options import SourceOptions, source_options
 from jesenska.pipeline.streams.settings import StreamsConfig
@@ -120,6 +121,9 @@ class Application:
         for name in _CLIENT_SETTINGS:
             if self.config[name] != defaults[name]:
                 given[f"kafka.{name}"] = str(self.config[name])
+        for name in SECURITY_OF_CLIENTS:
+            if name in self.config.values:
+                given[f"kafka.{name}"] = value_text(self.config[name]) or ""
         return given | {f"kafka.{name}": value for name, value in self.prefixed(prefix).items()}
 
     def global_topics(self) -> list[str]:

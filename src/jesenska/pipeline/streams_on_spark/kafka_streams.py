@@ -53,7 +53,7 @@ from jesenska.pipeline.streams_on_spark import application_topics
 from jesenska.pipeline.streams_on_spark.application import Application
 from jesenska.pipeline.streams_on_spark.changelogs import topics_of
 from jesenska.pipeline.streams_on_spark.cutting import cut, in_order, partitions_of_internal_topics, tasks_of
-from jesenska.pipeline.streams_on_spark.queries.http_queries import HttpQueries
+from jesenska.pipeline.streams_on_spark.queries.http_queries import HttpQueries, http_security
 from jesenska.pipeline.streams_on_spark.queries.interactive_queries import parts_of, read_only_store
 from jesenska.pipeline.streams_on_spark.queries.query import SubTopologyQuery
 from jesenska.pipeline.streams_on_spark.queries.restoration import restore, was_begun_without_changelogs
@@ -358,7 +358,7 @@ class KafkaStreams:
                 self._application, with_logging=not was_begun_without_changelogs(self.directory)
             )
         if self.config["application.server"]:
-            self._http = HttpQueries(self.config["application.server"], _Queried(self))
+            self._http = HttpQueries(self.config["application.server"], _Queried(self), http_security(self.config))
         application_topics.make_internal_topics(
             connection, internal, counts, self.config["replication.factor"], self._application.prefixed("topic.")
         )

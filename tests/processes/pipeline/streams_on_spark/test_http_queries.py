@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import socket
+import ssl
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,9 +26,10 @@ from jesenska.pipeline.streams.engine.queues import RawRecord
 from jesenska.pipeline.streams.plan import Store
 from jesenska.pipeline.streams.serdes.serde import Serde
 from jesenska.pipeline.streams_on_spark import KafkaStreams
-from jesenska.pipeline.streams_on_spark.queries.http_queries import HttpQueries
+from jesenska.pipeline.streams_on_spark.queries.http_queries import HttpQueries, http_security
 from jesenska.pipeline.streams_on_spark.queries.interactive_queries import parts_of, read_only_store
 from jesenska.pipeline.streams_on_spark.tasks.partition_task import Work, process
+from tests.processes.broker.secured import AUTHORITY, certificate
 from tests.processes.pipeline.conftest import Topics
 from tests.processes.pipeline.streams_on_spark.word_count import settings, word_count
 
@@ -239,6 +241,71 @@ def test_an_address_that_cannot_be_used_is_said(tmp_path: Path) -> None:
         HttpQueries(f"127.0.0.1:{taken.getsockname()[1]}", state)
     with pytest.raises(SettingError, match="write host:port"):
         StreamsConfig({"application.server": "http://here:80"})
+
+
+TOKEN = "a-token-of-the-test"
+
+
+@pytest.mark.parametrize(
+    ("header", "status"),
+    [
+        (f"Bearer {TOKEN}", 200),
+        (f"bearer {TOKEN}", 200),
+        (f"Bearer {TOKEN}x", 401),
+        (f"Basic {TOKEN}", 401),
+        ("Bearer", 401),
+        ("Bearer \u00fc", 401),
+        (None, 401),
+    ],
+)
+def test_a_request_needs_the_token(state: State, header: str | None, status: int) -> None:
+    queries = HttpQueries("127.0.0.1:0", state, http_security(StreamsConfig({"application.server.token": TOKEN})))
+    try:
+        connection = http.client.HTTPConnection(queries.address, timeout=20)
+        connection.request("GET", "/stores", headers={} if header is None else {"Authorization": header})
+        response = connection.getresponse()
+        assert response.status == status
+        assert response.headers["WWW-Authenticate"] == (None if status == 200 else "Bearer")
+        assert TOKEN.encode() not in response.read()
+        connection.close()
+    finally:
+        queries.close()
+
+
+def _shown_certificate(address: str) -> bytes | None:
+    """The certificate that the server shows, after a request over TLS."""
+    context = ssl.create_default_context(cadata=AUTHORITY.pem)
+    connection = http.client.HTTPSConnection(address, timeout=20, context=context)
+    connection.connect()
+    shown: bytes | None = connection.sock.getpeercert(binary_form=True)
+    connection.request("GET", "/")
+    assert connection.getresponse().status == 200
+    connection.close()
+    return shown
+
+
+def test_queries_over_tls_and_a_new_certificate(state: State, tmp_path: Path) -> None:
+    keys = tmp_path / "server.pem"
+    keys.write_text(certificate("server", "127.0.0.1"))
+    settings = {"ssl.keystore.type": "PEM", "ssl.keystore.location": str(keys)}
+    config = StreamsConfig({f"application.server.{name}": value for name, value in settings.items()})
+    queries = HttpQueries("127.0.0.1:0", state, http_security(config))
+    try:
+        first = _shown_certificate(queries.address)
+        with pytest.raises((OSError, http.client.HTTPException)):
+            get(queries.address, "/")
+        keys.write_text(certificate("server", "127.0.0.1"))
+        assert _shown_certificate(queries.address) != first
+        keys.write_text("nothing")
+        assert _shown_certificate(queries.address) != first
+    finally:
+        queries.close()
+
+
+def test_a_key_store_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
+    config = StreamsConfig({"application.server.ssl.keystore.location": str(tmp_path / "missing.jks")})
+    with pytest.raises(SettingError, match=r"application.server cannot have TLS as its ssl. settings say: .*missing"):
+        http_security(config)
 
 
 @pytest.mark.spark

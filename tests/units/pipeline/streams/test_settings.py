@@ -54,7 +54,7 @@ OF_4_3 = frozenset(_OF_4_3.split())
 
 
 def test_every_setting_of_the_table_is_known() -> None:
-    assert {setting.name for setting in SETTINGS} == OF_1_0 | OF_4_3
+    assert {setting.name for setting in SETTINGS} == OF_1_0 | OF_4_3 | {"application.server.token"}
     assert len({setting.name for setting in SETTINGS}) == len(SETTINGS)
 
 
@@ -120,7 +120,14 @@ def test_default_serdes_and_application_id_are_used_where_the_program_names_none
             "bootstrap.servers has 'localhost' in it, which is no address: write host:port",
         ),
         ({"processing.guarantee": "often"}, "processing.guarantee is 'often': set at_least_once"),
-        ({"security.protocol": "SSL"}, "security.protocol is 'SSL', and connections are plain as yet"),
+        ({"security.protocol": "TLS"}, "security.protocol: Invalid value TLS for configuration security.protocol"),
+        ({"ssl.keystore.locations": "x"}, "the setting ssl.keystore.locations is not known"),
+        (
+            {"application.server.ssl.keystore.locations": "x"},
+            "the setting application.server.ssl.keystore.locations is not known: did you mean "
+            "application.server.ssl.keystore.location?",
+        ),
+        ({"application.server.token": "short"}, "application.server.token is no token: give at least 16"),
         ({"commit.interval.ms": "soon"}, "commit.interval.ms is 'soon': give a whole number"),
         ({"commit.interval.ms": -1}, "commit.interval.ms is -1: give at least 0"),
         ({"default.value.serde": "xml"}, "default.value.serde is 'xml', which names no serde"),
@@ -154,6 +161,11 @@ def test_settings_of_clients_and_topics_are_kept_by_their_prefix() -> None:
         1000,
         5,
     )
+
+
+def test_settings_for_tls_and_logins_need_no_prefix() -> None:
+    config = StreamsConfig({"security.protocol": "SASL_SSL", "ssl.truststore.type": "PEM"})
+    assert (config["security.protocol"], config["ssl.truststore.type"]) == ("SASL_SSL", "PEM")
 
 
 def test_kafkas_class_names_are_understood() -> None:

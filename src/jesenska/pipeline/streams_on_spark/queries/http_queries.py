@@ -1,5 +1,7 @@
 """Serves interactive queries over HTTP, at the address of application.server. Responses are JSON. Requests cannot
-change the stores. Every client that reaches the address can read the stores: there is neither TLS nor a password.
+change the stores. With a key store (`application.server.ssl.keystore.…`) the server has TLS. With a token
+(`application.server.token`) each request must have the header `Authorization: Bearer TOKEN`; other requests get status
+401. With neither, every client that reaches the address can read the stores.
 
     GET /                               the application and its state
     GET /topology                       the topology, as describe() shows it
@@ -16,27 +18,30 @@ more records."""
 from __future__ import annotations
 
 import base64
+import hmac
 import json
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Protocol
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from jesenska.base.errors import JesenskaError
-from jesenska.pipeline.streams.errors import StreamsError
+from jesenska.base.errors import InvalidConfigError, JesenskaError
+from jesenska.pipeline.streams.errors import SettingError, StreamsError
 from jesenska.pipeline.streams.plan import Store
 from jesenska.pipeline.streams.records import Windowed
 from jesenska.pipeline.streams.serdes.serde import Serde
 from jesenska.pipeline.streams.serdes.serdes import Serdes
+from jesenska.pipeline.streams.settings import StreamsConfig
 from jesenska.pipeline.streams_on_spark.queries.interactive_queries import (
     ReadOnlyKeyValueStore,
     ReadOnlySessionStore,
     ReadOnlyWindowStore,
 )
+from jesenska.security.tls import TlsContexts, tls_settings
 
 logger = logging.getLogger(__name__)
 
@@ -74,14 +79,37 @@ class _RefusedError(Exception):
         self.status = status
 
 
+@dataclass(frozen=True, slots=True)
+class HttpSecurity:
+    """The protection of the HTTP server. `contexts` is None without TLS, `token` is None if clients need no token."""
+
+    contexts: TlsContexts | None = None
+    token: str | None = field(default=None, repr=False)
+
+
+def http_security(config: StreamsConfig) -> HttpSecurity:
+    """Returns the protection that an application's settings ask for. Raises SettingError if the key store or the trust
+    store cannot be used."""
+    prefix = "application.server."
+    names = {name.removeprefix(prefix) for name in config.values if name.startswith(f"{prefix}ssl.")}
+    if not names:
+        return HttpSecurity(None, config["application.server.token"])
+    settings = tls_settings(lambda name: config.values.get(prefix + name))
+    try:
+        contexts = TlsContexts(settings, lambda sentence: logger.error("The certificate stays as it was: %s", sentence))
+    except InvalidConfigError as error:
+        raise SettingError(f"application.server cannot have TLS as its ssl. settings say: {error}") from error
+    return HttpSecurity(contexts, config["application.server.token"])
+
+
 class HttpQueries:
     """The HTTP server for interactive queries. It listens from its creation until `close`. Raises StreamsError if the
     address cannot be used."""
 
-    def __init__(self, address: str, application: Application) -> None:
+    def __init__(self, address: str, application: Application, security: HttpSecurity = HttpSecurity()) -> None:
         host, _, port = address.rpartition(":")
         try:
-            self._server = _Server((host.strip("[]"), int(port)), application)
+            self._server = _Server((host.strip("[]"), int(port)), application, security)
         except (OSError, OverflowError) as error:
             reason = error.strerror if isinstance(error, OSError) else "no such port"
             raise StreamsError(
@@ -102,8 +130,9 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
 
-    def __init__(self, address: tuple[str, int], application: Application) -> None:
+    def __init__(self, address: tuple[str, int], application: Application, security: HttpSecurity) -> None:
         self.application = application
+        self.security = security
         self._free = threading.BoundedSemaphore(_REQUESTS_AT_A_TIME)
         if ":" in address[0]:
             import socket
@@ -120,9 +149,26 @@ class _Server(ThreadingHTTPServer):
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:
-            super().process_request_thread(request, client_address)
+            secured = self._secured(request, client_address)
+            if secured is not None:
+                super().process_request_thread(secured, client_address)
         finally:
             self._free.release()
+
+    def _secured(self, request: Any, client_address: Any) -> Any:
+        """Returns the connection, after the TLS handshake if the server has TLS. Closes the connection and returns
+        None if the handshake fails, or does not end in time."""
+        contexts = self.security.contexts
+        if contexts is None:
+            return request
+        contexts.look()
+        request.settimeout(_IDLE_SECONDS)
+        try:
+            return contexts.current().wrap_socket(request, server_side=True)
+        except (OSError, ValueError):
+            self.handle_error(request, client_address)
+            self.shutdown_request(request)
+            return None
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Logs an error of a connection only as a debug message. Clients may disconnect, or send something that is not
@@ -136,6 +182,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         try:
+            self._check_token()
             status, answer = HTTPStatus.OK, _answer(self.server.application, self.path)
         except _RefusedError as error:
             status, answer = error.status, {"error": str(error)}
@@ -149,10 +196,21 @@ class _Handler(BaseHTTPRequestHandler):
             )
         body = json.dumps(answer, ensure_ascii=False, default=_as_json, separators=(",", ":")).encode()
         self.send_response(status)
+        if status is HTTPStatus.UNAUTHORIZED:
+            self.send_header("WWW-Authenticate", "Bearer")
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
+
+    def _check_token(self) -> None:
+        """Raises _RefusedError if the server has a token, and the request does not have the same one."""
+        token = self.server.security.token
+        if token is None:
+            return
+        scheme, _, given = self.headers.get("Authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or not hmac.compare_digest(given.strip().encode(), token.encode()):
+            raise _RefusedError(HTTPStatus.UNAUTHORIZED, "send the token: Authorization: Bearer TOKEN.")
 
     def version_string(self) -> str:
         """Returns the value of the Server header."""
