@@ -113,7 +113,10 @@ PATHS: Mapping[str, Sequence[str]] = {
     "hour": ["tests/hour"],
     "cluster-seeds": ["tests/processes/testing/test_cluster_seeds.py"],
     "simulator": ["tests/processes/testing/test_simulation.py"],
-    "transaction-seeds": ["tests/processes/testing/test_transaction_seeds.py"],
+    "transaction-seeds": [
+        "tests/processes/testing/test_transaction_seeds.py",
+        "tests/processes/testing/test_access_seeds.py",
+    ],
     "seeds": ["tests/processes/testing/test_seeds.py"],
     "streams": ["tests/units/pipeline"],
     "codecs": ["tests/units/wire", "tests/units/records"],

@@ -46,6 +46,8 @@ class EffectsRuntime(ABC):
         self._answers: dict[int, asyncio.Future[Any]] = {}
         self._last_token = 0
         self._step: asyncio.Task[None] | None = None
+        #: The callers that wait until the state machine has no work.
+        self._idle: list[asyncio.Future[None]] = []
         self._timers: set[asyncio.TimerHandle] = set()
         #: The callback for each watched path of the metadata tree. A watch that is set twice with the same callback
         #: calls it only once.
@@ -73,11 +75,27 @@ class EffectsRuntime(ABC):
         """Passes an event to the state machine. Does nothing if it is closed."""
         if not self._closed:
             self._carry_out(self._machine.handle(event, int(self._core.clock.monotonic() * 1000)))
+            if self._idle and self._machine.is_idle:
+                self._end_waits()
 
     def look(self, at: str) -> None:
         """Tells the state machine that the metadata tree may have changed at the path `at`."""
         if self._listens:
             self.submit(Look(at))
+
+    async def until_idle(self) -> None:
+        """Waits until the state machine has done its present work. A look that has failed, and is tried again later,
+        counts as done."""
+        if not self._closed and not self._machine.is_idle:
+            idle = self._loop.create_future()
+            self._idle.append(idle)
+            await idle
+
+    def _end_waits(self) -> None:
+        idle, self._idle = self._idle, []
+        for one in idle:
+            if not one.done():
+                one.set_result(None)
 
     def stop_watching(self) -> None:
         """Ignores changes of the metadata tree by other brokers and tools from now on. Requests are still handled."""
@@ -87,6 +105,7 @@ class EffectsRuntime(ABC):
         """Ends the current work, and returns the tasks that are being cancelled. Waiting requests get the error of
         `_ended`."""
         self._closed = True
+        self._end_waits()
         for timer in self._timers:
             timer.cancel()
         for answer in self._answers.values():

@@ -312,6 +312,13 @@ class Broker:
             store.on_state(self._tree_state)
         await place.until_reached(partial(controlling.registration.join, on_progress))
         await controlling.controllership.is_settled.wait()
+        if home.is_shared:
+            # Users and ACLs may have changed since this start has read them. Clients must not use the old ones.
+            runtimes = (settings, *serving.access_runtimes)
+            for runtime in runtimes:
+                runtime.look(EVERYTHING)
+            for runtime in runtimes:
+                await runtime.until_idle()
         if not controlling.controllership.is_controller:
             self._accept(serving)
         await self._wait_for_replicas(serving, on_progress)
@@ -319,9 +326,6 @@ class Broker:
         serving.coordinators.take_over()
         if home.is_shared:
             await home.serve()
-            settings.look(EVERYTHING)
-            for runtime in serving.access_runtimes:
-                runtime.look(EVERYTHING)
         else:
             # The controller also writes settings: those of a topic that is a branch (a copy of another topic).
             settings.look(tree_paths.CONFIG_CHANGES)

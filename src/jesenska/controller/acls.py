@@ -10,6 +10,7 @@ broker keeps the ACLs that it knows. This module does no input or output: it get
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 from jesenska.base.errors import InvalidRequestError
@@ -76,9 +77,13 @@ class AclChanges(ChangeMachine):
         if event.at == EVERYTHING:
             yield from self._everything()
         else:
-            patterns, last = yield from self._changed(event.at)
-            yield from self._read(patterns)
-            self._last_change[event.at] = last
+            yield from self._changes_at(event.at)
+
+    def _changes_at(self, directory: str) -> Steps:
+        """Reads the ACLs that new change nodes under `directory` name."""
+        patterns, last = yield from self._changed(directory)
+        yield from self._read(patterns)
+        self._last_change[directory] = last
 
     def _everything(self) -> Steps:
         """Reads all ACLs. The nodes that announce changes are read first, so that a later change causes another
@@ -146,6 +151,10 @@ class AclChanges(ChangeMachine):
         yield from delete_old(self._shared, self._change_nodes, paths.ACL_CHANGES)
 
     def _delete(self, event: DeleteAcls) -> Steps:
+        # An ACL that another broker has just added must be found.
+        for directory in _CHANGES:
+            with suppress(NodeFormatError):  # One damaged node must not keep other ACLs from being deleted.
+                yield from self._changes_at(directory)
         chosen: dict[AclBinding, int] = {}
         for number, wanted in enumerate(event.filters):
             for binding in self._acls.bindings(wanted):

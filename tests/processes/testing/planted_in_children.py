@@ -13,6 +13,7 @@ import traceback
 
 from jesenska.testing.simulation.schedule import simulation
 from tests.processes.testing import (
+    planted_access_bugs,
     planted_bugs,
     planted_cluster_bugs,
     planted_micro_batch_bugs,
@@ -20,7 +21,13 @@ from tests.processes.testing import (
 )
 from tests.processes.testing.planted_search import failure_of
 
-KNOWN = (planted_bugs, planted_cluster_bugs, planted_transaction_bugs, planted_micro_batch_bugs)
+KNOWN = (
+    planted_bugs,
+    planted_cluster_bugs,
+    planted_transaction_bugs,
+    planted_micro_batch_bugs,
+    planted_access_bugs,
+)
 
 
 def main() -> int:

@@ -17,6 +17,7 @@ import pytest
 
 from jesenska.testing.simulation.watches.coverage import FAULTS, STATES, as_table
 from tests.processes.testing import (
+    planted_access_bugs,
     planted_bugs,
     planted_cluster_bugs,
     planted_micro_batch_bugs,
@@ -187,11 +188,20 @@ def test_a_mistake_in_writing_exactly_once_is_found_out(bug: str, searches: Sear
     assert printed.startswith("seed ")
 
 
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("bug", planted_access_bugs.BUGS)
+def test_a_mistake_with_users_and_acls_is_found_out(bug: str, searches: Searches) -> None:
+    code, printed = searches.find(bug, FIRST_SEEDS[bug], SEEDS)
+    assert code == 0, printed
+    assert printed.startswith("seed ")
+
+
 def test_every_mistake_has_a_seed_to_begin_with_and_nothing_else_has_one() -> None:
     known = [
         *planted_bugs.BUGS,
         *planted_cluster_bugs.BUGS,
         *planted_transaction_bugs.BUGS,
         *planted_micro_batch_bugs.BUGS,
+        *planted_access_bugs.BUGS,
     ]
     assert sorted(FIRST_SEEDS) == sorted(known)

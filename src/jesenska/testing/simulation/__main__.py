@@ -67,6 +67,13 @@ def _parser() -> argparse.ArgumentParser:
         const="micro-batches",
         help="Clients are queries that write exactly once.",
     )
+    clients.add_argument(
+        "--access",
+        dest="kind",
+        action="store_const",
+        const="access",
+        help="Clients log in, and their passwords and ACLs change.",
+    )
     parser.add_argument(
         "--coverage",
         action="store_true",

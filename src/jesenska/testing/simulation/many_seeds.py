@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 
+from jesenska.testing.simulation.access import access_simulation
 from jesenska.testing.simulation.micro_batches import micro_batch_simulation
 from jesenska.testing.simulation.schedule import Simulation, simulation
 from jesenska.testing.simulation.transactional import transactional_simulation
@@ -28,6 +29,7 @@ KINDS: Mapping[str, Callable[..., AbstractContextManager[Simulation]]] = {
     "groups": simulation,
     "transactions": transactional_simulation,
     "micro-batches": micro_batch_simulation,
+    "access": access_simulation,
 }
 
 
