@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from jesenska.base.errors import BrokerNotAvailableError
 from jesenska.broker.shared_parts import SharedParts
 from jesenska.controller.changes.change_machine import ChangeMachine
 from jesenska.controller.effects import Answer, Children, Effect, Exists, Get, GetMade, Read, Say, Step, Wake
@@ -116,9 +117,9 @@ class EffectsRuntime(ABC):
         self._step.cancel()
         return [self._step]
 
-    @abstractmethod
     def _ended(self) -> Exception:
         """Returns the error for requests that the closed state machine does not answer."""
+        return BrokerNotAvailableError("The broker stops.")
 
     # --- effects of the state machine --------------------------------------------------------------------------------
 

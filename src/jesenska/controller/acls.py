@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 from jesenska.base.errors import InvalidRequestError
 from jesenska.config.layers import BrokerConfig
 from jesenska.controller.changes.change_machine import ChangeMachine, Work
-from jesenska.controller.changes.change_nodes import delete_old, node_number
+from jesenska.controller.changes.change_nodes import delete_old, new_changes
 from jesenska.controller.changes.change_state import Asking, ChangeState, Steps, write_plan
 from jesenska.controller.context import ControllerContext
 from jesenska.controller.effects import Children, Get, Read, Write
@@ -36,7 +36,6 @@ from jesenska.metadata.nodes import NodeFormatError
 from jesenska.metadata.tree_operations import (
     Create,
     Delete,
-    NoNodeError,
     Operation,
     SetData,
 )
@@ -107,21 +106,18 @@ class AclChanges(ChangeMachine):
     def _changed(self, directory: str) -> Asking:
         """Returns the resource patterns that new change nodes under `directory` name, and the number of the last node.
         Watches `directory` from now on."""
-        (names,) = yield Read((Children(directory, directory),))
-        if names is None:
-            raise NoNodeError(directory)
-        new = sorted((number, name) for name in names if (number := node_number(name)) > self._last_change[directory])
-        at = [f"{directory}/{name}" for _, name in new]
+        new, last = yield from new_changes(directory, self._last_change[directory], self._remember)
         patterns: dict[ResourcePattern, None] = {}
-        for path, node in zip(at, (yield Read(tuple(map(Get, at)))), strict=True):
-            self._change_nodes.add(path, self._shared.now_ms)
-            if node is None:
-                continue
+        for path, content in new:
             try:
-                patterns[decode_acl_change(node[0], is_prefixed=_CHANGES[directory])] = None
+                patterns[decode_acl_change(content, is_prefixed=_CHANGES[directory])] = None
             except NodeFormatError as error:
                 self._shared.say("error", f"{path} is ignored: {error}")
-        return list(patterns), new[-1][0] if new else self._last_change[directory]
+        return list(patterns), last
+
+    def _remember(self, path: str) -> None:
+        """Stores the path of a change node, so that the node is deleted when it is old."""
+        self._change_nodes.add(path, self._shared.now_ms)
 
     def _read(self, patterns: Sequence[ResourcePattern]) -> Steps:
         """Reads the ACLs of these patterns. If the ACLs of a pattern cannot be decoded, reads all other patterns, then
@@ -181,7 +177,7 @@ class AclChanges(ChangeMachine):
             (yield from _planned(pattern, edit)), lambda _: _planned(pattern, edit), _ATTEMPTS_MAX
         )
         if results:
-            self._change_nodes.add(results[-1].path, self._shared.now_ms)
+            self._remember(results[-1].path)
         self._acls.put(pattern, plan.entries)
 
 

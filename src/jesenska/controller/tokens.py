@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from jesenska.base.errors import DelegationTokenNotFoundError
 from jesenska.config.layers import BrokerConfig
 from jesenska.controller.changes.change_machine import ChangeMachine, Work
-from jesenska.controller.changes.change_nodes import delete_old, node_number
+from jesenska.controller.changes.change_nodes import delete_old, new_changes
 from jesenska.controller.changes.change_state import Asking, ChangeState, Steps, write, write_plan
 from jesenska.controller.context import ControllerContext
 from jesenska.controller.effects import Children, Get, Read
@@ -23,7 +23,7 @@ from jesenska.controller.plans.config_changes import ChangeNodes
 from jesenska.metadata import paths
 from jesenska.metadata.nodes import NodeFormatError
 from jesenska.metadata.token_nodes import CHANGE_PREFIX, decode_token, encode_token, token_path
-from jesenska.metadata.tree_operations import Create, Delete, NoNodeError, Operation, Result, SetData
+from jesenska.metadata.tree_operations import Create, Delete, Operation, SetData
 from jesenska.security.delegation_tokens import DelegationToken, DelegationTokens
 
 #: The maximum number of times that a change is planned before it fails.
@@ -81,17 +81,12 @@ class TokenChanges(ChangeMachine):
     def _changed(self) -> Asking:
         """Returns the ids of tokens that new change nodes name, and the number of the last node. Watches
         /delegation_token/token_changes from now on."""
-        (names,) = yield Read((Children(paths.TOKEN_CHANGES, paths.TOKEN_CHANGES),))
-        if names is None:
-            raise NoNodeError(paths.TOKEN_CHANGES)
-        new = sorted((number, name) for name in names if (number := node_number(name)) > self._last_change)
-        at = [f"{paths.TOKEN_CHANGES}/{name}" for _, name in new]
-        token_ids: dict[str, None] = {}
-        for path, node in zip(at, (yield Read(tuple(map(Get, at)))), strict=True):
-            self._change_nodes.add(path, self._shared.now_ms)
-            if node is not None:
-                token_ids[node[0].decode(errors="replace")] = None
-        return list(token_ids), new[-1][0] if new else self._last_change
+        new, last = yield from new_changes(paths.TOKEN_CHANGES, self._last_change, self._remember)
+        return list(dict.fromkeys(content.decode(errors="replace") for _, content in new)), last
+
+    def _remember(self, path: str) -> None:
+        """Stores the path of a change node, so that the node is deleted when it is old."""
+        self._change_nodes.add(path, self._shared.now_ms)
 
     def _read(self, token_ids: Sequence[str]) -> Steps:
         """Reads the nodes of these tokens. A token without a node is removed."""
@@ -116,7 +111,7 @@ class TokenChanges(ChangeMachine):
     def _create(self, event: CreateToken) -> Steps:
         token = event.new
         node = Create(token_path(token.token_id), encode_token(token))
-        self._written((yield from write((node, _announcement(token.token_id)))))
+        self._remember((yield from write((node, _announcement(token.token_id))))[-1].path)
         self._tokens.put(token)
         self._shared.answer(event.token)
         yield from delete_old(self._shared, self._change_nodes, paths.TOKEN_CHANGES)
@@ -140,15 +135,11 @@ class TokenChanges(ChangeMachine):
         plan, results = yield from write_plan(
             (yield from _planned(token_id, expires_at_ms)), lambda _: _planned(token_id, expires_at_ms), _ATTEMPTS_MAX
         )
-        self._written(results)
+        self._remember(results[-1].path)
         if plan.after is None:
             self._tokens.remove(token_id)
         else:
             self._tokens.put(plan.after)
-
-    def _written(self, results: Sequence[Result]) -> None:
-        """Stores the path of the change node that was written last, so that the node is deleted when it is old."""
-        self._change_nodes.add(results[-1].path, self._shared.now_ms)
 
 
 class _TokenPlan(NamedTuple):

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from jesenska.base.errors import BrokerNotAvailableError
 from jesenska.broker.effects_runtime import EffectsRuntime
 from jesenska.broker.shared_parts import SharedParts
 from jesenska.controller.acls import AclChanges
@@ -43,6 +42,3 @@ class AclsRuntime(EffectsRuntime):
     def _do(self, effect: Effect) -> None:
         assert isinstance(effect, Answer)
         self._answer(effect)
-
-    def _ended(self) -> Exception:
-        return BrokerNotAvailableError("The broker stops.")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from jesenska.base.errors import BrokerNotAvailableError
 from jesenska.broker.effects_runtime import EffectsRuntime
 from jesenska.broker.shared_parts import SharedParts
 from jesenska.config.layers import BrokerConfig, TopicConfig
@@ -62,6 +61,3 @@ class SettingsRuntime(EffectsRuntime):
             assert isinstance(effect, SettingsChanged)
             for changed in self._changed:
                 changed(effect.entity)
-
-    def _ended(self) -> Exception:
-        return BrokerNotAvailableError("The broker stops.")

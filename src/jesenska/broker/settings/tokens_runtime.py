@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import uuid
 
-from jesenska.base.errors import BrokerNotAvailableError
 from jesenska.broker.effects_runtime import EffectsRuntime
 from jesenska.broker.shared_parts import SharedParts
 from jesenska.controller.effects import Answer, Effect
@@ -65,6 +64,3 @@ class TokensRuntime(EffectsRuntime):
     def _do(self, effect: Effect) -> None:
         assert isinstance(effect, Answer)
         self._answer(effect)
-
-    def _ended(self) -> Exception:
-        return BrokerNotAvailableError("The broker stops.")

@@ -5,13 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from jesenska.controller.changes.change_nodes import node_number
+from jesenska.controller.changes.change_nodes import new_changes
 from jesenska.controller.changes.change_state import ChangeState, Steps
 from jesenska.controller.context import ConfigView
 from jesenska.controller.effects import Children, Get, Read
 from jesenska.metadata import paths
 from jesenska.metadata.nodes import NodeFormatError, decode_config, decode_config_change
-from jesenska.metadata.tree_operations import NoNodeError
 
 
 class ConfigLooks:
@@ -47,29 +46,18 @@ class ConfigLooks:
     def changes(self) -> Steps:
         """Reads the new nodes under /config/changes, and the settings that they name. Watches /config/changes from now
         on."""
-        (names,) = yield Read((Children(paths.CONFIG_CHANGES, paths.CONFIG_CHANGES),))
-        if names is None:
-            raise NoNodeError(paths.CONFIG_CHANGES)
-        new = [
-            (number, f"{paths.CONFIG_CHANGES}/{name}")
-            for name in names
-            if (number := node_number(name)) > self._last_change
-        ]
-        nodes = yield Read(tuple(Get(path) for _, path in new))
+        new, last = yield from new_changes(paths.CONFIG_CHANGES, self._last_change, self._remember)
         changed: dict[str, None] = {}
-        for (_, path), node in zip(new, nodes, strict=True):
-            self._remember(path)
-            if node is None:
-                continue
+        for path, content in new:
             try:
-                entity = decode_config_change(node[0])
+                entity = decode_config_change(content)
             except NodeFormatError as error:
                 self._shared.say("error", f"{path} is ignored: {error}")
                 continue
             if entity.partition("/")[0] in self._kinds and paths.is_entity(entity):
                 changed[entity] = None
         yield from self.entities(list(changed))
-        self._last_change = max([self._last_change, *(number for number, _ in new)])
+        self._last_change = last
 
     def entities(self, entities: Sequence[str]) -> Steps:
         """Reads the settings of these entities, and calls `found` for each entity whose settings have changed."""
