@@ -44,7 +44,8 @@ def _zookeeper(config: BrokerConfig) -> Iterator[StartRefused]:
     for name, what in (
         ("zookeeper.set.acl", "protecting nodes by ACLs"),
         ("zookeeper.metadata.migration.enable", "moving metadata to KRaft"),
-        ("zookeeper.ssl.client.enable", "TLS to ZooKeeper"),
+        ("zookeeper.ssl.crl.enable", "checking certificates against revocation lists"),
+        ("zookeeper.ssl.ocsp.enable", "checking the revocation of certificates over OCSP"),
     ):
         if config.boolean(name):
             yield StartRefused(name, f"{name}=true requests {what}, which is not implemented yet: remove the setting.")
