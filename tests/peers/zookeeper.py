@@ -136,10 +136,16 @@ class Shell:
             stream.close()
 
 
-def shell(port: int, *commands: str) -> str:
+def shell(port: int, *commands: str, java_options: Sequence[str] = (), log_level: str = "ERROR") -> str:
     """What ZooKeeper's own shell prints for some commands."""
     command = java_command(
-        RELEASE, "org.apache.zookeeper.ZooKeeperMain", "-server", f"127.0.0.1:{port}", heap="128m", log_level="ERROR"
+        RELEASE,
+        "org.apache.zookeeper.ZooKeeperMain",
+        "-server",
+        f"127.0.0.1:{port}",
+        heap="128m",
+        log_level=log_level,
+        java_options=java_options,
     )
     done = subprocess.run(
         command,

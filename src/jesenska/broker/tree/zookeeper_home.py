@@ -81,8 +81,8 @@ class ZooKeeperHome:
             ) from error
         except NoAuthError as error:
             raise JesenskaError(
-                f"The ZooKeeper at {servers} refuses this broker ({error.reason}): check the entry Client of the JAAS "
-                f"file."
+                f"There is no login to the ZooKeeper at {servers} ({error.reason}): name a JAAS file with the right "
+                f'entry Client, KAFKA_OPTS="-Djava.security.auth.login.config=FILE".'
             ) from error
         except ConnectionLossError as error:
             raise JesenskaError(

@@ -67,7 +67,8 @@ def explained(servers: str) -> Iterator[None]:
         ) from error
     except NoAuthError as error:
         raise JesenskaError(
-            f"The ZooKeeper at {servers} refuses the login ({error.reason}): check the entry Client of the JAAS file."
+            f"There is no login to the ZooKeeper at {servers} ({error.reason}): name a JAAS file with the right entry "
+            f'Client, KAFKA_OPTS="-Djava.security.auth.login.config=FILE".'
         ) from error
 
 

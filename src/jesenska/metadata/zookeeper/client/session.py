@@ -41,7 +41,7 @@ from jesenska.metadata.zookeeper import messages
 from jesenska.metadata.zookeeper.client.access import TreeAccess
 from jesenska.metadata.zookeeper.client.connect_string import ConnectString
 from jesenska.metadata.zookeeper.client.link import Link
-from jesenska.metadata.zookeeper.client.operations import require_ok
+from jesenska.metadata.zookeeper.client.operations import LOGIN_REQUIRED, require_ok
 from jesenska.metadata.zookeeper.client.watches import ClientWatches
 from jesenska.metadata.zookeeper.messages import (
     PASSWORD_BYTES,
@@ -121,6 +121,8 @@ class ClientSession:
         self._access = access or TreeAccess()
         #: The login that is in progress on the current connection.
         self._exchange: DigestMd5Client | None = None
+        #: The reason why the last login failed; empty if it succeeded.
+        self._login_failure = ""
         #: The reason why the last TLS handshake failed; empty if it succeeded.
         self._tls_failure = ""
         self._servers = list(where.servers)
@@ -204,6 +206,8 @@ class ClientSession:
         if self.state in (SessionState.EXPIRED, SessionState.CLOSED):
             raise SessionExpiredError("/", f"the session is {self.state.value}")
         if self._link is None or self.state is not SessionState.CONNECTED:
+            if self._login_failure:
+                raise NoAuthError("/", self._login_failure)
             raise ConnectionLossError("/", "there is no connection to ZooKeeper")
         return self._link
 
@@ -353,13 +357,18 @@ class ClientSession:
         """Ends the connection, since the login has failed. At the first connection, `open` fails. Later the client
         tries again, as long as the session may still exist."""
         self._exchange = None
+        self._login_failure = reason
         logger.error("no login to ZooKeeper: %s", reason, extra={"once_a_minute": ("", "login")})
+        for item in self._asked:
+            if not item.future.done():
+                item.future.set_exception(NoAuthError(item.path, reason))
         if self._first is not None and not self._first.done():
             self._first.set_exception(NoAuthError("/", reason))
         link.end(reason)
 
     def _resume(self, link: Link) -> None:
         """Sends the identities and the watches on a new connection. From now on it takes requests."""
+        self._login_failure = ""
         for scheme, auth in self._auth:
             self._send(link, RequestHeader(Xid.AUTH, OpCode.AUTH), AuthPacket(0, scheme, auth))
         for request in self.watches.requests(self._last_zxid):
@@ -392,6 +401,9 @@ class ClientSession:
     def link_ended(self, link: Link, reason: str) -> None:
         if self._link is not link:
             return
+        if self._exchange is not None and self._first is not None and not self._first.done():
+            # The session ends on the server with the connection, since the login has not ended: begin anew.
+            self.session_id, self.password = 0, bytes(PASSWORD_BYTES)
         self._link = self._exchange = None
         if self._ping_timer is not None:
             self._ping_timer.cancel()
@@ -447,7 +459,8 @@ class ClientSession:
             case Xid.NOTIFICATION:
                 self._event(messages.read(WatcherEvent, reader))
             case Xid.PING:
-                pass
+                if header.error and self._link is not None:
+                    self._not_logged_in(self._link, LOGIN_REQUIRED)
             case Xid.AUTH:
                 self._authenticated(header.error)
             case Xid.SET_WATCHES:

@@ -6,9 +6,10 @@ package does the input and output; the decisions are made in `tree` and `session
 
 A write is decided when it arrives, and answered when it is committed. A read waits for the earlier writes of its
 client, and is answered from the committed tree. The events of a transaction are sent when it is committed. So a client
-gets the event of a change before any answer that shows the change. The zxid of an answer is the zxid of the last
-transaction that the answer shows. Answers and events are gathered before they are written to the socket: once after
-each read from the socket, and once after each commit.
+gets the event of a change before any answer that shows the change. A client that may not read the node of an event
+does not get the event. The zxid of an answer is the zxid of the last transaction that the answer shows. Answers and
+events are gathered before they are written to the socket: once after each read from the socket, and once after each
+commit.
 
 If a client does not read its answers, or sends requests without waiting for answers, the server stops reading from it
 at a limit. Events cannot be delayed: a client that does not read its events is disconnected at a limit. Ephemeral
@@ -20,7 +21,7 @@ after the body of a request are ignored. An unknown type is answered UNIMPLEMENT
 refused identity is answered AUTH_FAILED, and the connection is closed. These are deliberate differences:
 - A refused request takes no zxid; its answer has the zxid of the last change.
 - A wrong password does not disconnect the session's owner.
-- Containers, nodes with a time to live, reconfig, SASL and persistent watches are answered UNIMPLEMENTED. A multi
+- Containers, nodes with a time to live, reconfig and persistent watches are answered UNIMPLEMENTED. A multi
   that creates a node with a time to live is answered MARSHALLING_ERROR.
 - A CHECK outside a multi is always answered (3.8.4 answers it only if it fails).
 - An ACL with a permission above 31 is refused (INVALID_ACL).
@@ -46,6 +47,7 @@ from jesenska.metadata.tree_operations import (
     Transaction,
 )
 from jesenska.metadata.zookeeper.server.connection import ZooKeeperConnection
+from jesenska.metadata.zookeeper.server.guard import Guard
 from jesenska.metadata.zookeeper.server.serving import ServerConfig, Serving
 from jesenska.metadata.zookeeper.streams import Streams, StreamServer, SystemStreams
 
@@ -56,9 +58,14 @@ class ZooKeeperServer(Serving):
     """A ZooKeeper server over one tree. The tree must have been opened with `served`, and stays open after `stop`."""
 
     def __init__(
-        self, tree: EmbeddedTree, clock: Clock, config: ServerConfig | None = None, streams: Streams | None = None
+        self,
+        tree: EmbeddedTree,
+        clock: Clock,
+        config: ServerConfig | None = None,
+        streams: Streams | None = None,
+        guard: Guard | None = None,
     ) -> None:
-        super().__init__(tree, clock, config)
+        super().__init__(tree, clock, config, guard)
         self._streams = streams or SystemStreams()
         self._server: StreamServer | None = None
         self._look: asyncio.TimerHandle | None = None
@@ -107,7 +114,8 @@ class ZooKeeperServer(Serving):
 
     def _committed(self, transaction: Transaction) -> None:
         for connection, event in self.watches.fired(transaction.changes):
-            connection.send_event(event)
+            if connection.may_see(event):
+                connection.send_event(event)
         for change in transaction.changes:
             if isinstance(change, SessionClosed):
                 ended = self.sessions.closed(change.session_id)
