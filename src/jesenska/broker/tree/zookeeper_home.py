@@ -50,6 +50,13 @@ class ZooKeeperHome:
         wanted_ms = config.value("zookeeper.connection.timeout.ms")
         connect_ms = wanted_ms if isinstance(wanted_ms, int) else session_ms
         access = access_of_broker(config, machine)
+        is_protected = config.boolean("zookeeper.set.acl")
+        if is_protected and not access.is_identified:
+            raise JesenskaError(
+                "zookeeper.set.acl=true protects nodes for the broker's login, but it has none: name a JAAS file with "
+                'an entry Client, KAFKA_OPTS="-Djava.security.auth.login.config=FILE", or a certificate, '
+                "zookeeper.ssl.keystore.location."
+            )
 
         async def connect() -> Store:
             store = await ZooKeeperStore.connect(
@@ -61,13 +68,20 @@ class ZooKeeperHome:
                 access=access,
             )
             if not where.chroot:
-                return store
+                return protected(store)
             try:
-                await root.found(store)
+                await root.found(protected(store))
             except BaseException:
                 await store.close()
                 raise
-            return ChrootStore(store, where.chroot)
+            return protected(ChrootStore(store, where.chroot))
+
+        def protected(store: Store) -> Store:
+            if not is_protected:
+                return store
+            from jesenska.metadata.node_acls import ProtectingStore
+
+            return ProtectingStore(store)
 
         root = Root(where.chroot)
         try:

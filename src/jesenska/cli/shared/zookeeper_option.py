@@ -72,11 +72,25 @@ def explained(servers: str) -> Iterator[None]:
         ) from error
 
 
+def protected_by(access: TreeAccess, store: Store) -> Store:
+    """Returns a store that protects the nodes that it creates by ACLs, if the tool has a login or a certificate.
+    Otherwise returns the same store. The paths of the store are those of Kafka's nodes."""
+    if not access.is_identified:
+        return store
+    from jesenska.metadata.node_acls import ProtectingStore
+
+    return ProtectingStore(store)
+
+
 @contextlib.asynccontextmanager
-async def tree_at(servers: str, *, any_release: bool = False, access: TreeAccess | None = None) -> AsyncIterator[Store]:
+async def tree_at(
+    servers: str, *, any_release: bool = False, access: TreeAccess | None = None, protects: bool = True
+) -> AsyncIterator[Store]:
     """Connects to the ZooKeeper that `--zookeeper` names, and yields its nodes as a store. Raises JesenskaError with
     one sentence if the connection fails, or if it is lost later. If `any_release` is True, ZooKeeper may be older than
-    3.5. The default of `access` is the login that KAFKA_OPTS names, if there is one."""
+    3.5. The default of `access` is the login that KAFKA_OPTS names, if there is one. With a login, nodes that the tool
+    creates are protected as by Kafka's tools (`protected_by`), unless `protects` is False."""
+    access = access or access_of()
     try:
         with explained(servers):
             store = await connect(
@@ -84,7 +98,7 @@ async def tree_at(servers: str, *, any_release: bool = False, access: TreeAccess
                 session_timeout_ms=_SESSION_MS,
                 connect_timeout_ms=_CONNECT_MS,
                 any_release=any_release,
-                access=access or access_of(),
+                access=access,
             )
     except ValueError as error:
         raise JesenskaError(str(error)) from error
@@ -94,7 +108,7 @@ async def tree_at(servers: str, *, any_release: bool = False, access: TreeAccess
             f"--bootstrap-server."
         ) from error
     try:
-        yield store
+        yield protected_by(access, store) if protects else store
     except NoAuthError as error:
         raise JesenskaError(
             f"The tree at {servers} refuses it ({error}): log in with a JAAS file, "

@@ -113,8 +113,9 @@ CLUSTER_SETTINGS: tuple[Setting, ...] = (
         doc="How far a ZooKeeper follower may be behind the ZooKeeper leader, in Kafka 0.8."),
     row("zookeeper.max.in.flight.requests", INT, 10, HIGH, Between(1), release="3.9",
         doc="Largest number of requests to ZooKeeper that wait for a response at the same time."),
-    row("zookeeper.set.acl", BOOLEAN, False, HIGH, effect=ZOOKEEPER,
-        doc="Whether the cluster's nodes in ZooKeeper are protected by ACLs."),
+    row("zookeeper.set.acl", BOOLEAN, False, HIGH,
+        doc="Whether the broker protects the nodes that it creates in ZooKeeper by ACLs, as Apache Kafka 3.9 does; the broker "
+            "needs a login or a certificate for that."),
     row("zookeeper.metadata.migration.enable", BOOLEAN, False, HIGH, effect=ZOOKEEPER, release="3.9",
         doc="Whether the metadata are moved from ZooKeeper to KRaft."),
     row("zookeeper.metadata.migration.min.batch.size", INT, 200, MEDIUM, Between(1), effect=ZOOKEEPER, internal=True, release="3.9",

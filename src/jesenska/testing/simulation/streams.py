@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from jesenska.metadata.zookeeper.streams import MakeProtocol
+from jesenska.metadata.zookeeper.streams import ContextOf, MakeProtocol
 from jesenska.testing.simulation.machine.network import NetworkOfProcess
 
 if TYPE_CHECKING:
@@ -175,5 +175,8 @@ class StreamsOfProcess:
         assert tls is None, "the simulated network has no TLS"
         SimulatedTransport(await self._network.connect(host, port, -1, -1), make())
 
-    async def serve_streams(self, make: MakeProtocol, listening: Any) -> SimulatedStreamServer:
+    async def serve_streams(
+        self, make: MakeProtocol, listening: Any, tls: ContextOf | None = None
+    ) -> SimulatedStreamServer:
+        assert tls is None, "the simulated network has no TLS"
         return SimulatedStreamServer(make, listening)

@@ -38,7 +38,7 @@ from jesenska.metadata.zookeeper.messages import (
     Xid,
 )
 from jesenska.metadata.zookeeper.server import four_letter_words
-from jesenska.metadata.zookeeper.server.guard import STRANGERS_MAX, STRANGERS_REQUEST_MAX_BYTES
+from jesenska.metadata.zookeeper.server.guard import STRANGERS_REQUEST_MAX_BYTES
 from jesenska.metadata.zookeeper.server.reads import Caller
 from jesenska.metadata.zookeeper.server.requests import Requests
 from jesenska.metadata.zookeeper.server.serving import ServedConnection, Serving
@@ -118,7 +118,7 @@ class ZooKeeperConnection(ServedConnection):
             self._timer = asyncio.get_running_loop().call_later(server.sessions.max_timeout_ms / 1000, self.close)
             return
         server.strangers[self] = None
-        if len(server.strangers) > STRANGERS_MAX:
+        if len(server.strangers) > server.guard.strangers_max:
             next(iter(server.strangers)).login_failed("too many clients have not logged in yet")
             next(iter(server.strangers)).close()
         self._timer = asyncio.get_running_loop().call_later(server.guard.login_seconds, self._too_late)
@@ -454,7 +454,7 @@ class ZooKeeperConnection(ServedConnection):
                 self._abort()
                 return
             else:
-                self._send(messages.reply(slot.xid, zxid, answer))
+                self._send(messages.reply(slot.xid, zxid, answer, slot.after_error))
             if slot.closes:
                 self.close()
 

@@ -8,7 +8,7 @@
                    "DigestAuthenticationProvider.superDigest", "X509AuthenticationProvider.superUser")
 
 A client that is not admitted yet is a stranger. Its requests are short, it has `login_seconds` to become known, and
-the session that it has opened ends with its connection. There are at most STRANGERS_MAX of them: the oldest gives way
+the session that it has opened ends with its connection. There are at most `strangers_max` of them: the oldest gives way
 to the newest."""
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ class Guard:
         required: frozenset[str] = frozenset(),
         superusers: frozenset[Identity] = frozenset(),
         login_seconds: float = LOGIN_SECONDS,
+        strangers_max: int = STRANGERS_MAX,
         secret_bytes: Callable[[int], bytes] = os.urandom,
     ) -> None:
         self._users = dict(users or {})
@@ -44,6 +45,7 @@ class Guard:
         self.required = required
         self.superusers = superusers
         self.login_seconds = login_seconds
+        self.strangers_max = strangers_max
 
     def __repr__(self) -> str:
         return f"Guard({len(self._users)} users, required={sorted(self.required)})"

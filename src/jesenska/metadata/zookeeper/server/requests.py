@@ -217,6 +217,7 @@ class Requests:
             slot.answer = (
                 TreeCode.SESSION_CLOSED_REQUIRE_SASL_AUTH if self._server.guard.required else TreeCode.AUTH_FAILED
             )
+            slot.after_error = bytes(messages.write(bytearray(), SaslToken(None)))
             slot.closes = True
             return
         slot.answer = messages.write(bytearray(), SaslToken(answer))

@@ -49,7 +49,7 @@ from jesenska.metadata.tree_operations import (
 from jesenska.metadata.zookeeper.server.connection import ZooKeeperConnection
 from jesenska.metadata.zookeeper.server.guard import Guard
 from jesenska.metadata.zookeeper.server.serving import ServerConfig, Serving
-from jesenska.metadata.zookeeper.streams import Streams, StreamServer, SystemStreams
+from jesenska.metadata.zookeeper.streams import ContextOf, Streams, StreamServer, SystemStreams
 
 logger = logging.getLogger(__name__)
 
@@ -67,19 +67,29 @@ class ZooKeeperServer(Serving):
     ) -> None:
         super().__init__(tree, clock, config, guard)
         self._streams = streams or SystemStreams()
-        self._server: StreamServer | None = None
+        self._servers: list[StreamServer] = []
         self._look: asyncio.TimerHandle | None = None
 
-    async def start(self, listening: socket.socket) -> None:
-        """Starts to serve clients on a listening socket, and sets `port` to the socket's port. The socket is closed
-        when the server stops."""
+    async def start(
+        self, listening: socket.socket | None, secure: tuple[socket.socket, ContextOf] | None = None
+    ) -> None:
+        """Starts to serve clients on a listening socket, and sets `port` to the socket's port. `secure` is a second
+        socket, for clients with TLS, with the function that returns the TLS context; its port becomes `secure_port`.
+        The sockets are closed when the server stops."""
         self.started_ms = now_ms = self.now_ms()
         for session_id, timeout_ms in self.tree.tree.sessions.items():
             if session_id >= CLIENT_SESSION_ID_BASE:
                 self.sessions.begin(session_id, timeout_ms, None, now_ms)
         self.tree.on_commit(self._committed, self._send_unsent)
-        self.port = listening.getsockname()[1]
-        self._server = await self._streams.serve_streams(lambda: cast(Any, ZooKeeperConnection(self)), listening)
+        for one, tls in ((listening, None), secure or (None, None)):
+            if one is None:
+                continue
+            if tls is None:
+                self.port = one.getsockname()[1]
+            else:
+                self.secure_port = one.getsockname()[1]
+            make = lambda: cast(Any, ZooKeeperConnection(self))  # noqa: E731
+            self._servers.append(await self._streams.serve_streams(make, one, tls))
         self.look_for_expired()
 
     async def stop(self) -> None:
@@ -88,12 +98,13 @@ class ZooKeeperServer(Serving):
         if self._look is not None:
             self._look.cancel()
             self._look = None
-        if self._server is not None:
-            self._server.close()
-            for connection in list(self.connections):
-                connection.end()
-            await self._server.wait_closed()
-            self._server = None
+        for server in self._servers:
+            server.close()
+        for connection in list(self.connections):
+            connection.end()
+        for server in self._servers:
+            await server.wait_closed()
+        self._servers.clear()
 
     # Sessions
 

@@ -106,7 +106,7 @@ class Serving:
         self.ended_figures = four_letter_words.Figures()  # of connections that have ended
         self.unsent: dict[ServedConnection, None] = {}
         self.started_ms = 0.0
-        self.port = 0
+        self.port = self.secure_port = 0
 
     def now_ms(self) -> float:
         return self.clock.monotonic() * 1000
@@ -157,6 +157,7 @@ class Serving:
             uptime_ms=int(self.now_ms() - self.started_ms),
             configuration={
                 "clientPort": str(self.port),
+                **({"secureClientPort": str(self.secure_port)} if self.secure_port else {}),
                 "tickTime": str(self.config.tick_ms),
                 "maxClientCnxns": str(self.config.max_client_connections),
                 "minSessionTimeout": str(sessions.min_timeout_ms),
