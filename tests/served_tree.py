@@ -11,6 +11,7 @@ from pathlib import Path
 
 from jesenska.base.clock import SystemClock
 from jesenska.metadata.embedded import EmbeddedTree
+from jesenska.metadata.zookeeper.server.guard import Guard
 from jesenska.metadata.zookeeper.server.server import ZooKeeperServer
 from jesenska.metadata.zookeeper.server.serving import ServerConfig
 from jesenska.net.listener import listening_socket
@@ -21,13 +22,16 @@ QUICK = ServerConfig(tick_ms=100, max_session_timeout_ms=4000)
 
 @contextlib.asynccontextmanager
 async def served(
-    path: Path | None = None, config: ServerConfig = QUICK, port: int = 0
+    path: Path | None = None,
+    config: ServerConfig = QUICK,
+    port: int = 0,
+    guard: Guard | None = None,
 ) -> AsyncIterator[ZooKeeperServer]:
-    """A server over the tree in that file, or in memory; both are closed at the end."""
+    """A server over the tree in that file, or in memory; both are closed at the end. `guard` says who may use it."""
     clock = SystemClock()
     tree = EmbeddedTree.simulated(clock) if path is None else await EmbeddedTree.open(path, clock, served=True)
     try:
-        server = ZooKeeperServer(tree, clock, config)
+        server = ZooKeeperServer(tree, clock, config, guard=guard)
         await server.start(listening_socket("127.0.0.1", port))
         try:
             yield server
@@ -40,8 +44,8 @@ async def served(
 class ServedTree:
     """The same in a thread; `with` ends it. `call` runs something of the server on its loop."""
 
-    def __init__(self, path: Path | None = None, config: ServerConfig = QUICK) -> None:
-        self._path, self._config = path, config
+    def __init__(self, path: Path | None = None, config: ServerConfig = QUICK, *, guard: Guard | None = None) -> None:
+        self._path, self._config, self._guard = path, config, guard
         self._ready = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), name="served-tree")
         self._loop: asyncio.AbstractEventLoop
@@ -50,7 +54,7 @@ class ServedTree:
 
     async def _serve(self) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
-        async with served(self._path, self._config) as self.server:
+        async with served(self._path, self._config, guard=self._guard) as self.server:
             self._ready.set()
             await self._stop.wait()
 

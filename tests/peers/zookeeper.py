@@ -7,6 +7,7 @@ import socket
 import subprocess
 import threading
 import time
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -18,7 +19,20 @@ RELEASE = "3.9.1"
 class ZooKeeper:
     """Ends with the `with` block."""
 
-    def __init__(self, directory: Path, tick_ms: int = 200, heap: str = "128m") -> None:
+    def __init__(
+        self,
+        directory: Path,
+        tick_ms: int = 200,
+        heap: str = "128m",
+        settings: Mapping[str, str] | None = None,
+        java_options: Sequence[str] = (),
+    ) -> None:
+        """`settings` are further ones of its properties; `secureClientPort` without a value becomes `secure_port`."""
+        self._settings = dict(settings or {})
+        self._java_options = java_options
+        self.secure_port = free_port()
+        if "secureClientPort" in self._settings:
+            self._settings["secureClientPort"] = str(self.secure_port)
         self._directory = directory
         self._tick_ms = tick_ms
         self._heap = heap
@@ -29,10 +43,17 @@ class ZooKeeper:
         settings.write_text(
             f"dataDir={self._directory}/data\nclientPort={self.port}\nclientPortAddress=127.0.0.1\nmaxClientCnxns=0\nadmin.enableServer=false\n"
             f"tickTime={self._tick_ms}\n4lw.commands.whitelist=*\n"
+            + "".join(f"{name}={value}\n" for name, value in self._settings.items())
         )
         log = self._directory / "zookeeper.log"
         with log.open("ab") as output:
-            command = java_command(RELEASE, TOOLS["zookeeper-server-start"][0], str(settings), heap=self._heap)
+            command = java_command(
+                RELEASE,
+                TOOLS["zookeeper-server-start"][0],
+                str(settings),
+                heap=self._heap,
+                java_options=self._java_options,
+            )
             self._process = subprocess.Popen(command, stdout=output, stderr=output, stdin=subprocess.DEVNULL)
         try:
             wait_for_port(self.port, self._process, log)
@@ -115,10 +136,16 @@ class Shell:
             stream.close()
 
 
-def shell(port: int, *commands: str) -> str:
+def shell(port: int, *commands: str, java_options: Sequence[str] = (), log_level: str = "ERROR") -> str:
     """What ZooKeeper's own shell prints for some commands."""
     command = java_command(
-        RELEASE, "org.apache.zookeeper.ZooKeeperMain", "-server", f"127.0.0.1:{port}", heap="128m", log_level="ERROR"
+        RELEASE,
+        "org.apache.zookeeper.ZooKeeperMain",
+        "-server",
+        f"127.0.0.1:{port}",
+        heap="128m",
+        log_level=log_level,
+        java_options=java_options,
     )
     done = subprocess.run(
         command,

@@ -42,12 +42,18 @@ def refusals(config: BrokerConfig) -> Iterator[StartRefused]:
 
 def _zookeeper(config: BrokerConfig) -> Iterator[StartRefused]:
     for name, what in (
-        ("zookeeper.set.acl", "protecting nodes by ACLs"),
         ("zookeeper.metadata.migration.enable", "moving metadata to KRaft"),
-        ("zookeeper.ssl.client.enable", "TLS to ZooKeeper"),
+        ("zookeeper.ssl.crl.enable", "checking certificates against revocation lists"),
+        ("zookeeper.ssl.ocsp.enable", "checking the revocation of certificates over OCSP"),
     ):
         if config.boolean(name):
             yield StartRefused(name, f"{name}=true requests {what}, which is not implemented yet: remove the setting.")
+    if config.boolean("zookeeper.set.acl") and not (config.string("zookeeper.connect") or "").strip():
+        yield StartRefused(
+            "zookeeper.set.acl",
+            "zookeeper.set.acl=true protects nodes on a ZooKeeper, but zookeeper.connect is not set: set it, or remove "
+            "zookeeper.set.acl.",
+        )
 
 
 def _listener_protocols(config: BrokerConfig) -> Iterator[StartRefused]:

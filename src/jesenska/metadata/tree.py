@@ -197,13 +197,15 @@ class Decision(NamedTuple):
 class Tree:
     """The metadata tree: its nodes, its sessions, and the number (zxid) of its last transaction."""
 
-    __slots__ = ("_ephemerals", "_nodes", "last_zxid", "sessions")
+    __slots__ = ("_ephemerals", "_nodes", "deleted_acls", "last_zxid", "sessions")
 
     def __init__(self) -> None:
         self._nodes: dict[str, TreeNode] = {}
         self._ephemerals: dict[int, set[str]] = {}
         self.sessions: dict[int, int] = {}  # session id -> time-out in ms
         self.last_zxid = 0
+        #: The ACLs of the nodes that the last applied transaction has deleted, except open ACLs.
+        self.deleted_acls: dict[str, tuple[Acl, ...]] = {}
         for path in _SPECIAL:
             self._nodes[path] = TreeNode(b"", OPEN_ACL, 0, 0, 0, 0, 0, 0, 0, 0, 0)
             if path != "/":
@@ -419,7 +421,11 @@ class Tree:
         assert transaction.zxid == self.last_zxid + 1, (
             f"transaction {transaction.zxid} does not follow {self.last_zxid}"
         )
+        if self.deleted_acls:
+            self.deleted_acls = {}
         for change in transaction.changes:
+            if isinstance(change, NodeDeleted) and (acl := self._nodes[change.path].acl) is not OPEN_ACL:
+                self.deleted_acls[change.path] = acl
             self._apply_change(change, transaction.zxid, transaction.time_ms)
         self.last_zxid = transaction.zxid
         return transaction.changes

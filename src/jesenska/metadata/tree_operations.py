@@ -169,6 +169,7 @@ class TreeCode(IntEnum):
     AUTH_FAILED = -115
     SESSION_MOVED = -118
     NO_WATCHER = -121
+    SESSION_CLOSED_REQUIRE_SASL_AUTH = -124
 
 
 class TreeError(Exception):

@@ -29,12 +29,13 @@ _MODULES: Final = {
     "org.apache.kafka.common.security.scram.ScramLoginModule": "SCRAM",
     "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule": "OAUTHBEARER",
     "com.sun.security.auth.module.Krb5LoginModule": "GSSAPI",
+    "org.apache.zookeeper.server.auth.DigestLoginModule": "DIGEST-MD5",
 }
 
 
 class Login(NamedTuple):
-    """One login module with its options. `mechanism` is PLAIN, SCRAM, OAUTHBEARER or GSSAPI, or empty for an unknown
-    Java class."""
+    """One login module with its options. `mechanism` is PLAIN, SCRAM, OAUTHBEARER, GSSAPI or DIGEST-MD5, or empty for
+    an unknown Java class."""
 
     mechanism: str
     module: str
@@ -51,7 +52,8 @@ class Login(NamedTuple):
         return value
 
     def users(self) -> dict[str, str]:
-        """Returns the passwords by user, from the options user_NAME="PASSWORD" of a server's PLAIN login."""
+        """Returns the passwords by user, from the options user_NAME="PASSWORD" of a server's PLAIN or
+        DIGEST-MD5 login."""
         return {name[5:]: value for name, value in self.options.items() if name.startswith("user_") and name[5:]}
 
 

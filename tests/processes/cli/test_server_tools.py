@@ -90,7 +90,7 @@ def test_a_broker_that_cannot_start_in_the_background_says_why(
     [
         ("listeners=SSL://127.0.0.1:0\n", "SSL"),
         ("num.partitions=many\n", "num.partitions"),
-        ("zookeeper.ssl.client.enable=true\n", "zookeeper.ssl.client.enable"),
+        ("zookeeper.set.acl=true\n", "zookeeper.set.acl"),
     ],
 )
 def test_a_configuration_that_cannot_be_served_stops_the_start(

@@ -114,6 +114,9 @@ def test_the_announcement_has_all_brokers_in_every_command() -> None:
     ]
     assert all(" --bootstrap-server 127.0.0.1:9092,[::1]:9093 " in command for command in commands[:3])
     assert commands[3] == "  zookeeper-shell 127.0.0.1:2181 ls /brokers/topics"
+    told = announcement(["127.0.0.1:9092"], "a b", "127.0.0.1:2181", "a b/login")
+    login = "KAFKA_OPTS=-Djava.security.auth.login.config='a b/login'"
+    assert told.splitlines()[-1] == f"  {login} zookeeper-shell 127.0.0.1:2181 ls /brokers/topics"
     assert (
         announcement(["127.0.0.1:9092"], "data", None).splitlines()[0]
         == "jesenska is up at 127.0.0.1:9092 (data in data; Ctrl-C stops it)"
@@ -511,11 +514,11 @@ def test_every_broker_writes_its_figures(tmp_path: Path) -> None:
 
 def test_the_tree_is_served_to_zookeepers_clients(tmp_path: Path) -> None:
     with SeveralBrokers(tmp_path / "data", 2, "--zookeeper-port", "0") as brokers:
-        found = re.search(r"zookeeper-shell (\S+) ls /brokers/topics", brokers.log)
+        found = re.search(r"KAFKA_OPTS=(\S+) zookeeper-shell (\S+) ls /brokers/topics", brokers.log)
         assert found is not None
         done = subprocess.run(
-            [sys.executable, "-m", "jesenska.cli.zookeeper.zookeeper_shell", found[1], "ls", "/brokers/ids"],
-            text=True, capture_output=True, timeout=SECONDS, check=False,
+            [sys.executable, "-m", "jesenska.cli.zookeeper.zookeeper_shell", found[2], "ls", "/brokers/ids"],
+            text=True, capture_output=True, timeout=SECONDS, check=False, env={**os.environ, "KAFKA_OPTS": found[1]},
         )  # fmt: skip
         assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "[1, 2]"), done.stderr
 

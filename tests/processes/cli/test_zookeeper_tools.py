@@ -130,7 +130,7 @@ def test_the_shell_reads_commands_from_its_input(properties: Path) -> None:
         (["tickTime=often"], "tickTime=often is no number"),
         (["tickTime=0"], "tickTime a number of milliseconds from 1"),
         (["server.1=a:2888:3888"], "an ensemble is not built"),
-        (["secureClientPort=2281"], "TLS is not built"),
+        (["secureClientPort=2281"], "There is no certificate"),
     ],
 )
 def test_a_server_that_cannot_start_says_why(tool: Tool, properties: Path, overrides: list[str], told: str) -> None:

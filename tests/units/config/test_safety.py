@@ -6,7 +6,8 @@ from jesenska.config.layers import BrokerConfig
 from jesenska.config.safety import AUTHORIZERS, StartRefused, refusals, refuse_unsafe
 
 REFUSED = [
-    ({"zookeeper.connect": "localhost:2181", "zookeeper.ssl.client.enable": "true"}, "zookeeper.ssl.client.enable"),
+    ({"zookeeper.connect": "localhost:2181", "zookeeper.ssl.crl.enable": "true"}, "zookeeper.ssl.crl.enable"),
+    ({"zookeeper.connect": "localhost:2181", "zookeeper.ssl.ocsp.enable": "true"}, "zookeeper.ssl.ocsp.enable"),
     ({"zookeeper.set.acl": "true"}, "zookeeper.set.acl"),
     ({"listeners": "ODD://:9092"}, "listeners"),
     ({"listener.security.protocol.map": "PLAINTEXT:TRUSTME"}, "listener.security.protocol.map"),

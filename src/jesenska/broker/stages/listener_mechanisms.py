@@ -16,9 +16,7 @@ an installed package (`jesenska.sasl_server_callbacks`):
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from jesenska.base.backoff import Backoff
@@ -27,7 +25,8 @@ from jesenska.base.errors import InvalidConfigError
 from jesenska.base.plugins import SASL_SERVER_CALLBACKS, PluginError, plugin
 from jesenska.config.layers import BrokerConfig
 from jesenska.config.listeners import Endpoint
-from jesenska.security.jaas import Login, parse_login, parse_login_file
+from jesenska.security.jaas import Login, parse_login
+from jesenska.security.java_options import java_option, logins_of
 from jesenska.security.mechanisms import (
     GSSAPI,
     OAUTHBEARER,
@@ -43,8 +42,6 @@ from jesenska.security.tls import TlsSettings, tls_settings
 
 #: The entries of a JAAS file that a broker's listener reads: NAME.KafkaServer first.
 _SERVER_ENTRY: Final = "KafkaServer"
-_LOGIN_FILE = re.compile(r"-Djava\.security\.auth\.login\.config=(\S+)")
-_KERBEROS_FILE = re.compile(r"-Djava\.security\.krb5\.conf=(\S+)")
 _CALLBACK: Final = "sasl.server.callback.handler.class"
 _OAUTH: Final = "org.apache.kafka.common.security.oauthbearer."
 #: Kafka's classes that check signed tokens.
@@ -61,16 +58,9 @@ class JaasFile:
     if KAFKA_OPTS names no JAAS file."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
-        options = environment.get("KAFKA_OPTS", "")
-        kerberos, found = _KERBEROS_FILE.search(options), _LOGIN_FILE.search(options)
         #: The configuration file of Kerberos; None if KAFKA_OPTS does not name this file.
-        self.kerberos_configuration = None if kerberos is None else kerberos[1]
-        self._entries: dict[str, list[Login]] = {}
-        if found is not None:
-            try:
-                self._entries = parse_login_file(Path(found[1]).read_text())
-            except OSError as error:
-                raise InvalidConfigError(f"The JAAS file {found[1]} cannot be read: {error.strerror}.") from error
+        self.kerberos_configuration = java_option(environment, "java.security.krb5.conf")
+        self._entries = logins_of(environment)
 
     def login(self, listener: str, mechanism: str) -> Login | None:
         """Returns the login of a listener for a mechanism, or None if the file has no login for the listener."""

@@ -10,6 +10,7 @@ Most brokers do not use ZooKeeper's protocol, so its client and server are impor
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -23,6 +24,7 @@ from jesenska.metadata.journal import METADATA_FILE
 from jesenska.metadata.store import Store
 
 if TYPE_CHECKING:
+    from jesenska.metadata.zookeeper.server.guard import Guard
     from jesenska.metadata.zookeeper.server.server import ZooKeeperServer
 
 logger = logging.getLogger(__name__)
@@ -102,11 +104,13 @@ class EmbeddedHome:
         machine: Machine,
         listener: tuple[str, int] | None,
         connections_per_host: int,
+        guard: Guard | None = None,
     ) -> None:
         self._tree = tree
         self._machine = machine
         self._listener = listener
         self._connections_per_host = connections_per_host
+        self._guard = guard
         self.name = f"the metadata file {METADATA_FILE} of the first of them"
         self.store = store
         self.is_shared = listener is not None
@@ -115,11 +119,13 @@ class EmbeddedHome:
     @staticmethod
     async def open(path: Path, config: BrokerConfig, machine: Machine) -> EmbeddedHome:
         listener = _address(config.string("jesenska.zookeeper.listener"))
+        guard = None if listener is None else _guard()
         tree = await EmbeddedTree.open(
             path, machine.clock, served=listener is not None, executor=machine.threads(1, "metadata")
         )
         try:
-            return EmbeddedHome(tree, await tree.session(), machine, listener, config.integer("max.connections.per.ip"))
+            per_host = config.integer("max.connections.per.ip")
+            return EmbeddedHome(tree, await tree.session(), machine, listener, per_host, guard)
         except BaseException:
             await tree.close()
             raise
@@ -145,6 +151,7 @@ class EmbeddedHome:
             self._machine.clock,
             ServerConfig(max_client_connections=self._connections_per_host),
             self._machine.streams,
+            self._guard,
         )
         host, port = self._listener
         await server.start(self._machine.network.listening_socket(host, port, _BACKLOG))
@@ -158,6 +165,16 @@ class EmbeddedHome:
         if self.server is not None:
             await self.server.stop()
         await self._tree.close()
+
+
+def _guard() -> Guard | None:
+    """Returns who may use the broker's tree over the network, by the JAAS file and the options in KAFKA_OPTS. Returns
+    None for everybody. Raises InvalidConfigError with one sentence if the file or an option cannot be used."""
+    if "-D" not in os.environ.get("KAFKA_OPTS", ""):
+        return None
+    from jesenska.metadata.zookeeper.server.guard_settings import guard_of
+
+    return guard_of({}, os.environ)
 
 
 def _address(text: str | None) -> tuple[str, int] | None:

@@ -3,6 +3,7 @@ ZooKeeper's."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Awaitable, Callable
 
 from jesenska.base.errors import JesenskaError
@@ -12,10 +13,11 @@ from jesenska.controller import reading
 from jesenska.controller.context import ControllerContext
 from jesenska.metadata.renewed_store import RenewedStore
 from jesenska.metadata.store import ChrootStore, Store
-from jesenska.metadata.tree_operations import ConnectionLossError, NodeExistsError, TreeError
+from jesenska.metadata.tree_operations import ConnectionLossError, NoAuthError, NodeExistsError, TreeError
+from jesenska.metadata.zookeeper.client.access import TreeAccess
 from jesenska.metadata.zookeeper.client.client import ZooKeeperStore
 from jesenska.metadata.zookeeper.client.connect_string import ConnectString
-from jesenska.metadata.zookeeper.client.session import NoSessionError, no_session
+from jesenska.metadata.zookeeper.client.session import NoSessionError, TlsFailedError, no_session
 
 
 class ZooKeeperHome:
@@ -47,6 +49,14 @@ class ZooKeeperHome:
         session_ms = config.integer("zookeeper.session.timeout.ms")
         wanted_ms = config.value("zookeeper.connection.timeout.ms")
         connect_ms = wanted_ms if isinstance(wanted_ms, int) else session_ms
+        access = access_of_broker(config, machine)
+        is_protected = config.boolean("zookeeper.set.acl")
+        if is_protected and not access.is_identified:
+            raise JesenskaError(
+                "zookeeper.set.acl=true protects nodes for the broker's login, but it has none: name a JAAS file with "
+                'an entry Client, KAFKA_OPTS="-Djava.security.auth.login.config=FILE", or a certificate, '
+                "zookeeper.ssl.keystore.location."
+            )
 
         async def connect() -> Store:
             store = await ZooKeeperStore.connect(
@@ -55,21 +65,39 @@ class ZooKeeperHome:
                 connect_timeout_ms=connect_ms,
                 streams=machine.streams,
                 random=machine.random,
+                access=access,
             )
             if not where.chroot:
-                return store
+                return protected(store)
             try:
-                await root.found(store)
+                await root.found(protected(store))
             except BaseException:
                 await store.close()
                 raise
-            return ChrootStore(store, where.chroot)
+            return protected(ChrootStore(store, where.chroot))
+
+        def protected(store: Store) -> Store:
+            if not is_protected:
+                return store
+            from jesenska.metadata.node_acls import ProtectingStore
+
+            return ProtectingStore(store)
 
         root = Root(where.chroot)
         try:
             store = await RenewedStore.open(connect)
         except NoSessionError as error:
             raise JesenskaError(no_session(servers)) from error
+        except TlsFailedError as error:
+            raise JesenskaError(
+                f"No TLS connection to the ZooKeeper at {servers} can be made ({error.reason}): check its certificate "
+                f"and zookeeper.ssl.*."
+            ) from error
+        except NoAuthError as error:
+            raise JesenskaError(
+                f"There is no login to the ZooKeeper at {servers} ({error.reason}): name a JAAS file with the right "
+                f'entry Client, KAFKA_OPTS="-Djava.security.auth.login.config=FILE".'
+            ) from error
         except ConnectionLossError as error:
             raise JesenskaError(
                 f"There is no ZooKeeper at {servers}: start it, correct zookeeper.connect, or leave it out for one "
@@ -101,6 +129,18 @@ class ZooKeeperHome:
 
     async def close(self) -> None:
         await self.store.close()
+
+
+def access_of_broker(config: BrokerConfig, machine: Machine) -> TreeAccess:
+    """Returns how the broker's connections are protected: by TLS if `zookeeper.ssl.client.enable` is set, and by the
+    login in a JAAS file if there is one. Raises InvalidConfigError with one sentence if this cannot be used."""
+    login_file = config.string("jesenska.zookeeper.login.file")
+    is_plain = login_file is None and "-D" not in os.environ.get("KAFKA_OPTS", "")
+    if is_plain and not config.boolean("zookeeper.ssl.client.enable"):
+        return TreeAccess()
+    from jesenska.metadata.zookeeper.client.access_settings import tree_access
+
+    return tree_access(config.value, os.environ, login_file=login_file, secret_bytes=machine.secret_bytes)
 
 
 class Root:

@@ -20,7 +20,7 @@ from pathlib import Path
 from jesenska.base.errors import JesenskaError
 from jesenska.cli.commands.importing import Telling
 from jesenska.cli.shared.tool import print_json, telling
-from jesenska.cli.shared.zookeeper_option import tree_at
+from jesenska.cli.shared.zookeeper_option import access_of, add_tls_config_file, protected_by, tree_at
 from jesenska.interchange import journal_file
 from jesenska.interchange.handover import plan_handover
 from jesenska.interchange.kafka_directories import broker_of, locked
@@ -30,6 +30,7 @@ from jesenska.log.disk.files import FileLayer
 from jesenska.metadata import paths
 from jesenska.metadata.journal import EXPORTED_FILE
 from jesenska.metadata.store import ChrootStore
+from jesenska.metadata.zookeeper.client.access import TreeAccess
 from jesenska.metadata.zookeeper.client.connect_string import ConnectString
 
 
@@ -49,6 +50,7 @@ def add_export(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--keep", action="store_true", help="Leave the metadata in the directory, too: for a trial on a copy."
     )
+    add_tls_config_file(command)
     command.add_argument("--dry-run", action="store_true", help="Say how much would be written, and change nothing.")
 
 
@@ -58,7 +60,15 @@ def export_directory(options: argparse.Namespace) -> int:
     with locked([path], files) as directories:
         nodes = journal_file.read_tree(path)
         broker_id = broker_of(directories, None)
-        written = asyncio.run(write_into(options.zookeeper, nodes, replace=options.replace, dry_run=options.dry_run))
+        written = asyncio.run(
+            write_into(
+                options.zookeeper,
+                nodes,
+                replace=options.replace,
+                dry_run=options.dry_run,
+                access=access_of(options.zk_tls_config_file),
+            )
+        )
         if not options.keep and not options.dry_run:
             journal_file.mark_exported(path, files)
     topics = len(children(nodes, paths.TOPICS))
@@ -86,18 +96,29 @@ def export_directory(options: argparse.Namespace) -> int:
     return 0
 
 
-async def write_into(zookeeper: str, nodes: Mapping[str, Node], *, replace: bool = False, dry_run: bool = False) -> int:
+async def write_into(
+    zookeeper: str,
+    nodes: Mapping[str, Node],
+    *,
+    replace: bool = False,
+    dry_run: bool = False,
+    access: TreeAccess | None = None,
+) -> int:
     """Writes a cluster's nodes into a ZooKeeper. `zookeeper` has the form of the flag --zookeeper. Returns the number
     of new, changed and deleted nodes. If `replace` is True, existing nodes of this cluster are overwritten. Raises
     JesenskaError with one sentence if the nodes may not be written."""
+    access = access or access_of()
     try:
         where = ConnectString.parse(zookeeper)
     except ValueError as error:
         raise JesenskaError(str(error)) from error
     servers = zookeeper.partition("/")[0]
     progress = Telling()
-    async with telling("Writing to ZooKeeper"), tree_at(servers, any_release=True) as root:
-        store = ChrootStore(root, where.chroot) if where.chroot else root
+    async with (
+        telling("Writing to ZooKeeper"),
+        tree_at(servers, any_release=True, access=access, protects=False) as root,
+    ):
+        store = protected_by(access, ChrootStore(root, where.chroot) if where.chroot else root)
         is_new = bool(where.chroot) and await root.exists(where.chroot) is None
         there = FoundTree({}) if is_new else await read_store(store, progress.tell)
         wanted = plan_handover(nodes, there, f"The ZooKeeper at {zookeeper}", replace=replace)
@@ -105,6 +126,6 @@ async def write_into(zookeeper: str, nodes: Mapping[str, Node], *, replace: bool
         if dry_run:
             return count
         if where.chroot:
-            await make_path(root, where.chroot)
+            await make_path(protected_by(access, root), where.chroot)
         await write_store(store, there.nodes, wanted, progress.tell)
         return count

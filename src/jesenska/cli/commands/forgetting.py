@@ -25,8 +25,9 @@ from pathlib import Path
 from jesenska.base.errors import JesenskaError
 from jesenska.cli.shared.several_directories import brokers_with_data, tree_directory
 from jesenska.cli.shared.tool import id_of_broker, print_json, seconds, telling
+from jesenska.cli.shared.tree_login import login_file_of
 from jesenska.cli.shared.tree_serving import ADDRESS_FILE
-from jesenska.cli.shared.zookeeper_option import tree_at
+from jesenska.cli.shared.zookeeper_option import access_of, add_tls_config_file, tree_at
 from jesenska.controller.reading import in_flight
 from jesenska.metadata import paths
 from jesenska.metadata.nodes import TopicNode, encode_lost_brokers
@@ -48,6 +49,7 @@ def add_forget(command: argparse.ArgumentParser) -> None:
     place.add_argument(
         "--data", metavar="DIR", help="Where the tree is: the --data of jesenska up -n N, or a dataDir without a path."
     )
+    add_tls_config_file(command)
     command.add_argument("--yes", action="store_true", help="Do it: what these brokers have is lost.")
     command.add_argument(
         "--timeout-seconds",
@@ -62,12 +64,13 @@ def forget(options: argparse.Namespace) -> int:
     return asyncio.run(_forget(options))
 
 
-def _address(data: str) -> str:
-    """Returns the address of the server that serves the metadata tree (ZooKeeper's nodes) of a --data directory."""
+def _address(data: str) -> tuple[str, str | None]:
+    """Returns the address of the server that serves the metadata tree (ZooKeeper's nodes) of a --data directory, and
+    the file with the login to it, if it has one."""
     path = Path(data)
     directory = tree_directory(path) if brokers_with_data(path) or tree_directory(path).is_dir() else path
     try:
-        return (directory / ADDRESS_FILE).read_text(encoding="ascii").strip()
+        return (directory / ADDRESS_FILE).read_text(encoding="ascii").strip(), login_file_of(directory)
     except OSError as error:
         raise JesenskaError(
             f"No tree is served from {directory}: start its brokers, or name the tree with --zookeeper."
@@ -76,7 +79,9 @@ def _address(data: str) -> str:
 
 async def _forget(options: argparse.Namespace) -> int:
     lost = frozenset(options.brokers)
-    async with telling("Reading the tree"), tree_at(options.zookeeper or _address(options.data)) as store:
+    servers, login_file = (options.zookeeper, None) if options.zookeeper else _address(options.data)
+    access = access_of(options.zk_tls_config_file, login_file)
+    async with telling("Reading the tree"), tree_at(servers, access=access) as store:
         for broker_id in sorted(lost):
             if await store.exists(paths.broker(broker_id)) is not None:
                 raise JesenskaError(

@@ -54,6 +54,9 @@ def add_import(command: argparse.ArgumentParser) -> None:
         help="dataDir of Kafka's ZooKeeper, to read its files instead of asking it (--zookeeper). "
         "Stop ZooKeeper first.",
     )
+    command.add_argument(
+        "--zk-tls-config-file", metavar="FILE", help="Settings of TLS to ZooKeeper (zookeeper.ssl.*), with --zookeeper."
+    )
     command.add_argument("--zookeeper-logs", metavar="DIR", help="Its dataLogDir, where it has one.")
     command.add_argument(
         "--chroot", metavar="/PATH", default="", help="With --zookeeper-data: the path that zookeeper.connect ends in."
@@ -213,14 +216,16 @@ def _tree(options: argparse.Namespace, telling_of: Telling) -> tuple[FoundTree, 
             "It is not known where the metadata are: give Kafka's ZooKeeper with --zookeeper host:port, or its "
             "files with --zookeeper-data."
         )
-    return asyncio.run(_from_zookeeper(options.zookeeper, telling_of)), f"The ZooKeeper at {options.zookeeper}"
+    return asyncio.run(
+        _from_zookeeper(options.zookeeper, telling_of, options.zk_tls_config_file)
+    ), f"The ZooKeeper at {options.zookeeper}"
 
 
-async def _from_zookeeper(servers: str, telling_of: Telling) -> FoundTree:
-    from jesenska.cli.shared.zookeeper_option import tree_at
+async def _from_zookeeper(servers: str, telling_of: Telling, tls_config_file: str | None) -> FoundTree:
+    from jesenska.cli.shared.zookeeper_option import access_of, tree_at
     from jesenska.interchange.zookeeper_copy import read_store
 
-    async with telling("Reading from ZooKeeper"), tree_at(servers) as store:
+    async with telling("Reading from ZooKeeper"), tree_at(servers, access=access_of(tls_config_file)) as store:
         return await read_store(store, telling_of.tell)
 
 

@@ -39,8 +39,9 @@ from jesenska.cli.commands.importing import Telling
 from jesenska.cli.shared.several_directories import brokers_with_data, held_directory, tree_directory
 from jesenska.cli.shared.stopping import lock_holder
 from jesenska.cli.shared.tool import Command, add_output, print_json, telling
+from jesenska.cli.shared.tree_login import login_file_of
 from jesenska.cli.shared.tree_serving import ADDRESS_FILE
-from jesenska.cli.shared.zookeeper_option import tree_at
+from jesenska.cli.shared.zookeeper_option import access_of, add_tls_config_file, tree_at
 from jesenska.interchange import inventory as inventories
 from jesenska.interchange.directory_inventory import take
 from jesenska.interchange.inventory import Inventory
@@ -55,6 +56,7 @@ from jesenska.metadata import paths
 from jesenska.metadata.journal import METADATA_FILE
 from jesenska.metadata.tree import check_path
 from jesenska.metadata.tree_operations import BadArgumentsError
+from jesenska.metadata.zookeeper.client.access import TreeAccess
 
 _INVENTORY_BYTES_MAX = 1 << 30
 
@@ -112,6 +114,7 @@ def _add_place(parser: argparse.ArgumentParser, what: str) -> None:
         metavar="HOST:PORT[,...][/PATH]",
         help=f"{what}: a ZooKeeper that runs, as zookeeper.connect names it.",
     )
+    add_tls_config_file(parser)
     _add_chroot(parser)
 
 
@@ -176,7 +179,7 @@ def _found(options: argparse.Namespace) -> tuple[FoundTree, str]:
     """Returns the metadata tree to copy, and the name of the tree for messages."""
     if options.zookeeper is not None:
         _chroot(options)
-        return asyncio.run(_read(options.zookeeper)), options.zookeeper
+        return asyncio.run(_read(options.zookeeper, access_of(options.zk_tls_config_file))), options.zookeeper
     directory = _directory(options.data)
     chroot = _chroot(options)
     if not has_tree(directory):
@@ -191,7 +194,8 @@ def _found(options: argparse.Namespace) -> tuple[FoundTree, str]:
                 f"{directory} is in use by a broker that keeps its tree in its own process: stop it, or start it "
                 "with --zookeeper-port and name that with --zookeeper."
             ) from None
-        return asyncio.run(_read(address + chroot)), str(directory) + _shown_path(chroot)
+        access = access_of(login_file=login_file_of(directory))
+        return asyncio.run(_read(address + chroot, access)), str(directory) + _shown_path(chroot)
     with held_directory(directory):
         return read_tree_file(directory / METADATA_FILE, chroot), str(directory) + _shown_path(chroot)
 
@@ -200,9 +204,9 @@ def _shown_path(chroot: str) -> str:
     return f" (below {chroot})" if chroot else ""
 
 
-async def _read(servers: str) -> FoundTree:
+async def _read(servers: str, access: TreeAccess) -> FoundTree:
     progress = Telling()
-    async with telling("Reading the tree"), tree_at(servers, any_release=True) as store:
+    async with telling("Reading the tree"), tree_at(servers, any_release=True, access=access) as store:
         return await read_store(store, progress.tell)
 
 
@@ -217,7 +221,7 @@ def _restore(options: argparse.Namespace) -> int:
     topics = len(children(kept.nodes, paths.TOPICS))
     chroot = _chroot(options)
     if options.zookeeper is not None:
-        asyncio.run(write_into(options.zookeeper, kept.nodes))
+        asyncio.run(write_into(options.zookeeper, kept.nodes, access=access_of(options.zk_tls_config_file)))
         where = options.zookeeper
     else:
         directory = _directory(options.data)

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from ipaddress import ip_address
 from pathlib import Path
+from typing import NamedTuple
 
 from jesenska.base.clock import SystemClock
 from jesenska.base.errors import JesenskaError
@@ -25,8 +26,10 @@ from jesenska.log.disk.files import FileLayer
 from jesenska.metadata.embedded import EmbeddedTree
 from jesenska.metadata.journal import METADATA_FILE, JournalError
 from jesenska.metadata.tree_operations import Transaction
+from jesenska.metadata.zookeeper.server.guard import Guard
 from jesenska.metadata.zookeeper.server.server import ZooKeeperServer
 from jesenska.metadata.zookeeper.server.serving import ServerConfig
+from jesenska.metadata.zookeeper.streams import ContextOf
 
 #: A file that exists in the directory while the tree is served. It contains the address host:port for clients on this
 #: machine.
@@ -36,14 +39,29 @@ ADDRESS_FILE = "jesenska-tree.address"
 _YOUNG_OBJECTS = 50_000
 
 
+class Listening(NamedTuple):
+    """The listening sockets of a tree: for clients without TLS, and for clients with TLS, together with the function
+    that returns the TLS context."""
+
+    plain: socket.socket | None
+    secure: tuple[socket.socket, ContextOf] | None = None
+
+
 @asynccontextmanager
 async def served_tree(
-    directory: Path, listen: Callable[[], socket.socket], config: ServerConfig, *, named: str, stopped_by: str = ""
+    directory: Path,
+    listen: Callable[[], Listening],
+    config: ServerConfig,
+    *,
+    named: str,
+    stopped_by: str = "",
+    guard: Callable[[], Guard] | None = None,
 ) -> AsyncIterator[ZooKeeperServer]:
     """Yields a server of the metadata tree in the directory, which is created if it is missing. At the end of the
     block the server stops, and its sessions remain in the tree.
 
-    `listen` returns the listening socket; it is called after the tree is open. Errors are JesenskaErrors of one
+    `listen` returns the listening sockets; it is called after the tree is open. `guard` returns who may use the tree
+    (default: everybody). Errors are JesenskaErrors of one
     sentence. In messages the directory is called `named`, and `stopped_by` is the tool that stops the process that has
     locked the directory."""
     memory = Memory()
@@ -61,11 +79,12 @@ async def served_tree(
         lock.release()
         raise JesenskaError(str(error)) from error
     try:
-        server = ZooKeeperServer(tree, clock, config)
+        server = ZooKeeperServer(tree, clock, config, guard=guard() if guard is not None else None)
         try:
             listening = listen()
-            await server.start(listening)
-            _write_address(directory, listening.getsockname())
+            await server.start(listening.plain, listening.secure)
+            if listening.plain is not None:
+                _write_address(directory, listening.plain.getsockname())
             # The tree stays in memory. After this collection, the garbage collector no longer checks its objects.
             gc.collect()
             gc.freeze()

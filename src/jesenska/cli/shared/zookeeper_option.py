@@ -1,19 +1,22 @@
 """The flag `--zookeeper` of Kafka's releases before 3.0: the address of the cluster's ZooKeeper. It is for tools that
-read ZooKeeper's nodes."""
+read ZooKeeper's nodes. A tool logs in with the entry Client of the JAAS file that KAFKA_OPTS names, and uses TLS if
+`--zk-tls-config-file` names a file with the settings `zookeeper.ssl.*`."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-from collections.abc import AsyncIterator
+import os
+from collections.abc import AsyncIterator, Iterator
 
 from jesenska.base.errors import JesenskaError
 from jesenska.metadata import paths
 from jesenska.metadata.nodes import BrokerRegistration, NodeFormatError
 from jesenska.metadata.store import Store
-from jesenska.metadata.tree_operations import ConnectionLossError, NoNodeError, TreeError
+from jesenska.metadata.tree_operations import ConnectionLossError, NoAuthError, NoNodeError, TreeError
+from jesenska.metadata.zookeeper.client.access import TreeAccess
 from jesenska.metadata.zookeeper.client.client import connect
-from jesenska.metadata.zookeeper.client.session import NoSessionError, no_session
+from jesenska.metadata.zookeeper.client.session import NoSessionError, TlsFailedError, no_session
 
 _SESSION_MS = 30_000
 _CONNECT_MS = 10_000
@@ -28,26 +31,89 @@ def add_zookeeper(parser: argparse.ArgumentParser) -> None:
     )
 
 
-@contextlib.asynccontextmanager
-async def tree_at(servers: str, *, any_release: bool = False) -> AsyncIterator[Store]:
-    """Connects to the ZooKeeper that `--zookeeper` names, and yields its nodes as a store. Raises JesenskaError with
-    one sentence if the connection fails, or if it is lost later. If `any_release` is True, ZooKeeper may be older than
-    3.5."""
+def add_tls_config_file(parser: argparse.ArgumentParser, *also: str) -> None:
+    """Adds the flag `--zk-tls-config-file`, with further spellings."""
+    parser.add_argument(
+        "--zk-tls-config-file",
+        *also,
+        metavar="FILE",
+        help="Settings of TLS to ZooKeeper (zookeeper.ssl.*); other settings in the file are ignored.",
+    )
+
+
+def access_of(tls_config_file: str | None = None, login_file: str | None = None) -> TreeAccess:
+    """Returns how a tool's connections to ZooKeeper are protected. `login_file` is a JAAS file that is used in place
+    of the file in KAFKA_OPTS. Raises JesenskaError with one sentence if a file cannot be used."""
+    if tls_config_file is None and login_file is None and "-D" not in os.environ.get("KAFKA_OPTS", ""):
+        return TreeAccess()
+    from jesenska.cli.shared.tool import read_properties
+    from jesenska.metadata.zookeeper.client.access_settings import tree_access
+
+    return tree_access(read_properties(tls_config_file).get, os.environ, login_file=login_file)
+
+
+@contextlib.contextmanager
+def explained(servers: str) -> Iterator[None]:
+    """Raises JesenskaError with one sentence in place of the error of a connection that fails because of TLS, of the
+    login, or of a server that gives no session."""
     try:
-        store = await connect(
-            servers, session_timeout_ms=_SESSION_MS, connect_timeout_ms=_CONNECT_MS, any_release=any_release
-        )
-    except ValueError as error:
-        raise JesenskaError(str(error)) from error
+        yield
     except NoSessionError as error:
         raise JesenskaError(no_session(servers)) from error
+    except TlsFailedError as error:
+        raise JesenskaError(
+            f"No TLS connection to the ZooKeeper at {servers} can be made ({error.reason}): check its certificate and "
+            f"--zk-tls-config-file."
+        ) from error
+    except NoAuthError as error:
+        raise JesenskaError(
+            f"There is no login to the ZooKeeper at {servers} ({error.reason}): name a JAAS file with the right entry "
+            f'Client, KAFKA_OPTS="-Djava.security.auth.login.config=FILE".'
+        ) from error
+
+
+def protected_by(access: TreeAccess, store: Store) -> Store:
+    """Returns a store that protects the nodes that it creates by ACLs, if the tool has a login or a certificate.
+    Otherwise returns the same store. The paths of the store are those of Kafka's nodes."""
+    if not access.is_identified:
+        return store
+    from jesenska.metadata.node_acls import ProtectingStore
+
+    return ProtectingStore(store)
+
+
+@contextlib.asynccontextmanager
+async def tree_at(
+    servers: str, *, any_release: bool = False, access: TreeAccess | None = None, protects: bool = True
+) -> AsyncIterator[Store]:
+    """Connects to the ZooKeeper that `--zookeeper` names, and yields its nodes as a store. Raises JesenskaError with
+    one sentence if the connection fails, or if it is lost later. If `any_release` is True, ZooKeeper may be older than
+    3.5. The default of `access` is the login that KAFKA_OPTS names, if there is one. With a login, nodes that the tool
+    creates are protected as by Kafka's tools (`protected_by`), unless `protects` is False."""
+    access = access or access_of()
+    try:
+        with explained(servers):
+            store = await connect(
+                servers,
+                session_timeout_ms=_SESSION_MS,
+                connect_timeout_ms=_CONNECT_MS,
+                any_release=any_release,
+                access=access,
+            )
+    except ValueError as error:
+        raise JesenskaError(str(error)) from error
     except ConnectionLossError as error:
         raise JesenskaError(
             f"No ZooKeeper answers at {servers}: start it, correct --zookeeper, or name a broker with "
             f"--bootstrap-server."
         ) from error
     try:
-        yield store
+        yield protected_by(access, store) if protects else store
+    except NoAuthError as error:
+        raise JesenskaError(
+            f"The tree at {servers} refuses it ({error}): log in with a JAAS file, "
+            f'KAFKA_OPTS="-Djava.security.auth.login.config=FILE".'
+        ) from error
     except (TreeError, NodeFormatError) as error:
         raise JesenskaError(f"The tree at {servers} cannot be used: {error}") from error
     finally:

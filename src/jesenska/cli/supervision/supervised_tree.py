@@ -1,11 +1,12 @@
 """The metadata tree (ZooKeeper's nodes) in a small separate process, for a supervisor (`supervisor`). The process
 serves the tree to ZooKeeper's clients, and gets orders on stdin.
 
-    python -m jesenska.cli.supervision.supervised_tree DIRECTORY [DESCRIPTOR]
+    python -m jesenska.cli.supervision.supervised_tree [--login] DIRECTORY [DESCRIPTOR]
 
 DIRECTORY contains the tree, and is created if it is missing. DESCRIPTOR is a listening socket that the supervisor has
 opened and also keeps open. So the port stays the same when this process is started again, and clients that connect
-during the restart wait. Without DESCRIPTOR the operating system chooses a port at the loopback address. The lines on
+during the restart wait. With --login, only clients that log in as the directory's file says (`tree_login`) may use
+the tree. Without DESCRIPTOR the operating system chooses a port at the loopback address. The lines on
 stdin and stdout are described in `tree_orders`; the first line on stdout reports that clients can connect. Logs go to
 stderr.
 
@@ -23,6 +24,7 @@ import socket
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +32,8 @@ from jesenska.base.errors import JesenskaError
 from jesenska.base.limits import TREE_ORDER_MAX_BYTES
 from jesenska.cli.shared.ending import stopped_in_order
 from jesenska.cli.shared.stop_signals import heeded_signals
-from jesenska.cli.shared.tree_serving import served_tree, stops_when_the_tree_fails
+from jesenska.cli.shared.tree_login import guard_of_directory
+from jesenska.cli.shared.tree_serving import Listening, served_tree, stops_when_the_tree_fails
 from jesenska.cli.supervision.guarded import Guarded, NotGuardedError
 from jesenska.cli.supervision.session_ends import SessionEnds
 from jesenska.cli.supervision.tree_orders import (
@@ -55,25 +58,33 @@ _READ_BYTES = 64 * 1024
 
 def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
+    has_login = words[:1] == ["--login"]
+    del words[: int(has_login)]
     logging.basicConfig(level=logging.WARNING, format="[%(asctime)s] %(levelname)s %(message)s")
     try:
         if not 1 <= len(words) <= 2:
             raise JesenskaError("Give a directory for the tree, and perhaps the descriptor of a socket that listens.")
-        asyncio.run(_serve(Path(words[0]), words[1] if len(words) == 2 else None))
+        asyncio.run(_serve(Path(words[0]), words[1] if len(words) == 2 else None, has_login))
     except JesenskaError as error:
         _say(failed=str(error))
         return 1
     return 0
 
 
-async def _serve(directory: Path, descriptor: str | None) -> None:
+async def _serve(directory: Path, descriptor: str | None, has_login: bool) -> None:
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
     for number in heeded_signals():
         loop.add_signal_handler(number, stopping.set)
 
     listening = _Listening(descriptor)
-    async with served_tree(directory, listening.open, _CONFIG, named=f"The tree's directory {directory}") as server:
+    async with served_tree(
+        directory,
+        lambda: Listening(listening.open()),
+        _CONFIG,
+        named=f"The tree's directory {directory}",
+        guard=partial(guard_of_directory, directory) if has_login else None,
+    ) as server:
         stops_when_the_tree_fails(server, stopping)
         supervisor = _Supervisor(server, stopping)
         supervisor.listen()

@@ -89,15 +89,17 @@ class Supervisor:
         passed_on: PrefixedOutput | None = None,
         grace_seconds: float = GRACE_SECONDS,
         listens_at: tuple[str, int] = (TREE_HOST, 0),
+        has_login: bool = False,
     ) -> None:
         """Prepares the supervisor. `grace_seconds` is the time that a process may take to stop cleanly. `listens_at`
-        is the host ("": every address of this machine) and the port (0: any) of the tree. Raises JesenskaError if the
-        tree cannot listen there."""
+        is the host ("": every address of this machine) and the port (0: any) of the tree. `has_login`: only clients
+        with the login in the directory (`tree_login`) may use the tree. Raises JesenskaError if the tree cannot listen
+        there."""
         self._directory = directory
         self._passed_on = passed_on or PrefixedOutput()
         self._grace_seconds = grace_seconds
         self._stopping = asyncio.Event()
-        self._tree = TreeChild(directory, self._passed_on, self._guard_all, listens_at)
+        self._tree = TreeChild(directory, self._passed_on, self._guard_all, listens_at, has_login=has_login)
         self._looking_after: dict[str, asyncio.Task[None]] = {}
         #: For each child, an event that is set when the child must stop.
         self._leaving: dict[str, asyncio.Event] = {}

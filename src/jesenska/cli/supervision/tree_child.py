@@ -45,11 +45,18 @@ class TreeChild:
     """The process of one metadata tree. Call `start`, then `stop`. The log of the process is passed on."""
 
     def __init__(
-        self, directory: Path, passed_on: PrefixedOutput, on_ready: Callable[[], None], listens_at: tuple[str, int]
+        self,
+        directory: Path,
+        passed_on: PrefixedOutput,
+        on_ready: Callable[[], None],
+        listens_at: tuple[str, int],
+        *,
+        has_login: bool = False,
     ) -> None:
         """Opens the listening socket. `on_ready` is called each time that the process has started, before the process
-        gets any order. `listens_at` is the host ("": every address) and the port (0: any). Raises JesenskaError if the
-        socket cannot listen there."""
+        gets any order. `listens_at` is the host ("": every address) and the port (0: any). `has_login`: only
+        clients with the directory's login may use the tree. Raises JesenskaError if the socket cannot listen there."""
+        self._has_login = has_login
         self._directory = directory
         self._passed_on = passed_on
         self._on_ready = on_ready
@@ -163,6 +170,7 @@ class TreeChild:
             sys.executable,
             "-m",
             "jesenska.cli.supervision.supervised_tree",
+            *(["--login"] if self._has_login else []),
             str(self._directory),
             str(descriptor),
         ]

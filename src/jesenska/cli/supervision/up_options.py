@@ -4,6 +4,7 @@ nothing of a broker, so that a supervisor of brokers stays small."""
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from collections.abc import Sequence
 
@@ -123,9 +124,11 @@ def address_of(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def announcement(addresses: Sequence[str], data: str, tree: str | None) -> str:
+def announcement(addresses: Sequence[str], data: str, tree: str | None, login_file: str | None = None) -> str:
     """Returns the text that is printed when clients can connect. It contains commands to try first. `tree` is the
-    address of the metadata tree for ZooKeeper's clients, or None."""
+    address of the metadata tree for ZooKeeper's clients, or None; `login_file` is the file with the login that these
+    clients need."""
+    login = "" if login_file is None else f"KAFKA_OPTS=-Djava.security.auth.login.config={shlex.quote(login_file)} "
     bootstrap = ",".join(addresses)
     which, them = (f"{len(addresses)} brokers, ", "them") if len(addresses) > 1 else ("", "it")
     return (
@@ -134,5 +137,5 @@ def announcement(addresses: Sequence[str], data: str, tree: str | None) -> str:
         f"  kafka-topics --bootstrap-server {bootstrap} --create --topic test --partitions 3\n"
         f"  kafka-console-producer --bootstrap-server {bootstrap} --topic test\n"
         f"  kafka-console-consumer --bootstrap-server {bootstrap} --topic test --from-beginning\n"
-        + (f"  zookeeper-shell {tree} ls /brokers/topics\n" if tree is not None else "")
+        + (f"  {login}zookeeper-shell {tree} ls /brokers/topics\n" if tree is not None else "")
     )

@@ -8,8 +8,8 @@ supervises (`supervisor`).
     signals  a second Ctrl-C ends everything at once; SIGUSR1 has every broker print its measurements
 
 Each broker is a `supervised_broker`, with the settings that `jesenska up` gives to a single broker (`up_options`), and
-with its own broker.id (from 1 on), port and directory. The user cannot set these three settings or the address of the
-tree."""
+with its own broker.id (from 1 on), port and directory. The user cannot set these three settings, the address of the
+tree, or the login to it (`tree_login`)."""
 
 from __future__ import annotations
 
@@ -36,6 +36,7 @@ from jesenska.cli.shared.several_directories import (
     tree_directory,
 )
 from jesenska.cli.shared.stop_signals import heeded_signals
+from jesenska.cli.shared.tree_login import LOGIN_FILE
 from jesenska.cli.supervision.prefixed_output import PrefixedOutput
 from jesenska.cli.supervision.reserved_port import ReservedPort
 from jesenska.cli.supervision.supervisor import Child, Supervisor
@@ -67,6 +68,7 @@ _ITS_OWN = {
     "log.dirs": "--data names the directory for all of them",
     "log.dir": "--data names the directory for all of them",
     "zookeeper.connect": "up keeps their tree itself",
+    "jesenska.zookeeper.login.file": "up makes their login itself",
     "jesenska.zookeeper.listener": "--zookeeper-port says where their tree is served",
 }
 
@@ -105,11 +107,13 @@ def refuse_its_own(options: argparse.Namespace) -> None:
 
 def flags_of(options: argparse.Namespace, number: int, port: int, tree: str) -> dict[str, str]:
     """Returns the settings of one broker that have precedence over all other settings."""
+    data = Path(options.data or DEFAULT_DATA)
     return {
         "broker.id": str(number),
         "listeners": f"PLAINTEXT://{address_of(listening_host(options), port)}",
-        "log.dirs": str(broker_directory(Path(options.data or DEFAULT_DATA), number)),
+        "log.dirs": str(broker_directory(data, number)),
         "zookeeper.connect": tree,
+        "jesenska.zookeeper.login.file": str(tree_directory(data).absolute() / LOGIN_FILE),
     }
 
 
@@ -180,7 +184,7 @@ async def _run(options: argparse.Namespace, data: Path) -> int:
     passed_on = PrefixedOutput(err=file, as_json=options.log_format == "json")
     listens_at = (TREE_HOST, 0) if options.zookeeper_port is None else (listening_host(options), options.zookeeper_port)
     supervisor = Supervisor(
-        tree_directory(data), passed_on=passed_on, grace_seconds=_GRACE_SECONDS, listens_at=listens_at
+        tree_directory(data), passed_on=passed_on, grace_seconds=_GRACE_SECONDS, listens_at=listens_at, has_login=True
     )
 
     def interrupted() -> None:
@@ -208,7 +212,11 @@ async def _run(options: argparse.Namespace, data: Path) -> int:
                     if options.zookeeper_port is not None
                     else None
                 )
-                passed_on.announce(announcement([address_of(*one) for one in found], str(data), tree))
+                passed_on.announce(
+                    announcement(
+                        [address_of(*one) for one in found], str(data), tree, str(tree_directory(data) / LOGIN_FILE)
+                    )
+                )
             await stopping.wait()
         finally:
             await supervisor.stop()

@@ -4,28 +4,43 @@ Kafka's script:
     zookeeper-server-start [-name NAME] [-loggc] FILE [--override NAME=VALUE]...
 
 FILE is a zookeeper.properties. Settings with an effect: dataDir, clientPort (2181; 0: any), clientPortAddress (all),
-tickTime (3000), maxClientCnxns (60), minSessionTimeout, maxSessionTimeout. Other settings are named on stderr and
-ignored. Settings of features that this server does not have are refused: an ensemble (server.N) and TLS
-(secureClientPort). The data are stored in one SQLite file in dataDir, not in ZooKeeper's logs and snapshots. SIGTERM,
-Ctrl-C and zookeeper-server-stop stop the server cleanly. Sessions remain in the tree, and clients can continue their
-sessions after a restart. There is no -daemon."""
+secureClientPort (TLS), secureClientPortAddress, tickTime (3000), maxClientCnxns (60), minSessionTimeout,
+maxSessionTimeout, and the settings of TLS, logins and superusers that `metadata.zookeeper.server.guard_settings`
+lists. If secureClientPort is set, clientPort has no default. The users are in the entry Server of the JAAS file that
+KAFKA_OPTS names. Other settings are named on stderr and ignored. An ensemble (server.N) is refused. The data are
+stored in one SQLite file in dataDir, not in ZooKeeper's logs and snapshots. SIGTERM, Ctrl-C and zookeeper-server-stop
+stop the server cleanly. Sessions remain in the tree, and clients can continue their sessions after a restart. There is
+no -daemon."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import logging
+import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from jesenska.base.errors import JesenskaError
 from jesenska.cli.shared.ending import parents_end, stopped_in_order
 from jesenska.cli.shared.log_lines import add_logging, configure_logging
 from jesenska.cli.shared.stop_signals import heeded_signals
 from jesenska.cli.shared.tool import Parser, properties_of, read_properties, run_async
-from jesenska.cli.shared.tree_serving import served_tree, stops_when_the_tree_fails
+from jesenska.cli.shared.tree_serving import Listening, served_tree, stops_when_the_tree_fails
+from jesenska.metadata.zookeeper.server.guard_settings import GUARD_SETTINGS, guard_of, tls_of
+from jesenska.metadata.zookeeper.server.server import ZooKeeperServer
 from jesenska.metadata.zookeeper.server.serving import ServerConfig
 from jesenska.net.listener import listening_socket
+
+if TYPE_CHECKING:
+    import ssl
+
+    from jesenska.security.tls import TlsContexts
+
+logger = logging.getLogger(__name__)
 
 _NUMBERS = {
     "clientPort": 2181,
@@ -34,11 +49,12 @@ _NUMBERS = {
     "minSessionTimeout": -1,
     "maxSessionTimeout": -1,
 }
-_TEXTS = ("dataDir", "clientPortAddress")
-_REFUSED = {
-    "server.": "an ensemble is not built: run one server",
-    "secureClientPort": "TLS is not built, and no plain connection is made in its place",
-}
+_TEXTS = ("dataDir", "clientPortAddress", "secureClientPort", "secureClientPortAddress")
+_REFUSED = {"server.": "an ensemble is not built: run one server"}
+#: Settings of Java's classes that serve TLS and identities, which this server always has.
+_CLASSES = re.compile(
+    r"serverCnxnFactory|authProvider\.\w+|jaasLoginRenew|ssl\.authProvider|requireClientAuthScheme|portUnification"
+)
 
 
 def _parser() -> Parser:
@@ -69,26 +85,62 @@ async def _work(options: argparse.Namespace) -> int:
         max_session_timeout_ms=numbers["maxSessionTimeout"] if numbers["maxSessionTimeout"] >= 0 else None,
         max_client_connections=numbers["maxClientCnxns"],
     )
-    host = settings.get("clientPortAddress", "")
+    guard = guard_of(settings, os.environ)
+    sockets = _Sockets(settings, numbers["clientPort"])
     stopping = asyncio.Event()
     for number in heeded_signals():
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
     parents_end(asyncio.get_running_loop(), stopping)
     async with served_tree(
         directory,
-        lambda: listening_socket(host, numbers["clientPort"]),
+        sockets.open,
         config,
         named=f"dataDir={directory}",
         stopped_by="zookeeper-server-stop",
+        guard=lambda: guard,
     ) as server:
         stops_when_the_tree_fails(server, stopping)
-        print(f"jesenska's ZooKeeper server is up at {host or '*'}:{server.port} (Ctrl-C stops it)", flush=True)
+        print(f"jesenska's ZooKeeper server is up at {sockets.shown(server)} (Ctrl-C stops it)", flush=True)
         await stopping.wait()
         failure = server.tree.failure
     if failure is not None:
         raise JesenskaError(failure)
     stopped_in_order()
     return 0
+
+
+class _Sockets:
+    """The ports of the server, and its TLS."""
+
+    def __init__(self, settings: Mapping[str, str], port: int) -> None:
+        self._host = settings.get("clientPortAddress", "")
+        self._secure_host = settings.get("secureClientPortAddress", "")
+        secure = settings.get("secureClientPort", "").strip()
+        if secure and not (secure.isascii() and secure.isdigit() and int(secure) < 65536):
+            raise JesenskaError(f"secureClientPort={secure} is no port: write a number from 0 (any) to 65535.")
+        self._port = port if "clientPort" in settings or not secure else None
+        self._secure_port = int(secure) if secure else None
+        self._contexts: TlsContexts | None = None
+        if self._secure_port is not None:
+            from jesenska.security.tls import TlsContexts
+
+            self._contexts = TlsContexts(tls_of(settings, os.environ), logger.error)
+
+    def open(self) -> Listening:
+        plain = None if self._port is None else listening_socket(self._host, self._port)
+        if self._secure_port is None:
+            return Listening(plain)
+        return Listening(plain, (listening_socket(self._secure_host, self._secure_port), self._context))
+
+    def _context(self) -> ssl.SSLContext:
+        assert self._contexts is not None
+        self._contexts.look()
+        return self._contexts.current()
+
+    def shown(self, server: ZooKeeperServer) -> str:
+        plain = None if self._port is None else f"{self._host or '*'}:{server.port}"
+        secure = None if self._secure_port is None else f"{self._secure_host or '*'}:{server.secure_port} with TLS"
+        return " and ".join(one for one in (plain, secure) if one is not None)
 
 
 def _checked(settings: Mapping[str, str]) -> tuple[Path, dict[str, int]]:
@@ -98,7 +150,7 @@ def _checked(settings: Mapping[str, str]) -> tuple[Path, dict[str, int]]:
         for begin, reason in _REFUSED.items():
             if name.startswith(begin):
                 raise JesenskaError(f"{name} is set, but {reason}; remove it.")
-        if name not in _NUMBERS and name not in _TEXTS:
+        if name not in {*_NUMBERS, *_TEXTS, *GUARD_SETTINGS} and not _CLASSES.fullmatch(name):
             print(f"zookeeper-server-start: {name} has no effect here.", file=sys.stderr)
     if not settings.get("dataDir"):
         raise JesenskaError("dataDir is missing: name the directory for the data.")

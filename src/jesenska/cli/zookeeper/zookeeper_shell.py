@@ -1,7 +1,7 @@
 """zookeeper-shell: reads and changes the nodes of a ZooKeeper, or of jesenska's metadata tree, over ZooKeeper's
 protocol. Arguments are those of Apache Kafka's script:
 
-    zookeeper-shell HOST:PORT[,HOST:PORT...][/CHROOT] [COMMAND [ARGUMENT]...]
+    zookeeper-shell HOST:PORT[,HOST:PORT...][/CHROOT] [-zk-tls-config-file FILE] [COMMAND [ARGUMENT]...]
 
 The shell runs one command or, without a command, the lines of standard input (with a prompt on a terminal). Commands
 and their output are those of ZooKeeper's own shell:
@@ -14,9 +14,11 @@ and their output are those of ZooKeeper's own shell:
     version     help     quit
 
 An ACL is SCHEME:ID:PERMISSIONS[,...] with permissions of cdrwa (create, delete, read, write, admin), such as
-world:anyone:cdrwa. With -w the next change of the node is printed when it happens. Differs from ZooKeeper's shell: a
-failed command is reported on standard error; an unknown permission letter is an error. Not supported: containers and
-nodes that expire (create -c, -t), quotas, reconfig, addWatch, history."""
+world:anyone:cdrwa. The shell logs in with the entry Client of the JAAS file that KAFKA_OPTS names
+(-Djava.security.auth.login.config), and uses TLS with the settings zookeeper.ssl.* of FILE. With -w the next change of
+the node is printed when it happens. Differs from ZooKeeper's shell: a failed command is reported on standard error; an
+unknown permission letter is an error. Not supported: containers and nodes that expire (create -c, -t), quotas,
+reconfig, addWatch, history."""
 
 from __future__ import annotations
 
@@ -34,6 +36,7 @@ from typing import NamedTuple
 from jesenska import __version__
 from jesenska.base.errors import JesenskaError, KafkaError
 from jesenska.cli.shared.tool import Parser, run_async, telling
+from jesenska.cli.shared.zookeeper_option import access_of, add_tls_config_file, explained
 from jesenska.client.client_config import ClientConfig
 from jesenska.client.cluster import Cluster
 from jesenska.metadata.store import ChrootStore, Store
@@ -60,9 +63,9 @@ from jesenska.metadata.tree_operations import (
     TreeError,
 )
 from jesenska.metadata.watches import WatchEvent
+from jesenska.metadata.zookeeper.client.access import TreeAccess
 from jesenska.metadata.zookeeper.client.client import ZooKeeperStore
 from jesenska.metadata.zookeeper.client.connect_string import ConnectString
-from jesenska.metadata.zookeeper.client.session import NoSessionError, no_session
 
 _USAGE = __doc__.split("\n\n")[3].strip() if __doc__ else ""
 _SENTENCES: dict[type[TreeError], str] = {
@@ -83,6 +86,9 @@ _PERMISSIONS = {"c": CREATE, "d": DELETE, "r": READ, "w": WRITE, "a": ADMIN}
 _ANSWER_SECONDS = 1.0
 
 
+_TLS_FLAGS = ("--zk-tls-config-file", "-zk-tls-config-file")
+
+
 class _UsageError(Exception):
     """The error that is raised if a command is not valid. The message is the reason."""
 
@@ -93,6 +99,7 @@ def _parser() -> Parser:
     parser.add_argument(
         "--timeout-ms", type=int, default=30_000, metavar="MS", help="The session's timeout (default: 30000)."
     )
+    add_tls_config_file(parser, _TLS_FLAGS[1])
     parser.add_argument(
         "command",
         nargs=argparse.REMAINDER,
@@ -111,8 +118,12 @@ async def _work(options: argparse.Namespace) -> int:
         where = ConnectString.parse(options.servers)
     except ValueError as error:
         raise JesenskaError(str(error)) from error
+    if len(options.command) > 1 and options.command[0] in _TLS_FLAGS:  # Kafka's script has the flag after the servers
+        options.zk_tls_config_file = options.command[1]
+        del options.command[:2]
+    access = access_of(options.zk_tls_config_file)
     async with telling(f"Waiting for the ZooKeeper at {options.servers}"):
-        shell = _Shell(await _connected(where, options.timeout_ms), where.chroot)
+        shell = _Shell(await _connected(where, options.timeout_ms, access), where.chroot)
     try:
         if options.command:
             return 0 if await shell.run(options.command) else 1
@@ -131,10 +142,12 @@ async def _work(options: argparse.Namespace) -> int:
         await shell.close()
 
 
-async def _connected(where: ConnectString, timeout_ms: int) -> ZooKeeperStore:
+async def _connected(where: ConnectString, timeout_ms: int, access: TreeAccess) -> ZooKeeperStore:
     """Returns a session with the server. Raises JesenskaError if the server does not answer, or if a Kafka broker
     answers."""
-    connecting = asyncio.get_running_loop().create_task(ZooKeeperStore.connect(where, session_timeout_ms=timeout_ms))
+    connecting = asyncio.get_running_loop().create_task(
+        ZooKeeperStore.connect(where, session_timeout_ms=timeout_ms, access=access)
+    )
     try:
         await asyncio.wait({connecting}, timeout=_ANSWER_SECONDS)
         if not connecting.done() or connecting.exception() is not None:
@@ -144,9 +157,8 @@ async def _connected(where: ConnectString, timeout_ms: int) -> ZooKeeperStore:
                         f"A Kafka broker answers at {host}:{port}, and not a ZooKeeper: name the port of the "
                         "ZooKeeper, which is usually 2181."
                     )
-        return await connecting
-    except NoSessionError as error:
-        raise JesenskaError(no_session(", ".join(f"{host}:{port}" for host, port in where.servers))) from error
+        with explained(", ".join(f"{host}:{port}" for host, port in where.servers)):
+            return await connecting
     except ConnectionLossError as error:
         raise JesenskaError(f"{error.reason[:1].upper()}{error.reason[1:]}: start it, or name another.") from error
     finally:

@@ -16,12 +16,13 @@ class Frames:
     """Splits a stream of bytes into frames: `feed` adds bytes as they arrive, `next` returns the next complete
     frame."""
 
-    __slots__ = ("_data", "_max_bytes", "_position")
+    __slots__ = ("_data", "_position", "max_bytes")
 
     def __init__(self, max_bytes: int) -> None:
         self._data = bytearray()
         self._position = 0
-        self._max_bytes = max_bytes
+        #: The longest frame that is accepted, in bytes. It may be changed.
+        self.max_bytes = max_bytes
 
     def feed(self, data: bytes | bytearray | memoryview) -> None:
         if self._position == len(self._data):
@@ -44,8 +45,8 @@ class Frames:
         if len(self._data) < begin:
             return None
         (size,) = _LENGTH.unpack_from(self._data, self._position)
-        if not 0 <= size <= self._max_bytes:
-            raise MessageError(f"a frame of {size} bytes is not allowed (limit {self._max_bytes})")
+        if not 0 <= size <= self.max_bytes:
+            raise MessageError(f"a frame of {size} bytes is not allowed (limit {self.max_bytes})")
         if len(self._data) < begin + size:
             return None
         self._position = begin + size

@@ -19,7 +19,7 @@ message in order.
 multiRead has the form of multi, but each of its reads succeeds or fails by itself.
 
 A length or a count that does not fit into its frame is refused before memory is allocated. Reading raises only
-MessageError. Not supported: reconfig, SASL, containers, nodes with a time to live, persistent watches. Their request
+MessageError. Not supported: reconfig, containers, nodes with a time to live, persistent watches. Their request
 types are known, so that the server can answer them UNIMPLEMENTED.
 
 Sources: ZooKeeper's zookeeper.jute and its Programmer's Guide; where they do not define something, the behaviour of
@@ -372,6 +372,13 @@ class AuthPacket(NamedTuple):
     auth: bytes
 
 
+class SaslToken(NamedTuple):
+    """The body of a SASL request and of its answer: a message of the mechanism. The token of an answer is null if the
+    login has failed, or if the server has no logins."""
+
+    token: bytes | None
+
+
 class WatchesRequest(NamedTuple):
     """The body of the requests CHECK_WATCHES and REMOVE_WATCHES. `kind` is a WatcherKind."""
 
@@ -477,6 +484,7 @@ LAYOUT: Final[dict[type[Message], tuple[_Type, ...]]] = {
     SetDataRequest: (_STRING, _DATA, _INT32),
     SetAclRequest: (_STRING, _ACLS, _INT32),
     AuthPacket: (_INT32, _STRING, _BUFFER),
+    SaslToken: (_DATA,),
     WatchesRequest: (_STRING, _INT32),
     WhoAmIResponse: (_PAIRS,),
     SetWatches: (_INT64, _STRINGS, _STRINGS, _STRINGS),

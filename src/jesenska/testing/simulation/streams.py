@@ -6,11 +6,12 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from jesenska.metadata.zookeeper.streams import MakeProtocol
+from jesenska.metadata.zookeeper.streams import ContextOf, MakeProtocol
 from jesenska.testing.simulation.machine.network import NetworkOfProcess
 
 if TYPE_CHECKING:
     import socket
+    import ssl
 
 _READ_BYTES = 64 * 1024
 _HIGH_WATER_BYTES = 64 * 1024
@@ -170,8 +171,12 @@ class StreamsOfProcess:
     def __init__(self, network: NetworkOfProcess) -> None:
         self._network = network
 
-    async def open_stream(self, make: MakeProtocol, host: str, port: int) -> None:
+    async def open_stream(self, make: MakeProtocol, host: str, port: int, tls: ssl.SSLContext | None = None) -> None:
+        assert tls is None, "the simulated network has no TLS"
         SimulatedTransport(await self._network.connect(host, port, -1, -1), make())
 
-    async def serve_streams(self, make: MakeProtocol, listening: Any) -> SimulatedStreamServer:
+    async def serve_streams(
+        self, make: MakeProtocol, listening: Any, tls: ContextOf | None = None
+    ) -> SimulatedStreamServer:
+        assert tls is None, "the simulated network has no TLS"
         return SimulatedStreamServer(make, listening)

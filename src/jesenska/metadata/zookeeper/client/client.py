@@ -34,6 +34,7 @@ from jesenska.metadata.tree_operations import (
     TreeError,
 )
 from jesenska.metadata.zookeeper import messages
+from jesenska.metadata.zookeeper.client.access import TreeAccess
 from jesenska.metadata.zookeeper.client.connect_string import ConnectString
 from jesenska.metadata.zookeeper.client.operations import read_result, require_ok, results_of, sub_request
 from jesenska.metadata.zookeeper.client.session import ClientSession
@@ -49,15 +50,17 @@ async def connect(
     connect_timeout_ms: int | None = None,
     auth: Sequence[tuple[str, bytes]] = (),
     any_release: bool = False,
+    access: TreeAccess | None = None,
 ) -> Store:
     """Opens a new session on one of the servers in `host:port,host:port/chroot`. All paths are then relative to the
     chroot. The chroot must exist; this function does not check it.
 
     Raises ConnectionLossError if no server answers in time (default: the session's timeout), and NoAuthError if the
-    server refuses an identity. `any_release`: the server may be older than 3.5; `create` then returns no stat."""
+    server refuses the login or an identity. `any_release`: the server may be older than 3.5; `create` then returns no
+    stat. `access`: TLS and the login (default: neither)."""
     where = ConnectString.parse(servers)
     store = await ZooKeeperStore.connect(
-        where, session_timeout_ms=session_timeout_ms, connect_timeout_ms=connect_timeout_ms, auth=auth
+        where, session_timeout_ms=session_timeout_ms, connect_timeout_ms=connect_timeout_ms, auth=auth, access=access
     )
     store.create_code = OpCode.CREATE if any_release else OpCode.CREATE2
     return ChrootStore(store, where.chroot) if where.chroot else store
@@ -81,10 +84,13 @@ class ZooKeeperStore:
         auth: Sequence[tuple[str, bytes]] = (),
         streams: Streams | None = None,
         random: Random | None = None,
+        access: TreeAccess | None = None,
     ) -> ZooKeeperStore:
         """Opens a session as the module's function `connect` does, but without a chroot. By default, connections and
         random numbers come from the operating system."""
-        session = ClientSession(where, session_timeout_ms, auth, streams or SystemStreams(), random or system_random())
+        session = ClientSession(
+            where, session_timeout_ms, auth, streams or SystemStreams(), random or system_random(), access
+        )
         await session.open(connect_timeout_ms)
         return ZooKeeperStore(session)
 

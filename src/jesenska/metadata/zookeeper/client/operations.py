@@ -44,6 +44,8 @@ from jesenska.metadata.zookeeper.messages import (
     VersionRequest,
 )
 
+LOGIN_REQUIRED = "the server accepts only clients that log in"
+
 _ERRORS: dict[int, type[TreeError]] = {
     error.code: error
     for error in (
@@ -64,6 +66,8 @@ _ERRORS: dict[int, type[TreeError]] = {
 
 def _error(code: int, path: str) -> TreeError:
     known = _ERRORS.get(code)
+    if code == TreeCode.SESSION_CLOSED_REQUIRE_SASL_AUTH:
+        return NoAuthError(path, LOGIN_REQUIRED)
     if code == TreeCode.CONNECTION_LOSS:
         # The connection still works: a server of jesenska sends this code when it cannot write to its disk.
         return ConnectionLossError(path, "the ZooKeeper server cannot write it, and its log says why")

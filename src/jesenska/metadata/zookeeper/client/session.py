@@ -7,7 +7,8 @@ session's id and password.
                                                       it does not know it any more --> EXPIRED
 
 One task tries the servers in turn as long as the session may still exist. On a new connection it sends the session's
-id and password and the identities, and sets the watches again (`client.watches`). When a connection ends, the requests
+id and password, logs in (SASL) if there is a login, then sends the identities, and sets the watches again
+(`client.watches`). The session is CONNECTED when this is done. When a connection ends, the requests
 in flight fail with ConnectionLossError. Requests made without a connection fail in the same way. The callers wait for
 CONNECTED and decide whether to repeat a request. Answers arrive in the order of the requests.
 
@@ -17,10 +18,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from jesenska.base.backoff import Backoff
 from jesenska.base.clock import Random
@@ -36,9 +38,10 @@ from jesenska.metadata.tree_operations import (
 )
 from jesenska.metadata.watches import EventType, WatchEvent
 from jesenska.metadata.zookeeper import messages
+from jesenska.metadata.zookeeper.client.access import TreeAccess
 from jesenska.metadata.zookeeper.client.connect_string import ConnectString
 from jesenska.metadata.zookeeper.client.link import Link
-from jesenska.metadata.zookeeper.client.operations import require_ok
+from jesenska.metadata.zookeeper.client.operations import LOGIN_REQUIRED, require_ok
 from jesenska.metadata.zookeeper.client.watches import ClientWatches
 from jesenska.metadata.zookeeper.messages import (
     PASSWORD_BYTES,
@@ -51,10 +54,15 @@ from jesenska.metadata.zookeeper.messages import (
     Reader,
     ReplyHeader,
     RequestHeader,
+    SaslToken,
     WatcherEvent,
     Xid,
 )
 from jesenska.metadata.zookeeper.streams import Streams
+from jesenska.security.sasl import SaslError
+
+if TYPE_CHECKING:
+    from jesenska.security.digest_md5 import DigestMd5Client
 
 logger = logging.getLogger(__name__)
 
@@ -73,11 +81,15 @@ class NoSessionError(ConnectionLossError):
     """Raised when a server accepts connections but ends each connection instead of opening a session."""
 
 
+class TlsFailedError(ConnectionLossError):
+    """Raised when the TLS handshake with a server fails. `reason` is OpenSSL's reason."""
+
+
 def no_session(servers: str) -> str:
     """Returns the message for the user when a server ends every connection instead of opening a session."""
     return (
         f"What listens at {servers} ends every connection: it is no ZooKeeper, or one whose log says why (a full "
-        f"disk, too many connections from one address)."
+        f"disk, too many connections from one address, no TLS or no certificate where it wants one)."
     )
 
 
@@ -102,9 +114,17 @@ class ClientSession:
         auth: Sequence[tuple[str, bytes]],
         streams: Streams,
         random: Random,
+        access: TreeAccess | None = None,
     ) -> None:
         self._where = where
         self._streams = streams
+        self._access = access or TreeAccess()
+        #: The login that is in progress on the current connection.
+        self._exchange: DigestMd5Client | None = None
+        #: The reason why the last login failed; empty if it succeeded.
+        self._login_failure = ""
+        #: The reason why the last TLS handshake failed; empty if it succeeded.
+        self._tls_failure = ""
         self._servers = list(where.servers)
         random.shuffle(self._servers)
         self._backoff = Backoff(
@@ -135,8 +155,8 @@ class ClientSession:
 
     async def open(self, connect_timeout_ms: int | None) -> None:
         """Opens the session. Raises ConnectionLossError if no server answers in time (default: the session's timeout),
-        NoSessionError if a server ends the connections without opening a session, and NoAuthError if the server
-        refuses an identity."""
+        NoSessionError if a server ends the connections without opening a session, TlsFailedError if its certificate is
+        not accepted, and NoAuthError if the server refuses the login or an identity."""
         loop = asyncio.get_running_loop()
         self._first = loop.create_future()
         self._task = loop.create_task(self._run())
@@ -145,6 +165,8 @@ class ClientSession:
         except TimeoutError:
             await self._finish(SessionState.CLOSED)
             names = ", ".join(f"{host}:{port}" for host, port in self._where.servers)
+            if self._tls_failure:
+                raise TlsFailedError("/", self._tls_failure) from None
             if self._shut_out:
                 raise NoSessionError("/", f"the ZooKeeper at {names} gives no session") from None
             raise ConnectionLossError("/", f"no ZooKeeper answers at {names}") from None
@@ -184,6 +206,8 @@ class ClientSession:
         if self.state in (SessionState.EXPIRED, SessionState.CLOSED):
             raise SessionExpiredError("/", f"the session is {self.state.value}")
         if self._link is None or self.state is not SessionState.CONNECTED:
+            if self._login_failure:
+                raise NoAuthError("/", self._login_failure)
             raise ConnectionLossError("/", "there is no connection to ZooKeeper")
         return self._link
 
@@ -239,7 +263,8 @@ class ClientSession:
         link = Link(self)
         try:
             async with asyncio.timeout(limit_seconds):
-                await self._streams.open_stream(lambda: link, host, port)
+                await self._streams.open_stream(lambda: link, host, port, self._access.tls)
+                self._tls_failure = ""
                 # The byte 0 at the end means that the client does not accept a read-only server.
                 link.send(
                     messages.write(
@@ -252,6 +277,8 @@ class ClientSession:
             link.end(str(error))
             self._shut_out = 0
             reason = str(error) or "it took too long"
+            if isinstance(error, ssl.SSLError):
+                self._tls_failure = getattr(error, "verify_message", None) or error.reason or reason
             logger.info(
                 "no answer from the ZooKeeper at %s:%d (%s)",
                 host,
@@ -286,6 +313,62 @@ class ClientSession:
         self._link = link
         self.session_id, self.password, self.timeout_ms = response.session_id, response.password, response.timeout_ms
         self._heard = asyncio.get_running_loop().time()
+        if self._access.login is None:
+            self._resume(link)
+            return
+        self._exchange = self._access.login.exchange()
+        self._ping_timer = asyncio.get_running_loop().call_later(
+            self.timeout_ms / 1000, link.end, "the login took too long"
+        )
+        self._log_in(link, None)
+
+    # The login
+
+    def _log_in(self, link: Link, challenge: bytes | None) -> None:
+        """Sends the next message of the login, or ends the login if there is none."""
+        assert self._exchange is not None
+        try:
+            token = self._exchange.step(challenge)
+        except SaslError as error:
+            self._not_logged_in(link, str(error))
+            return
+        if token is not None:
+            self._last_xid = self._last_xid % 0x7FFFFFFF + 1
+            self._send(link, RequestHeader(self._last_xid, OpCode.SASL), SaslToken(token))
+            return
+        self._exchange = None
+        if self._ping_timer is not None:
+            self._ping_timer.cancel()
+        self._resume(link)
+
+    def _login_answered(self, link: Link, header: ReplyHeader, reader: Reader) -> None:
+        if header.xid != self._last_xid:
+            raise MessageError(f"an answer to request {header.xid} during the login")
+        if header.error:
+            self._not_logged_in(link, "the server refuses the login")
+            return
+        token = messages.read(SaslToken, reader).token
+        if token is None:
+            self._not_logged_in(link, "the server takes no logins")
+        else:
+            self._log_in(link, token)
+
+    def _not_logged_in(self, link: Link, reason: str) -> None:
+        """Ends the connection, since the login has failed. At the first connection, `open` fails. Later the client
+        tries again, as long as the session may still exist."""
+        self._exchange = None
+        self._login_failure = reason
+        logger.error("no login to ZooKeeper: %s", reason, extra={"once_a_minute": ("", "login")})
+        for item in self._asked:
+            if not item.future.done():
+                item.future.set_exception(NoAuthError(item.path, reason))
+        if self._first is not None and not self._first.done():
+            self._first.set_exception(NoAuthError("/", reason))
+        link.end(reason)
+
+    def _resume(self, link: Link) -> None:
+        """Sends the identities and the watches on a new connection. From now on it takes requests."""
+        self._login_failure = ""
         for scheme, auth in self._auth:
             self._send(link, RequestHeader(Xid.AUTH, OpCode.AUTH), AuthPacket(0, scheme, auth))
         for request in self.watches.requests(self._last_zxid):
@@ -318,7 +401,10 @@ class ClientSession:
     def link_ended(self, link: Link, reason: str) -> None:
         if self._link is not link:
             return
-        self._link = None
+        if self._exchange is not None and self._first is not None and not self._first.done():
+            # The session ends on the server with the connection, since the login has not ended: begin anew.
+            self.session_id, self.password = 0, bytes(PASSWORD_BYTES)
+        self._link = self._exchange = None
         if self._ping_timer is not None:
             self._ping_timer.cancel()
         asked, self._asked = self._asked, deque()
@@ -366,11 +452,15 @@ class ClientSession:
         header = messages.read(ReplyHeader, reader)
         if header.zxid > 0:
             self._last_zxid = max(self._last_zxid, header.zxid)
+        if self._exchange is not None and self._link is not None:
+            self._login_answered(self._link, header, reader)
+            return
         match header.xid:
             case Xid.NOTIFICATION:
                 self._event(messages.read(WatcherEvent, reader))
             case Xid.PING:
-                pass
+                if header.error and self._link is not None:
+                    self._not_logged_in(self._link, LOGIN_REQUIRED)
             case Xid.AUTH:
                 self._authenticated(header.error)
             case Xid.SET_WATCHES:

@@ -21,8 +21,8 @@ from jesenska.base.limits import (
     ZOOKEEPER_UNSENT_EVENTS_BYTES,
     ZOOKEEPER_WATCHES_MAX,
 )
-from jesenska.metadata.acl import Identity
-from jesenska.metadata.tree_operations import SessionExpiredError, TreeCode, TreeError
+from jesenska.metadata.acl import Identity, permits
+from jesenska.metadata.tree_operations import READ, SessionExpiredError, TreeCode, TreeError
 from jesenska.metadata.watches import WatchEvent
 from jesenska.metadata.zookeeper import messages
 from jesenska.metadata.zookeeper.frames import Frames, framed
@@ -38,6 +38,7 @@ from jesenska.metadata.zookeeper.messages import (
     Xid,
 )
 from jesenska.metadata.zookeeper.server import four_letter_words
+from jesenska.metadata.zookeeper.server.guard import STRANGERS_REQUEST_MAX_BYTES
 from jesenska.metadata.zookeeper.server.reads import Caller
 from jesenska.metadata.zookeeper.server.requests import Requests
 from jesenska.metadata.zookeeper.server.serving import ServedConnection, Serving
@@ -74,11 +75,12 @@ class ZooKeeperConnection(ServedConnection):
         self._unsent: list[bytes | bytearray] = []
         self._unsent_bytes = 0
         self._now_ms = 0.0  # arrival time of the current requests
-        self._frames = Frames(ZOOKEEPER_REQUEST_MAX_BYTES)
+        self._frames = Frames(STRANGERS_REQUEST_MAX_BYTES if server.guard.required else ZOOKEEPER_REQUEST_MAX_BYTES)
         self._host = self._address = ""
         self._is_connected = False  # the ConnectRequest has been read
         self._opening = False
         self._hears_read_only = False
+        self._has_opened = False  # the session was opened on this connection
         self._is_full = False  # the socket accepts no more
         self._is_paused = False  # reading is paused
         self._is_busy = False  # requests are being handled: the handler sends their answers
@@ -107,9 +109,52 @@ class ZooKeeperConnection(ServedConnection):
         server.by_host[self._host] += 1
         server.connections[self] = None
         transport.set_write_buffer_limits(high=UNSENT_ANSWER_BYTES)
-        self._caller.identities = frozenset({Identity("ip", self._host.removeprefix("::ffff:"))})
-        # A client must send its ConnectRequest within the longest timeout.
-        self._timer = asyncio.get_running_loop().call_later(server.sessions.max_timeout_ms / 1000, self.close)
+        caller = self._caller
+        caller.identities = server.guard.completed(self._first_identities(transport))
+        caller.is_admitted = server.guard.admits(caller.identities)
+        if caller.is_admitted:
+            self._frames.max_bytes = ZOOKEEPER_REQUEST_MAX_BYTES
+            # A client must send its ConnectRequest within the longest timeout.
+            self._timer = asyncio.get_running_loop().call_later(server.sessions.max_timeout_ms / 1000, self.close)
+            return
+        server.strangers[self] = None
+        if len(server.strangers) > server.guard.strangers_max:
+            next(iter(server.strangers)).login_failed("too many clients have not logged in yet")
+            next(iter(server.strangers)).close()
+        self._timer = asyncio.get_running_loop().call_later(server.guard.login_seconds, self._too_late)
+
+    def _first_identities(self, transport: asyncio.Transport) -> frozenset[Identity]:
+        """Returns the identities that a client has before its first request: its address, and the subject of its
+        certificate, if it has shown one."""
+        found = {Identity("ip", self._host.removeprefix("::ffff:"))}
+        tls = transport.get_extra_info("ssl_object")
+        certificate = tls.getpeercert(True) if tls is not None else None
+        if certificate:
+            from jesenska.security.x500 import DerError, subject_name
+
+            try:
+                found.add(Identity("x509", subject_name(certificate)))
+            except DerError as error:
+                logger.warning("the certificate of %s has no name that can be read: %s", self._address, error)
+        return frozenset(found)
+
+    def _too_late(self) -> None:
+        self.login_failed("it has not logged in in time")
+        self.close()
+
+    def admitted(self) -> None:
+        """Called when the client has become known: it may use the tree from now on."""
+        self._server.strangers.pop(self, None)
+        self._server.sessions.heard(self._caller.session_id, self._server.now_ms())
+        self._frames.max_bytes = ZOOKEEPER_REQUEST_MAX_BYTES
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def login_failed(self, reason: str) -> None:
+        """Logs that the client could not log in."""
+        logger.warning(
+            "the client at %s is refused: %s", self._address, reason, extra={"once_a_minute": (self._host, "login")}
+        )
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._gone()
@@ -154,6 +199,7 @@ class ZooKeeperConnection(ServedConnection):
         server = self._server
         server.unsent.pop(self, None)
         server.connections.pop(self, None)
+        server.strangers.pop(self, None)
         server.ended_figures.add(self.figures)
         server.by_host[self._host] -= 1
         if not server.by_host[self._host]:
@@ -161,6 +207,8 @@ class ZooKeeperConnection(ServedConnection):
         server.watches.forget(self)
         if self._caller.session_id:
             server.sessions.left(self._caller.session_id, self)
+            if self._has_opened and not self._caller.is_admitted:
+                server.close_session(self._caller.session_id, _nothing)
         self.slots.clear()
         self._frames = Frames(0)  # the rest of a frame may be a megabyte
 
@@ -201,7 +249,8 @@ class ZooKeeperConnection(ServedConnection):
 
     def _take_frames(self) -> None:
         self._now_ms = now_ms = self._server.now_ms()
-        self._server.sessions.heard(self._caller.session_id, now_ms)
+        if self._caller.is_admitted:
+            self._server.sessions.heard(self._caller.session_id, now_ms)
         while self._transport is not None and not self._must_wait():
             if not self._is_connected and self._word():
                 return
@@ -245,6 +294,17 @@ class ZooKeeperConnection(ServedConnection):
             del self._server.unsent[self]
             self._transport.write(data)
 
+    def may_see(self, event: WatchEvent) -> bool:
+        """Returns True if the client may read the node of an event, which may be deleted."""
+        tree = self._tree
+        acl = tree.deleted_acls.get(event.path)
+        if acl is None:
+            node = tree.find(event.path)
+            if node is None:
+                return True
+            acl = node.acl
+        return permits(acl, READ, self._caller.identities)
+
     def send_event(self, event: WatchEvent) -> None:
         if self._transport is None:
             return
@@ -268,7 +328,8 @@ class ZooKeeperConnection(ServedConnection):
         """Answers a four-letter word such as `ruok`, and closes the connection. Returns False if the connection does
         not begin with such a word."""
         first = self._frames.first()
-        if first not in four_letter_words.WORDS or self._transport is None:
+        words = four_letter_words.WORDS if self._caller.is_admitted else four_letter_words.WORDS_FOR_STRANGERS
+        if first not in words or self._transport is None:
             return False
         self._transport.write(four_letter_words.answer(first, self._server.figures_for_words).encode())
         self.close()
@@ -278,7 +339,7 @@ class ZooKeeperConnection(ServedConnection):
         request, read_only = messages.read_connect(frame)
         self._hears_read_only = read_only is not None
         server = self._server
-        if self._timer is not None:
+        if self._timer is not None and self._caller.is_admitted:
             self._timer.cancel()
         if request.last_zxid_seen > server.tree.tree.last_zxid:
             logger.warning(
@@ -300,7 +361,12 @@ class ZooKeeperConnection(ServedConnection):
             return
         try:
             timeout_ms, before = server.sessions.reattach(
-                request.session_id, request.password, request.timeout_ms, self, server.now_ms()
+                request.session_id,
+                request.password,
+                request.timeout_ms,
+                self,
+                server.now_ms(),
+                is_heard=self._caller.is_admitted,
             )
         except SessionExpiredError:
             self._tell_session(0, 0, bytes(PASSWORD_BYTES))
@@ -318,8 +384,11 @@ class ZooKeeperConnection(ServedConnection):
         is_here = self._transport is not None
         self._server.sessions.begin(session_id, timeout_ms, self if is_here else None, self._server.now_ms())
         if is_here:
+            self._has_opened = True
             self._welcome(session_id, timeout_ms)
             self._proceed()
+        elif not self._caller.is_admitted:
+            self._server.close_session(session_id, _nothing)
 
     def _welcome(self, session_id: int, timeout_ms: int) -> None:
         self._caller.session_id, self.timeout_ms = session_id, timeout_ms
@@ -385,7 +454,7 @@ class ZooKeeperConnection(ServedConnection):
                 self._abort()
                 return
             else:
-                self._send(messages.reply(slot.xid, zxid, answer))
+                self._send(messages.reply(slot.xid, zxid, answer, slot.after_error))
             if slot.closes:
                 self.close()
 
@@ -417,3 +486,7 @@ class ZooKeeperConnection(ServedConnection):
             average_latency_ms=int(figures.average_latency_ms),
             max_latency_ms=int(figures.max_latency_ms),
         )
+
+
+def _nothing(error: Exception | None) -> None:
+    """Does nothing with the result: no client waits for the end of a stranger's session."""

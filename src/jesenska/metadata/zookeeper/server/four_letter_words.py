@@ -11,6 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 WORDS = frozenset({b"ruok", b"stat", b"srvr", b"mntr", b"conf", b"cons", b"envi", b"isro", b"wchs"})
+#: The words that are answered to clients that have not logged in, where a login is required. They do not show the
+#: tree's figures, which take a pass over the whole tree.
+WORDS_FOR_STRANGERS = frozenset({b"ruok", b"isro"})
 #: The release of ZooKeeper whose protocol this server has. Tools check its first numbers.
 ZOOKEEPER_VERSION = "3.8.4"
 

@@ -45,11 +45,13 @@ class Caller:
     """The client of a connection: its session's id (0 before it has a session), and the identities that it has
     sent."""
 
-    __slots__ = ("identities", "session_id")
+    __slots__ = ("identities", "is_admitted", "session_id")
 
     def __init__(self) -> None:
         self.session_id = 0
         self.identities: frozenset[Identity] = frozenset()
+        #: True if the client may use the tree (`guard`).
+        self.is_admitted = False
 
 
 class Reads:

@@ -5,6 +5,7 @@ slot as a read until its turn comes, or answers it at once.
   EXISTS .. MULTI_READ        read (`reads`) when the requests before it have been answered
   SYNC                        answered when all earlier writes are committed
   AUTH, PING, WHO_AM_I        answered at once, in the order of the requests
+  SASL                        answered at once; a login that fails ends the connection
   SET_WATCHES ..              handled as a read
   CLOSE_SESSION               submitted; the connection is closed after its answer
   any other type              UNIMPLEMENTED; the connection is also closed if ZooKeeper does not know the type
@@ -15,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from jesenska.base.limits import ZOOKEEPER_IDENTITIES_MAX
-from jesenska.metadata.acl import digest_identity
+from jesenska.metadata.acl import Identity, digest_identity
 from jesenska.metadata.tree import Multi
 from jesenska.metadata.tree_operations import (
     ConnectionLossError,
@@ -35,6 +36,7 @@ from jesenska.metadata.zookeeper.messages import (
     OpCode,
     PathResponse,
     Reader,
+    SaslToken,
     SetWatches,
     SetWatches2,
     SubRequest,
@@ -46,6 +48,7 @@ from jesenska.metadata.zookeeper.server.operations import code_of, operation_of,
 from jesenska.metadata.zookeeper.server.reads import Caller, Reads
 from jesenska.metadata.zookeeper.server.serving import ServedConnection, Serving
 from jesenska.metadata.zookeeper.server.slots import Slot
+from jesenska.security.sasl import SaslError
 
 _WRITES = frozenset({OpCode.CREATE, OpCode.CREATE2, OpCode.DELETE, OpCode.SET_DATA, OpCode.SET_ACL, OpCode.CHECK})
 _READS = frozenset(
@@ -59,7 +62,9 @@ _READS = frozenset(
         OpCode.GET_ALL_CHILDREN_NUMBER,
     }
 )
-_KNOWN = frozenset({OpCode.CREATE_CONTAINER, OpCode.CREATE_TTL, OpCode.RECONFIG, OpCode.ADD_WATCH, OpCode.SASL})
+_KNOWN = frozenset({OpCode.CREATE_CONTAINER, OpCode.CREATE_TTL, OpCode.RECONFIG, OpCode.ADD_WATCH})
+#: The requests by which a client becomes known, with their numbers.
+_LOGINS = (int(OpCode.AUTH), int(OpCode.SASL))
 _KINDS = {int(kind): kind for kind in OpCode}
 
 #: Encodes the results of a write as the body of its answer.
@@ -69,12 +74,13 @@ Encode = Callable[[tuple[Result, ...]], bytearray]
 class Requests:
     """Handles the requests of one client."""
 
-    __slots__ = ("_caller", "_reads", "_server", "last_kind")
+    __slots__ = ("_caller", "_exchange", "_reads", "_server", "last_kind")
 
     def __init__(self, server: Serving, caller: Caller) -> None:
         self._server = server
         self._caller = caller
         self._reads = Reads(server, caller)
+        self._exchange = server.guard.exchange()
         #: The type of the newest request whose type is known; None before the first.
         self.last_kind: OpCode | None = None
 
@@ -82,6 +88,10 @@ class Requests:
         """Submits a write, or stores in the slot how the request is answered when its turn comes. Raises MessageError
         or TreeError if the request is not valid."""
         server = self._server
+        if not self._caller.is_admitted and number not in _LOGINS:
+            slot.answer, slot.zxid, slot.closes = TreeCode.SESSION_CLOSED_REQUIRE_SASL_AUTH, 0, True
+            client.login_failed("it has sent a request before its login")
+            return
         kind = _KINDS.get(number)
         if kind is None:
             slot.answer, slot.zxid, slot.closes = TreeCode.UNIMPLEMENTED, -1, True
@@ -119,7 +129,9 @@ class Requests:
         """Handles a request about the session (identities, watches, its end), or refuses a request that is not
         supported."""
         if kind is OpCode.AUTH:
-            self._authenticate(slot, *messages.read(messages.AuthPacket, reader))
+            self._authenticate(slot, client, *messages.read(messages.AuthPacket, reader))
+        elif kind is OpCode.SASL:
+            self._log_in(slot, client, messages.read(SaslToken, reader).token or b"")
         elif kind in (OpCode.SET_WATCHES, OpCode.SET_WATCHES2):
             body = messages.read(REQUESTS[kind], reader)
             if isinstance(body, SetWatches2):
@@ -192,9 +204,36 @@ class Requests:
 
         self._submit(slot, client, tuple(operations), encode, is_multi=True)
 
-    def _authenticate(self, slot: Slot, _: int, scheme: str, auth: bytes) -> None:
+    def _log_in(self, slot: Slot, client: ServedConnection, token: bytes) -> None:
+        """Takes the next message of a client's login."""
+        slot.zxid = 0
+        if self._exchange is None:
+            slot.answer = messages.write(bytearray(), SaslToken(None))
+            return
+        try:
+            answer = self._exchange.step(token)
+        except SaslError as error:
+            client.login_failed(str(error))
+            slot.answer = (
+                TreeCode.SESSION_CLOSED_REQUIRE_SASL_AUTH if self._server.guard.required else TreeCode.AUTH_FAILED
+            )
+            slot.after_error = bytes(messages.write(bytearray(), SaslToken(None)))
+            slot.closes = True
+            return
+        slot.answer = messages.write(bytearray(), SaslToken(answer))
+        if self._exchange.user is not None:
+            self._known_as(client, Identity("sasl", self._exchange.user))
+
+    def _known_as(self, client: ServedConnection, identity: Identity) -> None:
+        caller, guard = self._caller, self._server.guard
+        caller.identities = guard.completed(caller.identities | {identity})
+        if not caller.is_admitted and guard.admits(caller.identities):
+            caller.is_admitted = True
+            client.admitted()
+
+    def _authenticate(self, slot: Slot, client: ServedConnection, _: int, scheme: str, auth: bytes) -> None:
         slot.answer = b""
         if scheme == "digest" and len(self._caller.identities) < ZOOKEEPER_IDENTITIES_MAX:
-            self._caller.identities |= {digest_identity(auth)}
+            self._known_as(client, digest_identity(auth))
         elif scheme != "ip":
             slot.answer, slot.closes = TreeCode.AUTH_FAILED, True

@@ -6,9 +6,10 @@ package does the input and output; the decisions are made in `tree` and `session
 
 A write is decided when it arrives, and answered when it is committed. A read waits for the earlier writes of its
 client, and is answered from the committed tree. The events of a transaction are sent when it is committed. So a client
-gets the event of a change before any answer that shows the change. The zxid of an answer is the zxid of the last
-transaction that the answer shows. Answers and events are gathered before they are written to the socket: once after
-each read from the socket, and once after each commit.
+gets the event of a change before any answer that shows the change. A client that may not read the node of an event
+does not get the event. The zxid of an answer is the zxid of the last transaction that the answer shows. Answers and
+events are gathered before they are written to the socket: once after each read from the socket, and once after each
+commit.
 
 If a client does not read its answers, or sends requests without waiting for answers, the server stops reading from it
 at a limit. Events cannot be delayed: a client that does not read its events is disconnected at a limit. Ephemeral
@@ -20,7 +21,7 @@ after the body of a request are ignored. An unknown type is answered UNIMPLEMENT
 refused identity is answered AUTH_FAILED, and the connection is closed. These are deliberate differences:
 - A refused request takes no zxid; its answer has the zxid of the last change.
 - A wrong password does not disconnect the session's owner.
-- Containers, nodes with a time to live, reconfig, SASL and persistent watches are answered UNIMPLEMENTED. A multi
+- Containers, nodes with a time to live, reconfig and persistent watches are answered UNIMPLEMENTED. A multi
   that creates a node with a time to live is answered MARSHALLING_ERROR.
 - A CHECK outside a multi is always answered (3.8.4 answers it only if it fails).
 - An ACL with a permission above 31 is refused (INVALID_ACL).
@@ -46,8 +47,9 @@ from jesenska.metadata.tree_operations import (
     Transaction,
 )
 from jesenska.metadata.zookeeper.server.connection import ZooKeeperConnection
+from jesenska.metadata.zookeeper.server.guard import Guard
 from jesenska.metadata.zookeeper.server.serving import ServerConfig, Serving
-from jesenska.metadata.zookeeper.streams import Streams, StreamServer, SystemStreams
+from jesenska.metadata.zookeeper.streams import ContextOf, Streams, StreamServer, SystemStreams
 
 logger = logging.getLogger(__name__)
 
@@ -56,23 +58,38 @@ class ZooKeeperServer(Serving):
     """A ZooKeeper server over one tree. The tree must have been opened with `served`, and stays open after `stop`."""
 
     def __init__(
-        self, tree: EmbeddedTree, clock: Clock, config: ServerConfig | None = None, streams: Streams | None = None
+        self,
+        tree: EmbeddedTree,
+        clock: Clock,
+        config: ServerConfig | None = None,
+        streams: Streams | None = None,
+        guard: Guard | None = None,
     ) -> None:
-        super().__init__(tree, clock, config)
+        super().__init__(tree, clock, config, guard)
         self._streams = streams or SystemStreams()
-        self._server: StreamServer | None = None
+        self._servers: list[StreamServer] = []
         self._look: asyncio.TimerHandle | None = None
 
-    async def start(self, listening: socket.socket) -> None:
-        """Starts to serve clients on a listening socket, and sets `port` to the socket's port. The socket is closed
-        when the server stops."""
+    async def start(
+        self, listening: socket.socket | None, secure: tuple[socket.socket, ContextOf] | None = None
+    ) -> None:
+        """Starts to serve clients on a listening socket, and sets `port` to the socket's port. `secure` is a second
+        socket, for clients with TLS, with the function that returns the TLS context; its port becomes `secure_port`.
+        The sockets are closed when the server stops."""
         self.started_ms = now_ms = self.now_ms()
         for session_id, timeout_ms in self.tree.tree.sessions.items():
             if session_id >= CLIENT_SESSION_ID_BASE:
                 self.sessions.begin(session_id, timeout_ms, None, now_ms)
         self.tree.on_commit(self._committed, self._send_unsent)
-        self.port = listening.getsockname()[1]
-        self._server = await self._streams.serve_streams(lambda: cast(Any, ZooKeeperConnection(self)), listening)
+        for one, tls in ((listening, None), secure or (None, None)):
+            if one is None:
+                continue
+            if tls is None:
+                self.port = one.getsockname()[1]
+            else:
+                self.secure_port = one.getsockname()[1]
+            make = lambda: cast(Any, ZooKeeperConnection(self))  # noqa: E731
+            self._servers.append(await self._streams.serve_streams(make, one, tls))
         self.look_for_expired()
 
     async def stop(self) -> None:
@@ -81,12 +98,13 @@ class ZooKeeperServer(Serving):
         if self._look is not None:
             self._look.cancel()
             self._look = None
-        if self._server is not None:
-            self._server.close()
-            for connection in list(self.connections):
-                connection.end()
-            await self._server.wait_closed()
-            self._server = None
+        for server in self._servers:
+            server.close()
+        for connection in list(self.connections):
+            connection.end()
+        for server in self._servers:
+            await server.wait_closed()
+        self._servers.clear()
 
     # Sessions
 
@@ -107,7 +125,8 @@ class ZooKeeperServer(Serving):
 
     def _committed(self, transaction: Transaction) -> None:
         for connection, event in self.watches.fired(transaction.changes):
-            connection.send_event(event)
+            if connection.may_see(event):
+                connection.send_event(event)
         for change in transaction.changes:
             if isinstance(change, SessionClosed):
                 ended = self.sessions.closed(change.session_id)

@@ -17,6 +17,7 @@ from jesenska.metadata.tree import CloseSession
 from jesenska.metadata.tree_operations import Result, SessionExpiredError
 from jesenska.metadata.watches import Watches, WatchEvent
 from jesenska.metadata.zookeeper.server import four_letter_words
+from jesenska.metadata.zookeeper.server.guard import Guard
 from jesenska.metadata.zookeeper.server.sessions import Sessions
 from jesenska.metadata.zookeeper.server.slots import Answer, Slot
 
@@ -47,8 +48,20 @@ class ServedConnection:
         """Takes the answer to a write that was committed or refused."""
         raise NotImplementedError
 
+    def may_see(self, event: WatchEvent) -> bool:
+        """Returns True if the client may read the node of an event."""
+        raise NotImplementedError
+
     def send_event(self, event: WatchEvent) -> None:
         """Sends the client the event of one of its watches."""
+        raise NotImplementedError
+
+    def admitted(self) -> None:
+        """Called when the client has become known: it may use the tree from now on."""
+        raise NotImplementedError
+
+    def login_failed(self, reason: str) -> None:
+        """Logs that the client could not log in."""
         raise NotImplementedError
 
     def too_many_watches(self) -> None:
@@ -75,7 +88,12 @@ class ServedConnection:
 class Serving:
     """A served tree, with the state that all connections to it share."""
 
-    def __init__(self, tree: EmbeddedTree, clock: Clock, config: ServerConfig | None = None) -> None:
+    def __init__(
+        self, tree: EmbeddedTree, clock: Clock, config: ServerConfig | None = None, guard: Guard | None = None
+    ) -> None:
+        self.guard = guard or Guard()
+        #: The connections that are not admitted yet, the oldest first.
+        self.strangers: dict[ServedConnection, None] = {}
         self.tree = tree
         self.clock = clock
         self.config = config or ServerConfig()
@@ -88,7 +106,7 @@ class Serving:
         self.ended_figures = four_letter_words.Figures()  # of connections that have ended
         self.unsent: dict[ServedConnection, None] = {}
         self.started_ms = 0.0
-        self.port = 0
+        self.port = self.secure_port = 0
 
     def now_ms(self) -> float:
         return self.clock.monotonic() * 1000
@@ -139,6 +157,7 @@ class Serving:
             uptime_ms=int(self.now_ms() - self.started_ms),
             configuration={
                 "clientPort": str(self.port),
+                **({"secureClientPort": str(self.secure_port)} if self.secure_port else {}),
                 "tickTime": str(self.config.tick_ms),
                 "maxClientCnxns": str(self.config.max_client_connections),
                 "minSessionTimeout": str(sessions.min_timeout_ms),

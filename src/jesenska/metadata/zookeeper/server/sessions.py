@@ -71,16 +71,18 @@ class Sessions(Generic[C]):
         self._look_at(session_id, session)
 
     def reattach(
-        self, session_id: int, password: bytes, timeout_ms: int, connection: C, now_ms: float
+        self, session_id: int, password: bytes, timeout_ms: int, connection: C, now_ms: float, *, is_heard: bool = True
     ) -> tuple[int, C | None]:
         """Moves a session to a new connection. Returns the new timeout of the session, and its old connection. Raises
-        SessionExpiredError if the session has ended or the password is wrong."""
+        SessionExpiredError if the session has ended or the password is wrong. If `is_heard` is False, the session's
+        timeout does not start again: its client must log in first."""
         session = self._by_id.get(session_id)
         if session is None or session.ending or not hmac.compare_digest(password, self.password(session_id)):
             raise SessionExpiredError("/")
         before, session.connection = session.connection, connection
         session.timeout_ms = self.negotiated(timeout_ms)
-        self.heard(session_id, now_ms)
+        if is_heard:
+            self.heard(session_id, now_ms)
         if session.expires_ms < session.look_ms:
             self._look_at(session_id, session)
         return session.timeout_ms, before

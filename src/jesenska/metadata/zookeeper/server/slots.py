@@ -15,7 +15,7 @@ class Slot:
     `zxid` the zxid that is sent with it. If `read` is set, the request is a read: `read` is called when its turn
     comes, and reads the committed tree."""
 
-    __slots__ = ("answer", "begun_ms", "closes", "read", "size", "type", "xid", "zxid")
+    __slots__ = ("after_error", "answer", "begun_ms", "closes", "read", "size", "type", "xid", "zxid")
 
     def __init__(self, xid: int, kind: int, size: int, begun_ms: float) -> None:
         self.xid, self.type, self.size, self.begun_ms = xid, kind, size, begun_ms
@@ -23,3 +23,5 @@ class Slot:
         self.read: Callable[[], Answer] | None = None
         self.zxid: int | None = None
         self.closes = False
+        #: The body that follows an error code, for the requests whose refusals have one.
+        self.after_error = b""
