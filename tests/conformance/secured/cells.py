@@ -2,7 +2,7 @@
 
 A cell produces a record and reads it in a group; the outcome of each step is a class of `CLASSES`, which each client's
 program finds from its own errors. A cell of the condition "revoked" then loses its rights on the topic, and does both
-steps again with the same clients.
+steps again with the same clients. Passwords and tokens go through TLS, but for SCRAM-SHA-256.
 
 | condition | what is different from a cell that succeeds |
 |---|---|

@@ -73,6 +73,11 @@ def compare(ours: Outcomes, theirs: Outcomes) -> list[Difference]:
 
 
 def both(cells: Sequence[Cell]) -> tuple[Outcomes, Outcomes]:
-    """The outcomes at this broker and at Apache Kafka."""
-    with tempfile.TemporaryDirectory(prefix="secured-") as name, files_for(cells, Path(name)) as files:
-        return outcomes("ours", cells, files), outcomes(KAFKA, cells, files)
+    """The outcomes at this broker and at Apache Kafka, which run side by side."""
+    with (
+        tempfile.TemporaryDirectory(prefix="secured-") as name,
+        files_for(cells, Path(name)) as files,
+        ThreadPoolExecutor(len(SIDES)) as threads,
+    ):
+        ours, theirs = threads.map(lambda side: outcomes(side, cells, files), SIDES)
+        return ours, theirs

@@ -61,7 +61,7 @@ USERS: Final = {
     "OAUTHBEARER": "tom",
     "GSSAPI": "gus",
 }
-#: The protocol of each listener. OLD has a certificate that has expired.
+#: The protocol of each listener. OLD has a certificate that has expired. LOGIN and CLEAR have the same mechanisms.
 PROTOCOLS: Final = {
     "PLAINTEXT": "PLAINTEXT",
     "INTERNAL": "SASL_PLAINTEXT",
@@ -69,6 +69,7 @@ PROTOCOLS: Final = {
     "OLD": "SSL",
     "MTLS": "SSL",
     "LOGIN": "SASL_SSL",
+    "CLEAR": "SASL_PLAINTEXT",
     "KERBEROS": "SASL_PLAINTEXT",
 }
 _MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
@@ -158,7 +159,6 @@ class Place:
     def settings(self) -> dict[str, str]:
         opened = ",".join(f"{name}://{self.address(name)}" for name in self._listeners)
         plain = f'{PLAIN} username="admin" password="{ADMIN_SECRET}" user_admin="{ADMIN_SECRET}"'
-        prefix = "listener.name.login"
         found = {
             "listeners": opened,
             "advertised.listeners": opened,
@@ -167,13 +167,8 @@ class Place:
             "sasl.mechanism.inter.broker.protocol": "PLAIN",
             "listener.name.internal.sasl.enabled.mechanisms": "PLAIN",
             "listener.name.internal.plain.sasl.jaas.config": f"{plain};",
-            f"{prefix}.sasl.enabled.mechanisms": ",".join(_MECHANISMS),
-            f"{prefix}.plain.sasl.jaas.config": f'{plain} user_anna="{PLAIN_SECRET}";',
-            f"{prefix}.scram-sha-256.sasl.jaas.config": f"{SCRAM};",
-            f"{prefix}.scram-sha-512.sasl.jaas.config": f"{SCRAM};",
-            f"{prefix}.oauthbearer.sasl.jaas.config": f"{_OAUTH}.OAuthBearerLoginModule required;",
-            f"{prefix}.oauthbearer.sasl.server.callback.handler.class": f"{_OAUTH}.secured."
-            "OAuthBearerValidatorCallbackHandler",
+            **_logins("login", plain),
+            **_logins("clear", plain),
             "sasl.oauthbearer.jwks.endpoint.url": (self.files.directory / "keys.json").as_uri(),
             "ssl.keystore.type": "PEM",
             "ssl.keystore.location": str(self.files.pem("broker")),
@@ -263,6 +258,20 @@ class Place:
             assert len(await admin.delete_acls([wanted])) == 2
 
         self.ask(work)
+
+
+def _logins(listener: str, plain: str) -> dict[str, str]:
+    """The mechanisms of a listener but for GSSAPI. `plain` is the broker's JAAS login for PLAIN."""
+    prefix = f"listener.name.{listener}"
+    return {
+        f"{prefix}.sasl.enabled.mechanisms": ",".join(_MECHANISMS),
+        f"{prefix}.plain.sasl.jaas.config": f'{plain} user_anna="{PLAIN_SECRET}";',
+        f"{prefix}.scram-sha-256.sasl.jaas.config": f"{SCRAM};",
+        f"{prefix}.scram-sha-512.sasl.jaas.config": f"{SCRAM};",
+        f"{prefix}.oauthbearer.sasl.jaas.config": f"{_OAUTH}.OAuthBearerLoginModule required;",
+        f"{prefix}.oauthbearer.sasl.server.callback.handler.class": f"{_OAUTH}.secured."
+        "OAuthBearerValidatorCallbackHandler",
+    }
 
 
 async def _done(work: Callable[[Admin], Awaitable[Answer]], cluster: Cluster) -> Answer:

@@ -12,6 +12,7 @@ from typing import IO, Any, Final, NamedTuple
 from tests.conformance.secured.cells import Cell, Client
 from tests.conformance.secured.place import (
     PLAIN_SECRET,
+    PROTOCOLS,
     SCRAM_SECRET,
     STORE_SECRET,
     USERS,
@@ -26,7 +27,7 @@ from tests.processes.broker.secured import login
 from tests.processes.broker.test_kerberos import by_cache, by_key_tab
 
 #: So long a step may take: one that fails for as long as its client tries, and one that succeeds.
-FAILING_MS, SUCCEEDING_MS = 6000, 20_000
+FAILING_MS, SUCCEEDING_MS = 4000, 20_000
 _CELL_SECONDS: Final = 60.0
 _MODULES: Final = {"librdkafka": "confluent_kafka", "kafka-python": "kafka", "aiokafka": "aiokafka"}
 _OAUTH: Final = "org.apache.kafka.common.security.oauthbearer"
@@ -122,7 +123,7 @@ def asked(cell: Cell, place: Place) -> dict[str, Any]:
     found = {
         "id": cell.id,
         "bootstrap": place.address(_listener(cell)),
-        "protocol": {"TLS": "SSL", "mTLS": "SSL", "GSSAPI": "SASL_PLAINTEXT"}.get(cell.login, "SASL_SSL"),
+        "protocol": PROTOCOLS[_listener(cell)],
         "ca": str(files.pem(_authority(cell))),
         "cert": str(files.pem(cert)) if cell.login == "mTLS" else "",
         "mechanism": "" if "TLS" in cell.login else cell.login,
@@ -151,7 +152,7 @@ def asked(cell: Cell, place: Place) -> dict[str, Any]:
 def _listener(cell: Cell) -> str:
     if cell.login == "TLS":
         return "OLD" if cell.condition == "expired" else "TLS"
-    return {"mTLS": "MTLS", "GSSAPI": "KERBEROS"}.get(cell.login, "LOGIN")
+    return {"mTLS": "MTLS", "GSSAPI": "KERBEROS", "SCRAM-SHA-256": "CLEAR"}.get(cell.login, "LOGIN")
 
 
 def _authority(cell: Cell) -> str:

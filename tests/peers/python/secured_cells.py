@@ -123,7 +123,7 @@ class Confluent:
     def _raise_told(self) -> None:
         """librdkafka goes on after a refused login and tells it by the callback alone."""
         for text in self._errors:
-            if "_AUTHENTICATION" in text or "_SSL" in text:
+            if "_AUTHENTICATION" in text or "_SSL" in text or "SSL alert" in text:
                 raise Failed(text)
 
     def consume(self, to_end: bool) -> None:
@@ -211,12 +211,14 @@ class KafkaPython:
 
         if self._consumer is None:
             self._consumer = KafkaConsumer(
-                self._cell.topic,
                 group_id=self._cell.group,
                 auto_offset_reset="earliest",
                 enable_auto_commit=False,
                 **self._settings(),
             )
+            # A member that learns of its topic after it has joined may read nothing for a long time.
+            self._consumer.partitions_for_topic(self._cell.topic)
+            self._consumer.subscribe([self._cell.topic])
         deadline = time.monotonic() + self._cell.step_ms / 1000
         while time.monotonic() < deadline:
             if self._consumer.poll(timeout_ms=100) and not to_end:
