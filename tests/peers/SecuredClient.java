@@ -4,7 +4,8 @@
 //     in   {"id": "...", "topic": "...", "group": "...", "held": false, "properties": {...}}
 //     out  {"id": "...", "steps": {"produce": "ok", "consume": "topic refused"}, "errors": {"consume": "..."}}
 //
-// A held cell says {"id": "...", "held": true} after its first two steps, waits for a line, and then does both steps again with the same clients.
+// A held cell says {"id": "...", "held": true} after its first two steps, waits for a line {"to_end": true}, and then does both steps again with the same
+// clients. To the end means that it consumes until that fails, or the step's time is over.
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
@@ -76,9 +77,9 @@ public class SecuredClient implements AutoCloseable {
         step("consume", this::consume);
         if (!cell.get("held").asBoolean()) return;
         say(json.createObjectNode().put("id", cell.get("id").asText()).put("held", true));
-        input.readLine();
+        boolean toEnd = json.readTree(input.readLine()).get("to_end").asBoolean();
         step("produce again", this::produce);
-        step("consume again", this::consumeToEnd);
+        step("consume again", () -> consumeAgain(toEnd));
     }
 
     private void step(String name, Step step) {
@@ -136,10 +137,10 @@ public class SecuredClient implements AutoCloseable {
         poll(false);
     }
 
-    // Reads on until a poll fails: what has been fetched before is given first.
-    private void consumeToEnd() throws Exception {
+    // To the end: what has been fetched before is given first.
+    private void consumeAgain(boolean toEnd) throws Exception {
         if (consumer == null) throw new IllegalStateException("no consumer");
-        poll(true);
+        poll(toEnd);
     }
 
     private void poll(boolean toEnd) throws Exception {

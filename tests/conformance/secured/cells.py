@@ -2,7 +2,7 @@
 
 A cell produces a record and reads it in a group; the outcome of each step is a class of `CLASSES`, which each client's
 program finds from its own errors. A cell of the condition "revoked" then loses its rights on the topic, and does both
-steps again with the same clients. Passwords and tokens go through TLS, but for SCRAM-SHA-256.
+steps again with the same clients. So do cells of the conditions "renewed" and "removed". Passwords and tokens go through TLS, but for SCRAM-SHA-256.
 
 | condition | what is different from a cell that succeeds |
 |---|---|
@@ -13,6 +13,8 @@ steps again with the same clients. Passwords and tokens go through TLS, but for 
 | no ACL | the topic is one that the user has no rights to |
 | no group | the group is one that the user has no rights to |
 | revoked | the rights to the topic are removed while the client is connected |
+| renewed | the session's lifetime ends while the client is connected |
+| removed | the user is removed while the client is connected, and the session's lifetime ends |
 """  # noqa: E501
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ CLASSES: Final = (
     "timed out",
 )
 LOGINS: Final = ("TLS", "mTLS", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")
-CONDITIONS: Final = ("right", "wrong", "expired", "token", "no ACL", "no group", "revoked")
+CONDITIONS: Final = ("right", "wrong", "expired", "token", "no ACL", "no group", "revoked", "renewed", "removed")
 
 
 @dataclass(frozen=True)
@@ -70,14 +72,24 @@ class Cell:
 
     @property
     def topic(self) -> str:
-        """The cell's topic. Each revoked cell has a topic of its own."""
-        if self.condition == "revoked":
-            return "revoked-" + self.id.replace("/", "-").replace(" ", "-")
+        """The cell's topic. Each cell with more than two steps has a topic of its own."""
+        if self.is_held:
+            return self.id.replace("/", "-").replace(" ", "-")
         return "forbidden" if self.condition == "no ACL" else "open"
 
     @property
     def group(self) -> str:
         return f"{'forbidden' if self.condition == 'no group' else 'open'}-{self.id.replace('/', '-')}"
+
+    @property
+    def is_held(self) -> bool:
+        """True if something happens between the first two steps and the others."""
+        return self.condition in ("revoked", "renewed", "removed")
+
+    @property
+    def is_short(self) -> bool:
+        """True if sessions have a short lifetime."""
+        return self.condition in ("renewed", "removed")
 
     @property
     def is_token(self) -> bool:
@@ -90,6 +102,10 @@ def _is_there(client: Client, login: str, condition: str) -> bool:
         return False
     if condition == "expired":
         return login != "PLAIN" and (not login.startswith("SCRAM") or client.has_tokens)
+    if condition == "renewed":
+        return login in ("PLAIN", "SCRAM-SHA-512", "OAUTHBEARER")
+    if condition == "removed":
+        return login == "SCRAM-SHA-512"
     return condition != "token" or (login.startswith("SCRAM") and client.has_tokens)
 
 

@@ -61,7 +61,8 @@ USERS: Final = {
     "OAUTHBEARER": "tom",
     "GSSAPI": "gus",
 }
-#: The protocol of each listener. OLD has a certificate that has expired. LOGIN and CLEAR have the same mechanisms.
+#: The protocol of each listener. OLD has a certificate that has expired. LOGIN, CLEAR and SHORT have the same
+#: mechanisms; sessions of SHORT end after a moment.
 PROTOCOLS: Final = {
     "PLAINTEXT": "PLAINTEXT",
     "INTERNAL": "SASL_PLAINTEXT",
@@ -70,12 +71,20 @@ PROTOCOLS: Final = {
     "MTLS": "SSL",
     "LOGIN": "SASL_SSL",
     "CLEAR": "SASL_PLAINTEXT",
+    "SHORT": "SASL_SSL",
     "KERBEROS": "SASL_PLAINTEXT",
 }
 _MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 _OAUTH: Final = "org.apache.kafka.common.security.oauthbearer"
 _EXPIRED_DAYS: Final = 900
+#: The lifetime of a session at the listener SHORT. The shortest that Kafka's clients renew in time.
+LIFETIME_MS: Final = 2000
 _SECONDS: Final = 30.0
+
+
+def user_of(cell: Cell) -> str:
+    """A cell's user. One that is removed is of that cell alone."""
+    return cell.topic if cell.condition == "removed" else USERS[cell.login]
 
 
 @dataclass
@@ -169,6 +178,11 @@ class Place:
             "listener.name.internal.plain.sasl.jaas.config": f"{plain};",
             **_logins("login", plain),
             **_logins("clear", plain),
+            **_logins("short", plain),
+            **{
+                f"listener.name.short.{name.lower()}.connections.max.reauth.ms": str(LIFETIME_MS)
+                for name in _MECHANISMS
+            },
             "sasl.oauthbearer.jwks.endpoint.url": (self.files.directory / "keys.json").as_uri(),
             "ssl.keystore.type": "PEM",
             "ssl.keystore.location": str(self.files.pem("broker")),
@@ -213,7 +227,8 @@ class Place:
     def prepare(self, cells: Iterable[Cell]) -> None:
         """Makes the users, the topics with a record each, the ACLs and the delegation tokens."""
         wanted = list(cells)
-        own = {cell.topic: USERS[cell.login] for cell in wanted if cell.condition == "revoked"}
+        own = {cell.topic: user_of(cell) for cell in wanted if cell.is_held}
+        removed = [user_of(cell) for cell in wanted if cell.condition == "removed"]
         bindings = [
             *(binding for user in set(USERS.values()) for binding in _rights("open", user)),
             *(binding for topic, user in own.items() for binding in _rights(topic, user)),
@@ -224,7 +239,8 @@ class Place:
             failed = await admin.create_topics([NewTopic(topic, 1, 1) for topic in ("open", "forbidden", *own)])
             assert not any(failed.values()), failed
             passwords = dict.fromkeys(("SCRAM-SHA-256", "SCRAM-SHA-512"), ScramPassword(SCRAM_SECRET))
-            await admin.alter_user_credentials(USERS["SCRAM-SHA-256"], passwords)
+            for user in (USERS["SCRAM-SHA-256"], *removed):
+                await admin.alter_user_credentials(user, passwords)
             assert not any(await admin.create_acls(bindings))
             async with Producer(admin.cluster) as producer:
                 for topic in ("open", *own):
@@ -250,12 +266,18 @@ class Place:
 
         self.tokens = self.ask(work, "LOGIN", user)
 
-    def revoke(self, cell: Cell) -> None:
-        """Removes the ACLs of a cell's topic."""
+    def change(self, cell: Cell) -> None:
+        """Does what happens to a cell that is held."""
 
         async def work(admin: Admin) -> None:
-            wanted = AclFilter(ResourceType.TOPIC, cell.topic, PatternType.LITERAL)
-            assert len(await admin.delete_acls([wanted])) == 2
+            if cell.condition == "revoked":
+                wanted = AclFilter(ResourceType.TOPIC, cell.topic, PatternType.LITERAL)
+                assert len(await admin.delete_acls([wanted])) == 2
+            elif cell.condition == "removed":
+                none = dict.fromkeys(("SCRAM-SHA-256", "SCRAM-SHA-512"))
+                await admin.alter_user_credentials(user_of(cell), none)
+            if cell.is_short:
+                await asyncio.sleep(LIFETIME_MS / 1000)
 
         self.ask(work)
 

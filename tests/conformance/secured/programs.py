@@ -19,6 +19,7 @@ from tests.conformance.secured.place import (
     WRONG_SECRET,
     Place,
     environment,
+    user_of,
 )
 from tests.peers.clients import PROJECT, go_client, node_client, python_client
 from tests.peers.java_programs import command_of
@@ -28,7 +29,8 @@ from tests.processes.broker.test_kerberos import by_cache, by_key_tab
 
 #: So long a step may take: one that fails for as long as its client tries, and one that succeeds.
 FAILING_MS, SUCCEEDING_MS = 4000, 20_000
-_CELL_SECONDS: Final = 60.0
+_FAILING: Final = ("wrong", "expired", "no ACL", "removed")
+_CELL_SECONDS: Final = 90.0
 _MODULES: Final = {"librdkafka": "confluent_kafka", "kafka-python": "kafka", "aiokafka": "aiokafka"}
 _OAUTH: Final = "org.apache.kafka.common.security.oauthbearer"
 
@@ -72,8 +74,8 @@ def _outcome(process: subprocess.Popen[str], cell: Cell, place: Place) -> Outcom
         _say(process.stdin, asked(cell, place))
         answer = _answer(process.stdout, cell)
         if answer.get("held"):
-            place.revoke(cell)
-            _say(process.stdin, {})
+            place.change(cell)
+            _say(process.stdin, {"to_end": cell.condition != "renewed"})
             answer = _answer(process.stdout, cell)
     finally:
         watch.cancel()
@@ -115,7 +117,7 @@ def _command(client: Client, place: Place) -> list[str]:
 
 def asked(cell: Cell, place: Place) -> dict[str, Any]:
     """A cell as its program takes it."""
-    files, user = place.files, USERS[cell.login]
+    files, user = place.files, user_of(cell)
     secret = _secret(cell, place)
     if cell.is_token:
         user = place.tokens[cell.condition].token.token_id
@@ -132,8 +134,8 @@ def asked(cell: Cell, place: Place) -> dict[str, Any]:
         "isToken": cell.is_token,
         "topic": cell.topic,
         "group": cell.group,
-        "held": cell.condition == "revoked",
-        "step_ms": FAILING_MS if cell.condition in ("wrong", "expired", "no ACL") else SUCCEEDING_MS,
+        "held": cell.is_held,
+        "step_ms": FAILING_MS if cell.condition in _FAILING else SUCCEEDING_MS,
     }
     if cell.client.kind == "java":
         found["properties"] = _properties(cell, place, found, cert)
@@ -150,6 +152,8 @@ def asked(cell: Cell, place: Place) -> dict[str, Any]:
 
 
 def _listener(cell: Cell) -> str:
+    if cell.is_short:
+        return "SHORT"
     if cell.login == "TLS":
         return "OLD" if cell.condition == "expired" else "TLS"
     return {"mTLS": "MTLS", "GSSAPI": "KERBEROS", "SCRAM-SHA-256": "CLEAR"}.get(cell.login, "LOGIN")

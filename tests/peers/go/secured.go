@@ -251,9 +251,15 @@ func (c cell) run(input *bufio.Reader) {
 	if c.Held {
 		line, _ := json.Marshal(map[string]any{"id": c.Id, "held": true})
 		fmt.Println(string(line))
-		input.ReadBytes('\n')
+		next, _ := input.ReadBytes('\n')
+		var again struct {
+			ToEnd bool `json:"to_end"`
+		}
+		if err := json.Unmarshal(next, &again); err != nil {
+			panic(err)
+		}
 		note("produce again", produce(producer))
-		note("consume again", consume(consumer, true))
+		note("consume again", consume(consumer, again.ToEnd))
 	}
 	answer, _ := json.Marshal(map[string]any{"id": c.Id, "steps": steps, "errors": texts})
 	fmt.Println(string(answer))

@@ -339,9 +339,9 @@ def _run(client: Client, cell: Cell, said: Said) -> None:
     step("consume", lambda: client.consume(False))
     if cell.held:
         _say(id=cell.id, held=True)
-        sys.stdin.readline()
+        to_end = json.loads(sys.stdin.readline())["to_end"]
         step("produce again", client.produce)
-        step("consume again", lambda: client.consume(True))
+        step("consume again", lambda: client.consume(to_end))
     with suppress(Exception):
         client.close()
     _say(id=cell.id, steps=steps, errors=errors)
