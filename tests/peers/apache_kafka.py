@@ -63,6 +63,10 @@ TOOLS: dict[str, tuple[str, ...]] = {
         "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
     ),
     "kafka-configs": ("kafka.admin.ConfigCommand",),
+    "kafka-delegation-tokens": (
+        "kafka.admin.DelegationTokenCommand",
+        "org.apache.kafka.tools.DelegationTokenCommand",
+    ),
     "kafka-acls": ("kafka.admin.AclCommand", "org.apache.kafka.tools.AclCommand"),
     "kafka-reassign-partitions": (
         "kafka.admin.ReassignPartitionsCommand",

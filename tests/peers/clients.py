@@ -37,7 +37,7 @@ def python_client(module: str, environment: str | None = None) -> list[str]:
 
 def go_client() -> list[str]:
     """The command of the client in Go."""
-    sources = [_HERE / "go" / name for name in ("main.go", "transactions.go", "go.mod", "go.sum")]
+    sources = [_HERE / "go" / name for name in ("main.go", "transactions.go", "secured.go", "go.mod", "go.sum")]
 
     def make(folder: Path) -> None:
         # All that it needs is compiled first, which takes half the time so.
@@ -56,8 +56,8 @@ def go_client() -> list[str]:
     return [str(_made("go", sources, make, "go") / "client")]
 
 
-def node_client() -> list[str]:
-    """The command of the client in JavaScript."""
+def node_client(program: str = "client.js") -> list[str]:
+    """The command of a client in JavaScript."""
     locked = [_HERE / "node" / name for name in ("package.json", "package-lock.json")]
 
     def make(folder: Path) -> None:
@@ -66,8 +66,8 @@ def node_client() -> list[str]:
         _run("npm", "ci", "--no-audit", "--no-fund", cwd=folder)
 
     folder = _made("node", locked, make, "node", "npm")
-    shutil.copy(_HERE / "node" / "client.js", folder)  # modules are looked for beside the program
-    return ["node", str(folder / "client.js")]
+    shutil.copy(_HERE / "node" / program, folder)  # modules are looked for beside the program
+    return ["node", str(folder / program)]
 
 
 #: The packages of MIT's Kerberos with the programs of a server, and what these load.

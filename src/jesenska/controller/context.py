@@ -100,6 +100,13 @@ class ControllerContext:
     def topic_by_id(self, topic_id: uuid.UUID) -> TopicView | None:
         return next((topic for topic in self.topics.values() if topic.topic_id == topic_id), None)
 
+    def store_settings(self, entity: str, found: ConfigView | None) -> None:
+        """Stores the settings of an entity as they are in the metadata tree; None means that they are gone."""
+        if found is None:
+            self.configs.pop(entity, None)
+        else:
+            self.configs[entity] = found
+
     def topic_settings(self, topic: str) -> Mapping[str, str]:
         """Returns the settings that were set for a topic, without default values."""
         found = self.configs.get(f"topics/{topic}")

@@ -182,10 +182,10 @@ class Settings(ChangeMachine):
             self._say_refused(name)
         self._shared.answer(event.token)
 
-    def _found(self, entity: str, found: ConfigView) -> Steps:
-        """Applies settings of an entity that were changed in the metadata tree."""
+    def _found(self, entity: str, found: ConfigView | None) -> Steps:
+        """Applies settings of an entity that were changed in the metadata tree, or whose node was deleted there."""
         yield from ()
-        self._context.configs[entity] = found
+        self._context.store_settings(entity, found)
         kind, _, name = entity.partition("/")
         self._act(entity)
         if kind == "topics" and self._is_topic(name):

@@ -67,6 +67,8 @@ type plan struct {
 	Read         []toRead
 
 	ShortTransactions *shortTransactions
+	// Of a cell alone (secured.go).
+	StepMs int `json:"step_ms"`
 }
 
 var codecs = map[string]kgo.CompressionCodec{
@@ -183,6 +185,10 @@ func main() {
 	var asked plan
 	if err := json.Unmarshal(line, &asked); err != nil {
 		panic(err)
+	}
+	if asked.StepMs != 0 {
+		doSecured(line, input)
+		return
 	}
 	if asked.ShortTransactions != nil {
 		makeTransactions(asked, input)

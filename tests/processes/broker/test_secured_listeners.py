@@ -223,12 +223,14 @@ def test_before_the_login_only_what_it_needs_is_served(tmp_path: Path) -> None:
     on_a_broker(tmp_path, work)
 
 
-async def log_in(connection: RawConnection, secret: str, user: str = "anna") -> SaslAuthenticateResponse:
+async def log_in(
+    connection: RawConnection, secret: str, user: str = "anna", version: int = 1
+) -> SaslAuthenticateResponse:
     answer = await ask(connection, SaslHandshakeRequest(mechanism="PLAIN"), SaslHandshakeResponse, 1)
     assert isinstance(answer, SaslHandshakeResponse)
     assert answer.error_code == 0
     message = f"\0{user}\0{secret}".encode()
-    done = await ask(connection, SaslAuthenticateRequest(auth_bytes=message), SaslAuthenticateResponse, 1)
+    done = await ask(connection, SaslAuthenticateRequest(auth_bytes=message), SaslAuthenticateResponse, version)
     assert isinstance(done, SaslAuthenticateResponse)
     return done
 
@@ -249,6 +251,19 @@ def test_a_session_is_renewed_by_its_user_and_serves_nothing_after_its_end(tmp_p
             served.authentication._ends_at = 0.0
             with pytest.raises(ClosedByBrokerError):
                 await ask(connection, MetadataRequest(topics=None), MetadataResponse, 1)
+
+    on_a_broker(tmp_path, work, connections_max_reauth_ms="60000")
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_a_client_logs_in_whether_it_can_be_told_the_lifetime_or_not(tmp_path: Path, version: int) -> None:
+    """Java's clients before 2.2 send version 0."""
+
+    async def work(broker: Broker) -> None:
+        async with raw(broker, "SASL_PLAINTEXT") as connection:
+            answer = await log_in(connection, ANNA_SECRET, version=version)
+            assert (answer.error_code, answer.session_lifetime_ms) == (0, 60_000 if version else 0)
+            await ask(connection, MetadataRequest(topics=None), MetadataResponse, 1)
 
     on_a_broker(tmp_path, work, connections_max_reauth_ms="60000")
 

@@ -35,6 +35,7 @@ from jesenska.controller.effects import (
 from jesenska.controller.events import (
     EVERYTHING,
     AlterBrokerSettings,
+    AlterClientSettings,
     AlterTopicSettings,
     BalanceLeaders,
     CreateTopic,
@@ -568,6 +569,46 @@ def test_settings_that_others_write_take_effect_and_let_a_leader_be_elected() ->
     world.settle()
     assert state(world, "t") == PartitionStateNode(0, 5, (0,), 1)
     world.judge()
+
+
+def _told_of(entity: str) -> Create:
+    return Create(paths.CONFIG_CHANGE_PREFIX, nodes.encode_config_change(entity), sequential=True)
+
+
+@pytest.mark.parametrize("entity", ["users/anna", "clients/c", "ips/127.0.0.1"])
+@pytest.mark.parametrize("is_told", [True, False], ids=["told", "found after a lost session"])
+def test_settings_whose_node_others_have_deleted_are_gone(entity: str, is_told: bool) -> None:
+    """Apache Kafka deletes the node of a user whose last credential is removed."""
+    world = watching()
+    node = f"{paths.CONFIG}/{entity}"
+    world.write(Create(node, nodes.encode_config({"SCRAM-SHA-256": "x"})), _told_of(entity))
+    world.settle()
+    assert world.broker_settings.client_settings() == {entity: {"SCRAM-SHA-256": "x"}}
+    if is_told:
+        world.write(Delete(node), _told_of(entity))
+    else:
+        world.write(Delete(node))
+        world.bring_to(world.broker_settings, Look(EVERYTHING))
+    world.settle()
+    assert world.broker_settings.client_settings() == {}
+    assert world.told.count(SettingsChanged(entity)) == 2
+    token = world.ask_settings(lambda token: AlterClientSettings(token, entity, {"SCRAM-SHA-512": "y"}))
+    world.settle()
+    assert not isinstance(world.answers[token], KafkaError)
+    assert nodes.decode_config(world.tree.get(node)[0] or b"") == {"SCRAM-SHA-512": "y"}
+
+
+def test_settings_whose_node_is_deleted_while_they_are_changed_are_made_anew() -> None:
+    """The deletion is not known yet when the change is written."""
+    world = watching()
+    node = f"{paths.CONFIG}/users/anna"
+    world.write(Create(node, nodes.encode_config({"SCRAM-SHA-256": "x"})), _told_of("users/anna"))
+    world.settle()
+    world.write(Delete(node))
+    token = world.ask_settings(lambda token: AlterClientSettings(token, "users/anna", {"SCRAM-SHA-512": "y"}))
+    world.settle()
+    assert not isinstance(world.answers[token], KafkaError)
+    assert nodes.decode_config(world.tree.get(node)[0] or b"") == {"SCRAM-SHA-512": "y"}
 
 
 def test_settings_that_are_told_again_and_have_not_changed_are_no_news() -> None:

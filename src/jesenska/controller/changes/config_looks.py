@@ -15,13 +15,14 @@ from jesenska.metadata.nodes import NodeFormatError, decode_config, decode_confi
 
 class ConfigLooks:
     """Reads changed settings for one state machine, of entities of these kinds. `found` is called with an entity
-    (`topics/<name>`, `brokers/<id>`, `users/<name>`, `users/<name>/clients/<name>`, …) and its changed settings.
+    (`topics/<name>`, `brokers/<id>`, `users/<name>`, `users/<name>/clients/<name>`, …) and its changed settings; None
+    means that its node is gone: Apache Kafka deletes the node of a user or client whose last setting is removed.
     `remember` is called with the path of each node under /config/changes."""
 
     def __init__(
         self,
         shared: ChangeState,
-        found: Callable[[str, ConfigView], Steps],
+        found: Callable[[str, ConfigView | None], Steps],
         remember: Callable[[str], None],
         kinds: Sequence[str] = paths.ENTITY_KINDS,
     ) -> None:
@@ -33,7 +34,7 @@ class ConfigLooks:
         self._last_change = -1
 
     def everything(self) -> Steps:
-        """Reads the settings of all entities."""
+        """Reads the settings of all entities, in the metadata tree and known before."""
         kinds = yield Read(tuple(Children(f"{paths.CONFIG}/{kind}") for kind in self._kinds))
         entities = [f"{kind}/{name}" for kind, names in zip(self._kinds, kinds, strict=True) for name in names or ()]
         users = [entity for entity in entities if entity.startswith("users/")]
@@ -41,7 +42,8 @@ class ConfigLooks:
         entities += [
             f"{user}/clients/{name}" for user, names in zip(users, clients, strict=True) for name in names or ()
         ]
-        yield from self.entities(entities)
+        known = [entity for entity in self._context.configs if entity.partition("/")[0] in self._kinds]
+        yield from self.entities(list(dict.fromkeys([*entities, *known])))
 
     def changes(self) -> Steps:
         """Reads the new nodes under /config/changes, and the settings that they name. Watches /config/changes from now
@@ -64,6 +66,8 @@ class ConfigLooks:
         nodes = yield Read(tuple(Get(f"{paths.CONFIG}/{entity}") for entity in entities))
         for entity, node in zip(entities, nodes, strict=True):
             if node is None:
+                if entity in self._context.configs:
+                    yield from self._found(entity, None)
                 continue
             try:
                 found = config_in(node)

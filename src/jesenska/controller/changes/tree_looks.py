@@ -192,10 +192,10 @@ class TreeLooks:
 
     # Settings
 
-    def _settings_found(self, entity: str, found: ConfigView) -> Steps:
-        """Stores changed settings in the context. They may allow the election of a leader for partitions without a
-        leader."""
-        self._context.configs[entity] = found
+    def _settings_found(self, entity: str, found: ConfigView | None) -> Steps:
+        """Stores changed settings in the context, or drops them if their node is gone. They may allow the election of
+        a leader for partitions without a leader."""
+        self._context.store_settings(entity, found)
         if entity.startswith("brokers/"):
             self._shared.settings_changed()
         yield from self._leadership.elect_where_allowed()
