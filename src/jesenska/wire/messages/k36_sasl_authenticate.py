@@ -15,4 +15,4 @@ class SaslAuthenticateResponse(Message, key=36, kind=RESPONSE, versions=(0, 2), 
     error_code: int = field(INT16)
     error_message: str | None = field(STRING, nullable=0)
     auth_bytes: memoryview | bytes = field(BYTES)
-    session_lifetime_ms: int = field(INT64, since=1)
+    session_lifetime_ms: int = field(INT64, since=1, ignorable=True)
