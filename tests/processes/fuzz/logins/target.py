@@ -132,8 +132,8 @@ def _settings(directory: Path, ports: dict[str, int]) -> dict[str, str]:
 
 
 @contextmanager
-def secured_target(directory: Path) -> Iterator[tuple[SecuredTarget, Target]]:
-    """A broker process that is ready to be attacked."""
+def secured_target(directory: Path, module: str = "jesenska") -> Iterator[tuple[SecuredTarget, Target]]:
+    """A broker process that is ready to be attacked. `module` is run as the broker."""
     directory.mkdir(parents=True, exist_ok=True)
     now = datetime.now(UTC)
     authority = new_authority("fuzz", now)
@@ -141,7 +141,7 @@ def secured_target(directory: Path) -> Iterator[tuple[SecuredTarget, Target]]:
     (directory / "broker.pem").write_text(authority.issue("broker", ["localhost", "127.0.0.1"], now))
     (directory / "keys.json").write_bytes(KEYS)
     ports = {name: free_port() for name in ("SASL_SSL", "SASL_PLAINTEXT", "SSL")}
-    with BrokerProcess(directory / "data", settings=_settings(directory, ports)) as broker:
+    with BrokerProcess(directory / "data", settings=_settings(directory, ports), module=module) as broker:
         found = SecuredTarget(broker, directory, ports)
         asyncio.run(found.prepare())
         yield found, found.target(authority)
