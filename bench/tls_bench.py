@@ -68,7 +68,8 @@ def _settings(directory: Path) -> tuple[dict[str, str], str]:
 
 
 @contextmanager
-def _sides(directory: Path) -> Iterator[tuple[Side, Side]]:
+def sides(directory: Path) -> Iterator[tuple[Side, Side]]:
+    """Both brokers, with the same certificate; `ca.pem` in the directory is what clients trust."""
     settings, client = _settings(directory)
     plain, secured, controller = free_port(), free_port(), free_port()
     ours = BrokerProcess(
@@ -136,20 +137,20 @@ def main() -> None:
     options = parser.parse_args()
     require("tls_bench", kafka(KAFKA))
     found: dict[tuple[str, str], list[Outcome]] = {}
-    with tempfile.TemporaryDirectory() as directory, _sides(Path(directory)) as sides:
+    with tempfile.TemporaryDirectory() as directory, sides(Path(directory)) as both:
         for number in range(options.rounds + 1):
             for size, whole in _RECORDS.items():
                 records = int(whole * options.scale * (0.2 if number == 0 else 1))
                 topic = f"tls-{number}-{size}"
-                for side in sides:
+                for side in both:
                     create_topic(side.plain, topic, _PARTITIONS)
                 for row, work in ((f"produce {size} B", _produce), (f"consume {size} B", _consume)):
-                    for side in sides if number % 2 else sides[::-1]:
+                    for side in both if number % 2 else both[::-1]:
                         outcome = work(side, topic, size, records)
                         if number:
                             found.setdefault((row, side.name), []).append(outcome)
                             print(number, row, side.name, *(f"{value:.2f}" for value in outcome), flush=True)
-    _print(found, [side.name for side in sides])
+    _print(found, [side.name for side in both])
 
 
 def _print(found: Mapping[tuple[str, str], list[Outcome]], names: list[str]) -> None:

@@ -55,6 +55,11 @@ LISTEN_BACKLOG = 1024
 #: about 1 ms.
 TLS_HANDSHAKE_SECONDS = 10.0
 TLS_HANDSHAKE_STEPS_PER_TURN = 4
+#: The time limit of a first SASL login, from the beginning of the connection. A client that sends its login byte by
+#: byte is not idle, so connections.max.idle.ms does not end it.
+LOGIN_SECONDS = 30.0
+#: Servers whose last TLS session a client keeps.
+TLS_SESSIONS_MAX = 1000
 #: Bytes of responses, to requests that arrived in one socket read, that are sent in one write.
 HELD_ANSWER_BYTES = 64 * 1024
 #: Bytes of unsent responses at which the broker stops reading further requests of the connection.

@@ -292,7 +292,7 @@ async def open_channel(
             if security is not None and security.context is not None:
                 from jesenska.net.tls_transport import tls_client
 
-                transport_for = tls_client(security.context, host)
+                transport_for = tls_client(security.context, host, security.sessions.of(host, port))
             channel = Channel(asyncio.get_running_loop(), sock, buffer, client_id, host, port, transport_for)
             try:
                 await channel.agree_on_versions("jesenska", software_version)

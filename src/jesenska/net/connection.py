@@ -37,6 +37,8 @@ _LENGTH = struct.Struct(">i")
 #: Frames up to this size in bytes get their whole buffer at once. The buffer of a larger frame starts with
 #: REQUEST_BUFFER_FIRST_BYTES and is doubled as bytes arrive.
 _ONE_PIECE_BYTES = 1024 * 1024
+#: If a frame misses fewer bytes than this, the transport reads them as they come.
+_EXPECTED_MIN_BYTES = 16 * 1024
 #: The size in bytes of the first buffer of a frame, while the buffers of unfinished frames use much memory.
 _FRUGAL_FIRST_BYTES = 1024
 
@@ -98,7 +100,10 @@ class FramedConnection:
 
     `on_closed(reason)` is called once; the reason is empty if the peer closed the connection without an error. A frame
     above `max_frame_bytes` closes the connection. `transport_for` makes the transport; None means a transport without
-    encryption."""
+    encryption.
+
+    With `reads_in_parts`, a large frame is read in large parts, even if its bytes arrive in small pieces. The owner
+    must then call `read_on` about once a second if there is no progress."""
 
     def __init__(
         self,
@@ -110,6 +115,8 @@ class FramedConnection:
         on_closed: Callable[[str], None],
         on_drained: Callable[[], None] | None = None,
         transport_for: TransportFor | None = None,
+        *,
+        reads_in_parts: bool = False,
     ) -> None:
         self._loop = loop
         self._buffers = buffer
@@ -124,6 +131,8 @@ class FramedConnection:
         self._own: memoryview | None = None
         self._filled = 0
         self._wanted = 0  # the frame's size with its length, 0 while that is not known
+        self._reads_in_parts = reads_in_parts
+        self._expects = False  # the transport was told that many bytes are missing
         self._waiting: memoryview | None = None  # frames that arrived after the one that paused us
         self._paused = False
         self._reads = True  # true while the loop watches the socket for us
@@ -185,8 +194,26 @@ class FramedConnection:
                 self._keep_waiting(own, 0, size)
             elif not proceed:
                 self._pause()
-        elif self._filled == len(own):
-            self._own = self._larger(own, self._filled)
+            self.read_on()
+        else:
+            if self._filled == len(own):
+                self._own = self._larger(own, self._filled)
+            self._expect()
+
+    def _expect(self) -> None:
+        """Tells the transport how many bytes of the unfinished frame are missing, if that is worth a call."""
+        missing = self._wanted - self._filled
+        if missing >= _EXPECTED_MIN_BYTES and self._reads_in_parts:
+            self._expects = True
+            self.transport.expect(missing)
+        elif self._expects:
+            self.read_on()
+
+    def read_on(self) -> None:
+        """Reads what has arrived of a large frame, even if it is little."""
+        if self._expects and not self.closed:
+            self._expects = False
+            self.transport.expect(0)
 
     def _learn_size(self, own: memoryview) -> bool:
         size = int.from_bytes(own[:4], "big", signed=True)
@@ -270,6 +297,7 @@ class FramedConnection:
         own = self._buffers.take(self._wanted or 4, filled)
         own[:filled] = rest
         self._own, self._filled = own, filled
+        self._expect()
 
     def keep(self, view: memoryview) -> memoryview:
         """Returns a view of the frame's bytes that stays valid after the handler has returned. Must be called inside

@@ -26,11 +26,23 @@ from typing import Any
 
 from jesenska.base.limits import TLS_HANDSHAKE_SECONDS, TLS_HANDSHAKE_STEPS_PER_TURN
 from jesenska.base.regions import FileRegion
-from jesenska.net.transport import Piece, Transport, TransportFor, TruncatedError, ignore, ignore_reason, is_gone
+from jesenska.net.transport import (
+    Piece,
+    Transport,
+    TransportFor,
+    TruncatedError,
+    ignore,
+    ignore_reason,
+    is_gone,
+    waits_for,
+)
+from jesenska.security.tls import SessionSlot
 
 #: The maximum number of bytes that are encrypted together.
 _PIECE_MAX_BYTES = 256 * 1024
 _READ_BYTES = 128 * 1024
+#: More than a TLS record has. Of a record that has not arrived completely, OpenSSL has already taken the beginning.
+_RECORD_BYTES = 20 * 1024
 
 
 class HandshakeTurns:
@@ -56,10 +68,11 @@ class HandshakeTurns:
 class TlsTransport(Transport):
     """A TCP socket with TLS. For a client, `server_name` is the name of the server; on the server's side it is None.
     `on_secured` is called at the end of the handshake, with the peer's certificate in DER, or None if the peer has
-    sent no certificate."""
+    sent no certificate. A client resumes the session in `slot`, and puts its new session there."""
 
     __slots__ = (
         "_deadline",
+        "_has_ended",
         "_incoming",
         "_loop",
         "_object",
@@ -69,6 +82,7 @@ class TlsTransport(Transport):
         "_outgoing",
         "_queue",
         "_read_buffer",
+        "_slot",
         "_turns",
         "_wire",
         "_wire_plain_bytes",
@@ -88,6 +102,7 @@ class TlsTransport(Transport):
         read_buffer: bytearray,
         server_name: str | None = None,
         on_secured: Callable[[bytes | None], None] | None = None,
+        slot: SessionSlot | None = None,
     ) -> None:
         super().__init__()
         sock.setblocking(False)
@@ -104,13 +119,21 @@ class TlsTransport(Transport):
         #: Typed as Any: the type stubs say that `read` always returns bytes, but with a buffer it returns a number.
         #: Compiled code would rely on the stubs.
         self._object: Any = context.wrap_bio(
-            self._incoming, self._outgoing, server_side=server_name is None, server_hostname=server_name
+            self._incoming,
+            self._outgoing,
+            server_side=server_name is None,
+            server_hostname=server_name,
+            session=None if slot is None else slot.session,
         )
+        #: The place of this client's session; None if the session was put there, or there is none.
+        self._slot = slot
         self._queue: deque[Piece] = deque()
         #: The encrypted bytes that the socket has not accepted yet, and their number before encryption.
         self._wire = memoryview(b"")
         self._wire_plain_bytes = 0
         self._writing = False
+        #: True if the peer has ended the stream. The next read reports it.
+        self._has_ended = False
         #: True if the handshake has ended successfully.
         self.is_secured = False
         self._deadline: asyncio.TimerHandle | None = loop.call_later(TLS_HANDSHAKE_SECONDS, self._too_late)
@@ -126,26 +149,44 @@ class TlsTransport(Transport):
     def recv_into(self, buffer: memoryview) -> int:
         if not self.is_secured:
             return self._recv_in_handshake(buffer)
-        received = self._decrypted(buffer)
-        if received < 0:
+        if not self._has_bytes():
             self._receive()
-            received = self._decrypted(buffer)
+        received = self._decrypted(buffer)
         if received < 0:
             # Nothing could be decrypted: the bytes that were read are only a part of a TLS record, or a record without
             # data (a session ticket).
             self._flush_control()
             raise BlockingIOError
+        if self._slot is not None and received:
+            # In TLS 1.3 the server sends its tickets after the handshake, before its first data.
+            self._slot.session = self._object.session
+            self._slot = None
         return received
 
+    def _has_bytes(self) -> bool:
+        """Returns True if a read may return something without a read of the socket."""
+        return self._has_ended or self._incoming.pending > 0 or self._object.pending() > 0
+
     def _decrypted(self, buffer: memoryview) -> int:
-        """Decrypts into the buffer and returns the number of bytes. Returns 0 at the end of the stream, and -1 if the
-        socket must be read first."""
+        """Decrypts as many records as the buffer holds, and returns the number of bytes. Returns 0 at the end of the
+        stream, and -1 if the socket must be read first."""
+        read, incoming = self._object.read, self._incoming
+        size, filled = len(buffer), 0
         try:
-            return int(self._object.read(len(buffer), buffer))
+            while filled < size:
+                # One read returns the bytes of one record.
+                count = int(read(size - filled, buffer[filled:]))
+                if not count:
+                    self._has_ended = True
+                    break
+                filled += count
+                if not incoming.pending:
+                    break
         except ssl.SSLWantReadError:
-            return -1
+            return filled or -1
         except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
-            return 0
+            self._has_ended = True
+        return filled
 
     def _receive(self) -> None:
         """Reads encrypted bytes from the socket. Raises BlockingIOError if there is nothing to read."""
@@ -170,7 +211,10 @@ class TlsTransport(Transport):
         return received
 
     def pending(self) -> bool:
-        return self.is_secured and not self.closed and (self._incoming.pending > 0 or self._object.pending() > 0)
+        return self.is_secured and not self.closed and self._has_bytes()
+
+    def expect(self, missing_bytes: int) -> None:
+        self._low_water_bytes = waits_for(self.sock, missing_bytes - _RECORD_BYTES, self._low_water_bytes)
 
     # --- the handshake -----------------------------------------------------------------------------------------------
 
@@ -182,6 +226,8 @@ class TlsTransport(Transport):
             self._flush_control()
             return
         except ssl.SSLError:
+            if self._slot is not None:
+                self._slot.session = None
             # Sends the alert that OpenSSL has written for the peer.
             self._flush_control()
             raise
@@ -341,8 +387,9 @@ def tls_server(
     return made
 
 
-def tls_client(context: ssl.SSLContext, server_name: str) -> TransportFor:
-    """Returns a function that makes the transport of a client's connection to the server with this name."""
+def tls_client(context: ssl.SSLContext, server_name: str, slot: SessionSlot | None = None) -> TransportFor:
+    """Returns a function that makes the transport of a client's connection to the server with this name. `slot` is the
+    place of the client's session with this server, for resumption; None for no resumption."""
 
     def made(
         loop: asyncio.AbstractEventLoop,
@@ -351,6 +398,6 @@ def tls_client(context: ssl.SSLContext, server_name: str) -> TransportFor:
         on_broken: Callable[[str], None],
     ) -> Transport:
         turns, read_buffer = HandshakeTurns(loop), bytearray(_READ_BYTES)
-        return TlsTransport(loop, sock, on_drained, on_broken, context, turns, read_buffer, server_name)
+        return TlsTransport(loop, sock, on_drained, on_broken, context, turns, read_buffer, server_name, None, slot)
 
     return made

@@ -36,6 +36,14 @@ _SENDFILE_MAX_BYTES = 4 * 1024 * 1024
 _TCP_INFO = getattr(socket, "TCP_INFO", None) if sys.platform == "linux" else None
 _TCP_ESTABLISHED = 1
 _MORE = getattr(socket, "MSG_MORE", 0)
+#: The option SO_RCVLOWAT, where polls obey it: a socket is readable when it has so many bytes.
+_LOW_WATER = getattr(socket, "SO_RCVLOWAT", None) if sys.platform == "linux" else None
+#: The largest number of bytes for which a socket waits before it is readable, and the smallest for which waiting is
+#: worth a system call.
+_LOW_WATER_MAX_BYTES, _LOW_WATER_MIN_BYTES = 48 * 1024, 8 * 1024
+#: A socket waits at most for this part of its receive buffer. If the buffer were full before, nothing would wake the
+#: reader.
+_LOW_WATER_SHARE = 4
 
 Piece = bytes | bytearray | memoryview | FileRegion
 
@@ -43,9 +51,11 @@ Piece = bytes | bytearray | memoryview | FileRegion
 class Transport:
     """Reads bytes from a connection, and sends buffers and file regions in order. No method waits."""
 
-    __slots__ = ("closed", "unsent_bytes")
+    __slots__ = ("_low_water_bytes", "closed", "unsent_bytes")
 
     def __init__(self) -> None:
+        #: Number of bytes that the socket must have before the event loop reports it as readable.
+        self._low_water_bytes = 1
         #: Number of bytes that were passed to `send` and are not sent yet.
         self.unsent_bytes = 0
         self.closed = False
@@ -63,6 +73,11 @@ class Transport:
         """Returns True if the transport has bytes that it has already read from the socket and not returned yet. The
         event loop does not see these bytes."""
         return False
+
+    def expect(self, missing_bytes: int) -> None:
+        """Says how many bytes of the unfinished frame are missing; 0 for no unfinished frame. The transport may let the
+        event loop wait until a large part of them has arrived: a frame of hundreds of kilobytes then takes a few reads,
+        and not one for each TCP segment or TLS record."""
 
     def send(self, pieces: Sequence[Piece], total_bytes: int) -> bool:
         """Sends `pieces`, and queues the bytes that the socket does not accept. Returns True if all bytes have been
@@ -119,6 +134,9 @@ class PlainTransport(Transport):
 
     def recv_into(self, buffer: memoryview) -> int:
         return self.sock.recv_into(buffer)
+
+    def expect(self, missing_bytes: int) -> None:
+        self._low_water_bytes = waits_for(self.sock, missing_bytes, self._low_water_bytes)
 
     def send(self, pieces: Sequence[Piece], total_bytes: int) -> bool:
         if self.closed:
@@ -246,6 +264,28 @@ class PlainTransport(Transport):
         self.unsent_bytes = 0
         self._on_drained, self._on_broken = ignore, ignore_reason
         self.sock.close()
+
+
+def waits_for(sock: socket.socket, certain_bytes: int, present_bytes: int) -> int:
+    """Lets a socket be readable only when it has many bytes, if at least `certain_bytes` are certain to arrive.
+    `present_bytes` is the number for which the socket waits now. Returns the number for which it waits from now on. The
+    end of the stream makes a socket readable in any case."""
+    wanted = min(certain_bytes, _LOW_WATER_MAX_BYTES)
+    if wanted < _LOW_WATER_MIN_BYTES:
+        wanted = 1
+    if wanted == present_bytes or _LOW_WATER is None:
+        return present_bytes
+    try:
+        if wanted > 1:
+            wanted = min(wanted, sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // _LOW_WATER_SHARE)
+            if wanted < _LOW_WATER_MIN_BYTES:
+                wanted = 1
+            if wanted == present_bytes:
+                return present_bytes
+        sock.setsockopt(socket.SOL_SOCKET, _LOW_WATER, wanted)
+    except OSError:
+        return present_bytes
+    return wanted
 
 
 def is_gone(sock: socket.socket) -> bool:

@@ -7,7 +7,8 @@
                         OAuthBearerLoginModule with the options of `security.oauthbearer.logins`, or Krb5LoginModule
                         with the options of `security.kerberos.logins`
 
-All connections of a client share one TLS context."""
+All connections of a client share one TLS context. A new connection to a broker resumes the client's last TLS session
+with this broker."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ from jesenska.security.jaas import Login, parse_login
 from jesenska.security.mechanisms import GSSAPI, OAUTHBEARER, SERVED
 from jesenska.security.sasl import plain_message
 from jesenska.security.scram import ScramClient
-from jesenska.security.tls import TlsSettings, client_context, tls_settings
+from jesenska.security.tls import TlsSessions, TlsSettings, client_context, tls_settings
 
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
@@ -104,6 +105,8 @@ class ClientSecurity:
         self.mechanism = mechanism
         self.may_block = may_block
         self.context: ssl.SSLContext | None = None
+        #: The sessions of `context` that new connections resume.
+        self.sessions = TlsSessions()
         self._login = login
         if protocol in ("SSL", "SASL_SSL"):
             self.context = client_context(tls or TlsSettings())

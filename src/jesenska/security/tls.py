@@ -7,7 +7,12 @@
     ssl.endpoint.identification.algorithm    https: the server's certificate must name the server's host; empty: the
                                              host is not checked
 
-When the file of a store has changed, a new context is made (`TlsContexts`). Open connections keep the old context."""
+When the file of a store has changed, a new context is made (`TlsContexts`). Open connections keep the old context.
+
+A client resumes its last session with a server (`TlsSessions`): the handshake then needs no certificates and no
+signatures. A server resumes the sessions of one context only, so after a change of a store every client shows its
+certificate again. The user of a resumed session is the user of the session's first handshake, because OpenSSL keeps
+the client's certificate in the session's ticket, encrypted with a key of the server's context."""
 
 from __future__ import annotations
 
@@ -19,6 +24,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from jesenska.base.errors import InvalidConfigError
+from jesenska.base.limits import TLS_SESSIONS_MAX
 from jesenska.security.key_stores import KeyAndChain, key_and_chain, pem_key_and_chain, trusted_certificates
 
 _VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
@@ -195,6 +201,31 @@ def _trust(context: ssl.SSLContext, settings: TlsSettings) -> None:
         context.load_verify_locations(cadata=trusted)
     except (ssl.SSLError, ValueError) as error:
         raise InvalidConfigError("The trust store has a certificate that cannot be read.") from error
+
+
+class SessionSlot:
+    """The last TLS session of a client with one server; None if there is none."""
+
+    __slots__ = ("session",)
+
+    def __init__(self) -> None:
+        self.session: ssl.SSLSession | None = None
+
+
+class TlsSessions:
+    """The TLS sessions of one client with its servers, by host and port. All of them belong to the client's one
+    context: a session is never resumed with other certificates or another trust store."""
+
+    def __init__(self) -> None:
+        self._slots: dict[tuple[str, int], SessionSlot] = {}
+
+    def of(self, host: str, port: int) -> SessionSlot:
+        """Returns the place of the session with a server."""
+        slot = self._slots.pop((host, port), None) or SessionSlot()
+        while len(self._slots) >= TLS_SESSIONS_MAX:
+            del self._slots[next(iter(self._slots))]
+        self._slots[host, port] = slot
+        return slot
 
 
 class TlsContexts:

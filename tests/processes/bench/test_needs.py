@@ -51,6 +51,7 @@ _TOLD: dict[str, tuple[str, ...]] = {
     "spark_connector_bench": (*_KAFKA, _CONNECTOR),
     "streams_bench": (_JAVA, _jars("3.9.1", " and its Streams")),
     "tls_bench": _KAFKA,
+    "tls_connections": _KAFKA,
     "transactions_bench": (*_KAFKA, _KCAT),
     "transactions_bench --sides jesenska --rows consume": (*_KAFKA, _KCAT),
     "tree_bench": _KAFKA_3,

@@ -14,6 +14,7 @@ import pytest
 
 from jesenska.base.errors import InvalidConfigError, KafkaError, NetworkException, SaslAuthenticationFailedError
 from jesenska.base.identifiers import TopicPartition
+from jesenska.base.limits import LOGIN_SECONDS
 from jesenska.broker.server import Broker
 from jesenska.client.administration.admin import Admin
 from jesenska.client.administration.topic_administration import NewTopic
@@ -23,6 +24,7 @@ from jesenska.config.layers import BrokerConfig
 from jesenska.controller.events import AlterClientSettings
 from jesenska.net.channel import open_channel
 from jesenska.net.connection import ReadBuffer
+from jesenska.net.tls_transport import TlsTransport
 from jesenska.security.principal import Principal
 from jesenska.security.scram import make_credential
 from jesenska.wire.language import Message
@@ -305,6 +307,38 @@ def test_a_new_certificate_is_shown_without_a_restart_and_open_connections_stay(
             async with cluster_at(broker, "SSL") as other:
                 with pytest.raises(NetworkException, match="certificate"):
                     await other.topics()
+
+    on_a_broker(tmp_path, work)
+
+
+def test_a_clients_second_connection_resumes_its_session_as_the_same_user(tmp_path: Path) -> None:
+    async def work(broker: Broker) -> None:
+        host, port = broker.endpoint_for("SSL")
+        security = config("SSL", {"ssl.keystore.key": certificate("ben")}).security
+        for is_resumed in (False, True):
+            channel = await open_channel(host, port, "x", ReadBuffer(), software_version="1", security=security)
+            transport = channel._connection.transport
+            assert isinstance(transport, TlsTransport)
+            assert transport._object.session_reused is is_resumed
+            assert principals(broker) == {Principal("User", "CN=ben")}
+            channel.close()
+            while broker.dispatcher.connections:
+                await asyncio.sleep(0)
+
+    on_a_broker(tmp_path, work, listeners="SSL://127.0.0.1:0", inter_broker_listener_name="SSL")
+
+
+def test_a_login_that_does_not_end_is_ended(tmp_path: Path) -> None:
+    async def work(broker: Broker) -> None:
+        async with raw(broker, "SASL_PLAINTEXT") as silent, raw(broker, "SASL_PLAINTEXT") as done:
+            await log_in(done, ANNA_SECRET)
+            await ask(silent, SaslHandshakeRequest(mechanism="PLAIN"), SaslHandshakeResponse, 1)
+            silent.send(b"\0\0\0\x20\0")
+            served = [item for item in broker.dispatcher.connections if item.listener_name == "SASL_PLAINTEXT"]
+            for connection in served:
+                connection.begun_at -= LOGIN_SECONDS
+            assert await asyncio.to_thread(silent.is_closed)
+            await ask(done, MetadataRequest(topics=None), MetadataResponse, 1)
 
     on_a_broker(tmp_path, work)
 

@@ -1,5 +1,7 @@
-"""Handshakes of TLS and messages of SASL that are cut, changed and mixed: the broker closes the connection, forgets
-it, and serves the others."""
+"""Handshakes of TLS and messages of SASL that are cut, changed, mixed and forged: the broker closes the connection,
+forgets it, lets nobody in, and serves the others. A million by a command:
+
+    python -m tests.processes.fuzz.logins.attack --logins 1000000"""
 
 from __future__ import annotations
 
@@ -22,8 +24,13 @@ from jesenska.wire.messages.k17_sasl_handshake import SaslHandshakeRequest
 from jesenska.wire.messages.k36_sasl_authenticate import SaslAuthenticateRequest
 from jesenska.wire.registry import APIS
 from tests.processes.broker.secured import ANNA_SECRET, broker_settings, cluster_at, login, secured_broker
+from tests.processes.fuzz.logins.attack import GROWTH_MAX_MB, attack
+from tests.profiles import rounds
 
 _EACH = 1_000
+LOGINS = rounds(quick=2_000, ci=10_000, everything=100_000)
+#: The bystanders' 99th percentile under attack, on a machine whose processors are all busy with the attack.
+_SLOWEST_P99_MS = 250.0
 _AT_ONCE = 20
 
 
@@ -111,3 +118,19 @@ def test_hostile_logins_leave_the_broker_serving(
     with caplog.at_level(logging.INFO):
         asyncio.run(main())
     assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
+@pytest.mark.timeout(120 + LOGINS // 100)
+def test_hostile_logins_let_nobody_in_and_harm_nobody(tmp_path: Path) -> None:
+    found = attack(tmp_path, LOGINS)
+    print("\n" + "\n".join(found.lines()))
+    assert found.wrong == []
+    assert found.tracebacks == []
+    assert found.counts["right: let in"] > 0
+    assert found.counts["TLS with certificate: let in"] > 0
+    assert found.attacked.figures["written"] > 0
+    assert found.attacked.figures["written p99"] < _SLOWEST_P99_MS
+    assert found.attacked.figures["read p99"] < _SLOWEST_P99_MS
+    assert found.grown_mb < GROWTH_MAX_MB
+    assert found.descriptors[1] <= found.descriptors[0]
+    assert found.exit_code == 0

@@ -38,6 +38,7 @@ from jesenska.base.errors import KafkaError
 from jesenska.base.limits import (
     CONVERTED_ANSWER_MIN_BYTES,
     CONVERTED_ANSWERS_BYTES,
+    LOGIN_SECONDS,
     WAITING_PRODUCES_BYTES,
     WAITING_PRODUCES_PER_CONNECTION,
 )
@@ -238,6 +239,7 @@ class Connection:
         "_unmuting",
         "active_at",
         "authentication",
+        "begun_at",
         "client_host",
         "framed",
         "listener",
@@ -272,9 +274,10 @@ class Connection:
         self._progress = (0, 0)
         #: The timer that ends the wait of a client above a quota; None if the client need not wait.
         self._unmuting: asyncio.TimerHandle | None = None
+        #: `begun_at` is the time at which the connection was accepted.
         #: The time (monotonic, in seconds) of the last request, the last answer, or the last seen progress of sending
         #: or receiving.
-        self.active_at = shared.monotonic()
+        self.active_at = self.begun_at = shared.monotonic()
         self.framed = FramedConnection(
             shared.loop,
             sock,
@@ -284,6 +287,7 @@ class Connection:
             self._on_closed,
             self._on_drained,
             listener.transport_for(self._secured),
+            reads_in_parts=True,
         )
         if self.authentication is not None:
             self.framed.limit_frames(listener.token_max_bytes)
@@ -565,13 +569,24 @@ class Connection:
 
     def look(self, now: float) -> None:
         """Checks if bytes were sent or received since the last call. Closes the connection if its client has closed it
-        while a request waits."""
+        while a request waits, or does not log in. Must be called about once a second."""
+        authentication = self.authentication
+        if (
+            authentication is not None
+            and authentication.principal is None
+            and self.begun_at < now - LOGIN_SECONDS
+            and not self._in_work
+        ):
+            self.framed.close(f"no login within {LOGIN_SECONDS:g} s")
+            return
         progress = self.framed.progress
         if progress != self._progress:
             self._progress = progress
             self.active_at = now
         elif self._in_work and self.active_at < now - _GONE_AFTER_SECONDS and self.framed.peer_has_closed():
             self.framed.close("the client has gone")
+        else:
+            self.framed.read_on()
 
     @property
     def waits_for_us(self) -> bool:
