@@ -269,7 +269,7 @@ def _lay_out(options: argparse.Namespace) -> int:
         print(
             f"{options.directory} has config/ and security/ now:\n"
             f"\n"
-            f"  kafka-server-start {config}/server.properties\n"
+            f"  jesenska up --secured {options.directory}        (or, with three brokers: -n 3)\n"
             f"  kafka-topics --command-config {config}/client.properties --list"
         )
         return 0

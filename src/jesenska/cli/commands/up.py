@@ -1,8 +1,9 @@
-"""`jesenska up`: starts brokers without a configuration file. A single broker runs in this process (`up_alone`).
-Several brokers are separate processes; their metadata tree is in another process (`up_several`).
+"""`jesenska up`: starts brokers without a configuration file, or with the file of `jesenska init --secure`. A single
+broker runs in this process (`up_alone`). Several brokers are separate processes; their metadata tree is in another
+process (`up_several`).
 
 Settings override each other in this order: the command's own flags (--host, --port, --data, --zookeeper-port),
---override, the environment (KAFKA_...), then `up_options.broker_defaults`."""
+--override, the environment (KAFKA_...), the configuration file, then `up_options.broker_defaults`."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ import argparse
 import gc
 
 from jesenska.base.errors import JesenskaError
-from jesenska.cli.supervision.up_options import refuse_ports
+from jesenska.cli.supervision.up_options import refuse_ports, use_secured_directory
 
 
 def up(options: argparse.Namespace) -> int:
@@ -19,6 +20,7 @@ def up(options: argparse.Namespace) -> int:
         raise JesenskaError(
             f"up takes no file: kafka-server-start {options.file} starts a broker with a configuration file."
         )
+    use_secured_directory(options)
     refuse_ports(options)
     if options.brokers == 1:
         # Objects that are made during the start live long, so the garbage collector would check them repeatedly

@@ -2,15 +2,15 @@
 line, and logs to stderr.
 
     python -m jesenska.cli.supervision.supervised_broker
-        --flag NAME=VALUE... [--default NAME=VALUE...] [--override NAME=VALUE...]
+        --flag NAME=VALUE... [--default NAME=VALUE...] [--override NAME=VALUE...] [--file PATH]
 
     {"ready": true, "host": "127.0.0.1", "port": 9093}    clients can connect, at that address
     {"progress": "recovering: ..."}                       the reason why the start takes long
     {"failed": "..."}                                     the broker ends for this reason, with exit code 1
 
-Settings have the same precedence as in `jesenska up`: flags before overrides, overrides before the environment, and
-the environment before defaults. The supervisor prints the warnings about settings. The broker shuts down cleanly on
-SIGTERM and when its parent ends (`ending`)."""
+Settings have the same precedence as in `jesenska up`: flags before overrides, overrides before the environment, the
+environment before the configuration file, and the file before defaults. The supervisor prints the warnings about
+settings. The broker shuts down cleanly on SIGTERM and when its parent ends (`ending`)."""
 
 from __future__ import annotations
 
@@ -36,13 +36,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="supervised_broker", allow_abbrev=False)
     for name in ("--default", "--override", "--flag"):
         parser.add_argument(name, action="append", default=[], metavar="NAME=VALUE")
+    parser.add_argument("--file", metavar="PATH")
     parser.add_argument("--debug", action="store_true")
     add_logging(parser, "warning")
     options = parser.parse_args(arguments)
     try:
         configure_logging(options)
         config = broker_config(
-            defaults=_settings(options.default), overrides=options.override, flags=_settings(options.flag), warns=False
+            options.file, _settings(options.default), options.override, flags=_settings(options.flag), warns=False
         )
         # The warnings about this installation are the same for all brokers. So only the broker with the id 1 logs
         # them.

@@ -36,8 +36,10 @@ def run_alone(options: argparse.Namespace) -> int:
     warn_if_open(options)
     config = config_of(options)
     refuse_directory_of_several(Path(_data(config).split(",")[0].strip()))
+    if options.secured is not None:
+        refuse_directory_of_several(options.secured.data)
     try:
-        return _run(config)
+        return _run(options, config)
     except PortTakenError as error:
         if f":{error.port}" not in (config.string("listeners") or f":{error.port}"):
             # The port of another listener is taken, so the error is raised unchanged.
@@ -49,7 +51,7 @@ def run_alone(options: argparse.Namespace) -> int:
             ) from error
         print(f"Port {error.port} is taken; using another one.", file=sys.stderr)
         options.port = 0
-        return _run(config_of(options))
+        return _run(options, config_of(options))
 
 
 def config_of(options: argparse.Namespace) -> BrokerConfig:
@@ -74,6 +76,9 @@ def _config(options: argparse.Namespace, broker_id: str) -> BrokerConfig:
     if options.zookeeper_port is not None:
         flags["jesenska.zookeeper.listener"] = address_of(host, options.zookeeper_port)
     defaults = {"listeners": listeners, "log.dirs": directory, "broker.id": broker_id, **broker_defaults(1)}
+    if options.secured is not None:
+        flags |= options.secured.listener(port_of(options))
+        return broker_config(options.secured.file, defaults, options.override, flags=flags)
     return broker_config(defaults=defaults, overrides=options.override, flags=flags)
 
 
@@ -81,14 +86,18 @@ def _data(config: BrokerConfig) -> str:
     return config.string("log.dirs") or config.string("log.dir") or ""
 
 
-def _run(config: BrokerConfig) -> int:
+def _run(options: argparse.Namespace, config: BrokerConfig) -> int:
+    client_file = None if options.secured is None else options.secured.client_file
     return run_broker(
-        config, lambda broker: _announce(broker, config), lambda text: print(text, file=sys.stderr, flush=True)
+        config,
+        lambda broker: _announce(broker, config, client_file),
+        lambda text: print(text, file=sys.stderr, flush=True),
     )
 
 
-def _announce(broker: Broker, config: BrokerConfig) -> None:
+def _announce(broker: Broker, config: BrokerConfig, client_file: str | None) -> None:
     host, port = broker.endpoint_for(broker.first_listener_name)
     served = broker.tree_served_at
     tree = address_of(served[0] or host, served[1]) if served is not None else None
-    print(announcement([address_of(host, port)], _data(config), tree), end="", flush=True)
+    text = announcement([address_of(host, port)], _data(config), tree, client_file=client_file)
+    print(text, end="", flush=True)

@@ -29,12 +29,25 @@ def add_up(up: argparse.ArgumentParser) -> None:
         metavar="N",
         help="How many brokers, each a process of its own (default: 1).",
     )
+    up.add_argument(
+        "--secured",
+        metavar="DIR",
+        help="Use TLS, logins and access rules from this directory of jesenska init DIR --secure.",
+    )
     up.add_argument("--host", help="Address to listen on and to tell clients (default: 127.0.0.1, this machine only).")
     up.add_argument(
-        "--port", type=_port, help="Port to listen on (default: 9092); several brokers take the ones after it, too."
+        "--port",
+        type=_port,
+        help="Port to listen on (default: 9092, or that of the secured directory); several brokers take the ones after "
+        "it, too.",
     )
     up.add_argument("--any-port", action="store_true", help="Take any free port if that one is taken.")
-    up.add_argument("--data", type=directory, metavar="DIR", help="Directory for the data (default: ./data).")
+    up.add_argument(
+        "--data",
+        type=directory,
+        metavar="DIR",
+        help="Directory for the data (default: ./data, or data in the secured directory).",
+    )
     up.add_argument(
         "--zookeeper-port",
         type=_port,
@@ -64,6 +77,24 @@ def _brokers(text: str) -> int:
     return int(text)
 
 
+def use_secured_directory(options: argparse.Namespace) -> None:
+    """Reads the directory that --secured names, if it is given: `options.secured` becomes a `SecuredDirectory`, whose
+    port is the default of --port. Raises JesenskaError with one sentence if the directory cannot be used."""
+    if options.secured is None:
+        return
+    if options.host is not None:
+        raise JesenskaError(
+            f"--host cannot be given with --secured: the certificate in {options.secured} names the hosts. Make "
+            f"another directory with jesenska init DIR --secure --host {options.host}."
+        )
+    # Imported here, because the check of the settings is needed only for a secured directory.
+    from jesenska.cli.supervision.secured_directory import secured_directory
+
+    options.secured = secured_directory(options.secured)
+    if options.port is None:
+        options.port = options.secured.port
+
+
 def refuse_ports(options: argparse.Namespace) -> None:
     """Raises JesenskaError with one sentence if the requested ports cannot all be used."""
     first = port_of(options)
@@ -89,6 +120,8 @@ def port_of(options: argparse.Namespace) -> int:
 
 def listening_host(options: argparse.Namespace) -> str:
     """Returns the host to listen at. An empty text means every address of this machine."""
+    if options.secured is not None:
+        return ""
     host = str(options.host or DEFAULT_HOST)
     return "" if host in ("0.0.0.0", "::") else host  # noqa: S104
 
@@ -97,7 +130,7 @@ def warn_if_open(options: argparse.Namespace) -> None:
     """Prints a warning on stderr if other machines can reach the broker: clients there may then read and change
     everything."""
     host = listening_host(options)
-    if host == "localhost" or host.startswith("127.") or host == "::1":
+    if options.secured is not None or host == "localhost" or host.startswith("127.") or host == "::1":
         return
     print(
         "jesenska: everyone who reaches this broker can read, write and delete everything; jesenska init DIR --secure "
@@ -124,18 +157,31 @@ def address_of(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def announcement(addresses: Sequence[str], data: str, tree: str | None, login_file: str | None = None) -> str:
+def announcement(
+    addresses: Sequence[str],
+    data: str,
+    tree: str | None,
+    login_file: str | None = None,
+    client_file: str | None = None,
+) -> str:
     """Returns the text that is printed when clients can connect. It contains commands to try first. `tree` is the
     address of the metadata tree for ZooKeeper's clients, or None; `login_file` is the file with the login that these
-    clients need."""
+    clients need. `client_file` is the file with the settings of clients, or None if they need none."""
+    tools, producer, consumer = (
+        ("", "", "")
+        if client_file is None
+        else (
+            f" --{flag} {shlex.quote(client_file)}" for flag in ("command-config", "producer.config", "consumer.config")
+        )
+    )
     login = "" if login_file is None else f"KAFKA_OPTS=-Djava.security.auth.login.config={shlex.quote(login_file)} "
     bootstrap = ",".join(addresses)
     which, them = (f"{len(addresses)} brokers, ", "them") if len(addresses) > 1 else ("", "it")
     return (
         f"jesenska is up at {bootstrap} ({which}data in {data}; Ctrl-C stops {them})\n"
         f"\n"
-        f"  kafka-topics --bootstrap-server {bootstrap} --create --topic test --partitions 3\n"
-        f"  kafka-console-producer --bootstrap-server {bootstrap} --topic test\n"
-        f"  kafka-console-consumer --bootstrap-server {bootstrap} --topic test --from-beginning\n"
+        f"  kafka-topics --bootstrap-server {bootstrap}{tools} --create --topic test --partitions 3\n"
+        f"  kafka-console-producer --bootstrap-server {bootstrap}{producer} --topic test\n"
+        f"  kafka-console-consumer --bootstrap-server {bootstrap}{consumer} --topic test --from-beginning\n"
         + (f"  {login}zookeeper-shell {tree} ls /brokers/topics\n" if tree is not None else "")
     )

@@ -77,19 +77,29 @@ def run_several(options: argparse.Namespace) -> int:
     """Starts the brokers and their metadata tree, runs until a signal stops them, and returns the exit code."""
     configure_logging(options)
     warn_if_open(options)
-    data = Path(options.data or DEFAULT_DATA)
+    data = data_of(options)
     refuse_its_own(options)
     # Most settings are the same for all brokers. So they are checked here once, and warnings are printed once.
     broker_config(
-        defaults=broker_defaults(options.brokers),
-        overrides=options.override,
+        None if options.secured is None else options.secured.file,
+        broker_defaults(options.brokers),
+        options.override,
         flags=flags_of(options, 1, port_of(options), f"{TREE_HOST}:1"),
     )
     refuse_directory_of_one(data)
+    if options.secured is not None:
+        refuse_directory_of_one(options.secured.data_of_one)
     if sentence := left_out(data, options.brokers):
         print(sentence, file=sys.stderr)
     with held_directory(data):
         return asyncio.run(_run(options, data))
+
+
+def data_of(options: argparse.Namespace) -> Path:
+    """Returns the directory with the data of all brokers."""
+    if options.data is None and options.secured is not None:
+        return Path(options.secured.data)
+    return Path(options.data or DEFAULT_DATA)
 
 
 def refuse_its_own(options: argparse.Namespace) -> None:
@@ -107,10 +117,15 @@ def refuse_its_own(options: argparse.Namespace) -> None:
 
 def flags_of(options: argparse.Namespace, number: int, port: int, tree: str) -> dict[str, str]:
     """Returns the settings of one broker that have precedence over all other settings."""
-    data = Path(options.data or DEFAULT_DATA)
+    data = data_of(options)
+    if options.secured is None:
+        listener = {"listeners": f"PLAINTEXT://{address_of(listening_host(options), port)}"}
+    else:
+        # The numbers of replicas in the file are those of a single broker.
+        listener = {**options.secured.listener(port), **broker_defaults(options.brokers)}
     return {
+        **listener,
         "broker.id": str(number),
-        "listeners": f"PLAINTEXT://{address_of(listening_host(options), port)}",
         "log.dirs": str(broker_directory(data, number)),
         "zookeeper.connect": tree,
         "jesenska.zookeeper.login.file": str(tree_directory(data).absolute() / LOGIN_FILE),
@@ -130,6 +145,8 @@ def command_of(options: argparse.Namespace, number: int, port: int, tree: str) -
     ]
     if options.debug:
         command.append("--debug")
+    if options.secured is not None:
+        command += ["--file", options.secured.file]
     for flag, settings in (
         ("--flag", flags_of(options, number, port, tree)),
         ("--default", broker_defaults(options.brokers)),
@@ -214,7 +231,11 @@ async def _run(options: argparse.Namespace, data: Path) -> int:
                 )
                 passed_on.announce(
                     announcement(
-                        [address_of(*one) for one in found], str(data), tree, str(tree_directory(data) / LOGIN_FILE)
+                        [address_of(*one) for one in found],
+                        str(data),
+                        tree,
+                        str(tree_directory(data) / LOGIN_FILE),
+                        None if options.secured is None else options.secured.client_file,
                     )
                 )
             await stopping.wait()

@@ -1,0 +1,125 @@
+"""`jesenska up --secured`: one broker, and three, with the certificates and logins of `jesenska init --secure`."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from jesenska.cli.commands.secure_layout import lay_out_secured
+from jesenska.cli.jesenska import main as jesenska
+from jesenska.cli.kafka.cluster.kafka_acls import main as kafka_acls
+from jesenska.cli.kafka.records.kafka_console_consumer import main as console_consumer
+from jesenska.cli.kafka.topics.kafka_configs import main as kafka_configs
+from jesenska.cli.kafka.topics.kafka_topics import main as kafka_topics
+from tests.processes.cli.conftest import Tool
+from tests.several_brokers import SECONDS, SeveralBrokers
+
+pytestmark = pytest.mark.timeout(180)
+
+
+def login(directory: Path, user: str, password: str) -> str:
+    """Writes the settings of a user's clients, and returns the path of the file."""
+    text = (directory / "config" / "client.properties").read_text()
+    kept = [line for line in text.splitlines() if not line.startswith(("sasl", "  username", "bootstrap"))]
+    module = "org.apache.kafka.common.security.scram.ScramLoginModule required"
+    path = directory / f"{user}.properties"
+    path.write_text(
+        "\n".join(
+            [
+                *kept,
+                "sasl.mechanism=SCRAM-SHA-512",
+                f'sasl.jaas.config={module} username="{user}" password="{password}";',
+            ]
+        )
+    )
+    return str(path)
+
+
+def produce(bootstrap: str, config: str, topic: str, line: str) -> subprocess.CompletedProcess[str]:
+    module = "jesenska.cli.kafka.records.kafka_console_producer"
+    command = [sys.executable, "-m", module, "--bootstrap-server", bootstrap, "--producer.config", config]
+    return subprocess.run(
+        [*command, "--topic", topic, "--sync"], input=f"{line}\n", text=True, capture_output=True, timeout=SECONDS
+    )
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_brokers_of_a_secured_directory_know_their_users(tool: Tool, tmp_path: Path, count: int) -> None:
+    directory = tmp_path / "secured"
+    list(lay_out_secured(directory, ["127.0.0.1"], 9093))
+    admin = str(directory / "config" / "client.properties")
+    with SeveralBrokers(directory / "data", count, "--secured", str(directory)) as brokers:
+        assert f" --command-config {admin} --create" in brokers.log
+        at = ("--bootstrap-server", brokers.bootstrap)
+        assert len(brokers.bootstrap.split(",")) == count
+        admins = (*at, "--command-config", admin)
+        added = "SCRAM-SHA-512=[password=of-anna]"
+        entity = ("--alter", "--entity-type", "users", "--entity-name", "anna", "--add-config", added)
+        for made in (
+            tool(kafka_topics, *admins, "--create", "--topic", "orders", "--partitions", "3"),
+            tool(kafka_configs, *admins, *entity),
+            tool(kafka_acls, *admins, "--add", "--allow-principal", "User:anna", "--producer", "--topic", "orders"),
+        ):
+            assert made.code == 0, made.err
+        described = tool(kafka_topics, *admins, "--describe", "--topic", "orders").out
+        assert f"ReplicationFactor: {count}" in described
+        anna = login(directory, "anna", "of-anna")
+        done = produce(brokers.bootstrap, anna, "orders", "one")
+        assert done.returncode == 0, done.stderr
+        words = ("--topic", "orders", "--from-beginning", "--max-messages", "1", "--timeout-ms", "60000")
+        assert tool(console_consumer, *at, "--consumer.config", admin, *words).lines == ["one"]
+        refused = tool(console_consumer, *at, "--consumer.config", anna, *words)
+        assert refused.code == 1
+        assert "TOPIC_AUTHORIZATION_FAILED" in refused.err
+        wrong = produce(brokers.bootstrap, login(directory, "anna", "wrong"), "orders", "two")
+        assert wrong.returncode == 1
+        assert "Authentication failed" in wrong.stderr
+        stranger = produce(brokers.bootstrap, str(_plain(directory)), "orders", "three")
+        assert stranger.returncode == 1
+        secret = _password(admin)
+        for pid in (brokers.pid, *brokers.processes().values()):
+            assert secret.encode() not in Path(f"/proc/{pid}/cmdline").read_bytes()
+    assert secret not in brokers.log
+
+
+def _plain(directory: Path) -> Path:
+    """The settings of a client without TLS and login."""
+    path = directory / "plain.properties"
+    path.write_text("request.timeout.ms=3000\ndelivery.timeout.ms=5000\nmax.block.ms=5000\n")
+    return path
+
+
+def _password(client_file: str) -> str:
+    return Path(client_file).read_text().partition('password="')[2].partition('"')[0]
+
+
+def test_a_secured_directory_is_made_first_and_its_hosts_are_fixed(tool: Tool, tmp_path: Path) -> None:
+    missing = tool(jesenska, "up", "--secured", str(tmp_path))
+    assert missing.code == 1
+    assert missing.err == (
+        f"jesenska: {tmp_path} has no config/server.properties: jesenska init {tmp_path} --secure makes one.\n"
+    )
+    list(lay_out_secured(tmp_path, ["127.0.0.1"], 9093))
+    hosted = tool(jesenska, "up", "--secured", str(tmp_path), "--host", "0.0.0.0")
+    assert hosted.code == 1
+    assert "--host cannot be given with --secured: the certificate in" in hosted.err
+    plain = tmp_path / "plain"
+    assert tool(jesenska, "init", str(plain)).code == 0
+    unsecured = tool(jesenska, "up", "--secured", str(plain))
+    assert unsecured.code == 1
+    assert "does not have the one listener SASL_SSL" in unsecured.err
+
+
+@pytest.mark.parametrize(("words", "folder"), [(("-n", "3"), "kafka-logs"), ((), "broker-1")])
+def test_data_of_one_broker_and_of_several_are_not_mixed(
+    tool: Tool, tmp_path: Path, words: tuple[str, ...], folder: str
+) -> None:
+    list(lay_out_secured(tmp_path, ["127.0.0.1"], 9093))
+    (tmp_path / "data" / folder).mkdir(parents=True)
+    (tmp_path / "data" / folder / "meta.properties").write_text("version=0\nbroker.id=1\n")
+    refused = tool(jesenska, "up", "--secured", str(tmp_path), "--port", "0", *words)
+    assert refused.code == 1
+    assert "has the data of" in refused.err
