@@ -79,7 +79,7 @@ class ZooKeeperHome:
         def protected(store: Store) -> Store:
             if not is_protected:
                 return store
-            from jesenska.metadata.node_acls import ProtectingStore
+            from jesenska.metadata.zookeeper.node_acls import ProtectingStore
 
             return ProtectingStore(store)
 

@@ -77,7 +77,7 @@ def protected_by(access: TreeAccess, store: Store) -> Store:
     Otherwise returns the same store. The paths of the store are those of Kafka's nodes."""
     if not access.is_identified:
         return store
-    from jesenska.metadata.node_acls import ProtectingStore
+    from jesenska.metadata.zookeeper.node_acls import ProtectingStore
 
     return ProtectingStore(store)
 
