@@ -1,5 +1,5 @@
-"""zookeeper-security-migration: protects the nodes of a cluster in ZooKeeper by ACLs, or opens them to everybody. Flags
-are those of Apache Kafka 3.9's script:
+"""zookeeper-security-migration: protects the nodes of a cluster in ZooKeeper by ACLs, or opens them to everybody.
+Flags are those of Apache Kafka 3.9's script:
 
     --zookeeper.acl secure|unsecure       what to do
     --zookeeper.connect HOST:PORT/PATH    where (default: localhost:2181)
