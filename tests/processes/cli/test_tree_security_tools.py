@@ -18,6 +18,7 @@ from jesenska.cli.shared.tree_login import LOGIN_FILE
 from jesenska.security.authority import new_authority, write_secret
 from jesenska.testing import BrokerProcess
 from jesenska.testing.tree import TreeProcess
+from tests.peers.apache_kafka import free_port
 from tests.several_brokers import SECONDS, SeveralBrokers
 from tests.watched_processes import children_of
 
@@ -166,6 +167,9 @@ def test_several_brokers_have_a_tree_that_refuses_strangers(tmp_path: Path) -> N
         # The brokers log in again to the next process of the tree, with the same password.
         assert shell(tree, "ls", "/brokers/ids", environment=opts(file)).stdout == "[1, 2]\n"
         assert secret in file.read_text()
+        words = ("--bootstrap-server", brokers.bootstrap, "--create", "--topic", "t", "--partitions", "2")
+        done = run("jesenska.cli.kafka.topics.kafka_topics", *words)
+        assert done.returncode == 0, done.stderr
 
 
 def test_the_migration_protects_nodes_and_opens_them_again(tmp_path: Path, jaas: Path) -> None:
@@ -214,3 +218,15 @@ def test_nodes_that_a_tool_with_a_login_writes_are_protected(tmp_path: Path, jaa
             found = shell(tree.address, "getAcl", path, environment=opts(jaas)).stdout
             assert found.startswith("'sasl,'kafka\n: cdrwa\n"), path
             assert found.count("'") == 2 * rules, found
+
+
+def test_a_broker_that_serves_its_own_tree_can_require_a_login(tmp_path: Path, jaas: Path) -> None:
+    address = f"127.0.0.1:{free_port()}"
+    environment = opts(jaas, "-Dzookeeper.sessionRequireClientSASLAuth=true")
+    settings = {"jesenska.zookeeper.listener": address}
+    with BrokerProcess(tmp_path / "data", settings=settings, environment=environment):
+        assert "only clients that log in" in shell(address, "ls", "/").stderr
+        assert shell(address, "ls", "/brokers/ids", environment=opts(jaas)).stdout == "[1]\n"
+    environment["KAFKA_OPTS"] += " -Dzookeeper.sasl.serverconfig=None"
+    with pytest.raises(Exception, match="there are no users"):
+        BrokerProcess(tmp_path / "data", settings=settings, environment=environment).start()
