@@ -102,7 +102,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, int
 
 
 class _Client:
-    """One client of one server. `ask` returns the answer with its events, without times and numbers of transactions."""
+    """One client of one server. `ask` returns the answer without times and numbers of transactions."""
 
     def __init__(self, raw: Raw) -> None:
         self._raw = raw

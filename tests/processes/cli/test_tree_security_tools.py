@@ -18,6 +18,7 @@ from jesenska.cli.shared.tree_login import LOGIN_FILE
 from jesenska.security.authority import new_authority, write_secret
 from jesenska.testing import BrokerProcess
 from jesenska.testing.tree import TreeProcess
+from tests.peers.apache_kafka import free_port
 from tests.several_brokers import SECONDS, SeveralBrokers
 from tests.watched_processes import children_of
 
@@ -166,3 +167,66 @@ def test_several_brokers_have_a_tree_that_refuses_strangers(tmp_path: Path) -> N
         # The brokers log in again to the next process of the tree, with the same password.
         assert shell(tree, "ls", "/brokers/ids", environment=opts(file)).stdout == "[1, 2]\n"
         assert secret in file.read_text()
+        words = ("--bootstrap-server", brokers.bootstrap, "--create", "--topic", "t", "--partitions", "2")
+        done = run("jesenska.cli.kafka.topics.kafka_topics", *words)
+        assert done.returncode == 0, done.stderr
+
+
+def test_the_migration_protects_nodes_and_opens_them_again(tmp_path: Path, jaas: Path) -> None:
+    tool = "jesenska.cli.zookeeper.zookeeper_security_migration"
+    with TreeProcess(tmp_path, environment=opts(jaas)) as tree:
+        for path in ("/config", "/config/users", "/config/users/anna", "/brokers", "/consumers", "/other"):
+            assert shell(tree.address, "create", path, "x").returncode == 0
+        words = ("--zookeeper.connect", tree.address, "--zookeeper.acl")
+        done = run(tool, *words, "secure")
+        assert done.returncode == 1
+        assert "has no identity" in done.stderr
+        done = run(tool, *words, "secure", "--enable.path.check", environment=opts(jaas))
+        assert done.returncode == 1
+        assert done.stdout.endswith("Exit the command.\n")
+        assert "'world,'anyone\n: cdrwa\n" in shell(tree.address, "getAcl", "/brokers").stdout
+        done = run(tool, *words, "secure", environment=opts(jaas))
+        assert (done.returncode, done.stderr) == (0, "")
+        assert "/admin,/cluster" in done.stdout
+        own, readers, all_may = "'sasl,'kafka\n: cdrwa\n", "'world,'anyone\n: r\n", "'world,'anyone\n: cdrwa\n"
+        for path, acl in (
+            ("/", own + readers),
+            ("/brokers", own + readers),
+            ("/config/users/anna", own),
+            ("/consumers", all_may),
+            ("/other", all_may),
+        ):
+            assert shell(tree.address, "getAcl", path, environment=opts(jaas)).stdout == acl, path
+        assert shell(tree.address, "get", "/config/users/anna").returncode == 1
+        assert shell(tree.address, "get", "/brokers").stdout == "x\n"
+        assert shell(tree.address, "set", "/brokers", "y").returncode == 1
+        assert run(tool, *words, "unsecure", environment=opts(jaas)).returncode == 0
+        assert shell(tree.address, "getAcl", "/config/users/anna").stdout == all_may
+
+
+def test_nodes_that_a_tool_with_a_login_writes_are_protected(tmp_path: Path, jaas: Path) -> None:
+    with BrokerProcess(tmp_path / "data"):
+        pass
+    backup = tmp_path / "backup"
+    done = run("jesenska", "tree", "backup", str(backup), "--data", str(tmp_path / "data"))
+    assert done.returncode == 0, done.stderr
+    with TreeProcess(tmp_path, environment=opts(jaas)) as tree:
+        words = ("jesenska", "tree", "restore", str(backup), "--zookeeper", f"{tree.address}/kafka")
+        done = run(*words, environment=opts(jaas))
+        assert done.returncode == 0, done.stderr
+        for path, rules in (("/kafka", 2), ("/kafka/brokers/topics", 2), ("/kafka/config/users", 1)):
+            found = shell(tree.address, "getAcl", path, environment=opts(jaas)).stdout
+            assert found.startswith("'sasl,'kafka\n: cdrwa\n"), path
+            assert found.count("'") == 2 * rules, found
+
+
+def test_a_broker_that_serves_its_own_tree_can_require_a_login(tmp_path: Path, jaas: Path) -> None:
+    address = f"127.0.0.1:{free_port()}"
+    environment = opts(jaas, "-Dzookeeper.sessionRequireClientSASLAuth=true")
+    settings = {"jesenska.zookeeper.listener": address}
+    with BrokerProcess(tmp_path / "data", settings=settings, environment=environment):
+        assert "only clients that log in" in shell(address, "ls", "/").stderr
+        assert shell(address, "ls", "/brokers/ids", environment=opts(jaas)).stdout == "[1]\n"
+    environment["KAFKA_OPTS"] += " -Dzookeeper.sasl.serverconfig=None"
+    with pytest.raises(Exception, match="there are no users"):
+        BrokerProcess(tmp_path / "data", settings=settings, environment=environment).start()

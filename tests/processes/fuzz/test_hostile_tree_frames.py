@@ -161,7 +161,10 @@ def test_hostile_frames_harm_nobody_but_those_who_send_them(tmp_path: Path) -> N
     def made(first: int, last: int) -> Iterator[bytes]:
         return (frames.frame(random.Random(f"{SEED}-{number}")) for number in range(first, last))
 
-    with TreeProcess(tmp_path, {"maxSessionTimeout": "3000"}) as tree:
+    jaas = tmp_path / "jaas.conf"
+    jaas.write_text('Server { org.apache.zookeeper.server.auth.DigestLoginModule required user_kafka="secret"; };')
+    environment = {"KAFKA_OPTS": f"-Djava.security.auth.login.config={jaas}"}
+    with TreeProcess(tmp_path, {"maxSessionTimeout": "3000"}, environment=environment) as tree:
         totals: Counter[str] = Counter()
         resident: list[float] = []
         sent = 0

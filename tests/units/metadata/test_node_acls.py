@@ -6,18 +6,18 @@ import asyncio
 
 import pytest
 
-from jesenska.metadata.node_acls import (
+from jesenska.metadata.store import ChrootStore
+from jesenska.metadata.tree_operations import ACL_ALL, OPEN_ACL, READ, Acl, Create, SetData
+from jesenska.metadata.zookeeper.client.access import TreeAccess, TreeLogin
+from jesenska.metadata.zookeeper.client.client import ZooKeeperStore
+from jesenska.metadata.zookeeper.client.connect_string import ConnectString
+from jesenska.metadata.zookeeper.node_acls import (
     CREATOR_AND_READERS,
     CREATOR_ONLY,
     SECURE_ROOTS,
     ProtectingStore,
     default_acl,
 )
-from jesenska.metadata.store import ChrootStore
-from jesenska.metadata.tree_operations import ACL_ALL, OPEN_ACL, READ, Acl, Create, SetData
-from jesenska.metadata.zookeeper.client.access import TreeAccess, TreeLogin
-from jesenska.metadata.zookeeper.client.client import ZooKeeperStore
-from jesenska.metadata.zookeeper.client.connect_string import ConnectString
 from jesenska.metadata.zookeeper.server.guard import Guard
 from tests.served_tree import served
 

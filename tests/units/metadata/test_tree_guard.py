@@ -96,6 +96,26 @@ def test_a_stranger_is_refused_and_leaves_nothing_in_the_tree() -> None:
     run(body, closed_guard())
 
 
+def test_a_session_goes_on_if_its_client_logs_in_on_a_second_connection() -> None:
+    async def body(server: ZooKeeperServer) -> None:
+        first = await Raw.open(server.port)
+        session_id, password = first.session.session_id, first.session.password
+        second = await Raw.open(server.port, session_id, password)
+        assert await first.is_closed()
+        assert await log_in(second) == 0
+        assert (await second.ask(OpCode.GET_DATA, WatchableRequest("/", False)))[0].error == 0
+        assert list(server.tree.tree.sessions) == [session_id]
+        # A stranger that does the same, and does not log in, leaves nothing.
+        first = await Raw.open(server.port)
+        third = await Raw.open(server.port, first.session.session_id, first.session.password)
+        assert await first.is_closed()
+        await third.end()
+        await until(lambda: list(server.tree.tree.sessions) == [session_id])
+        assert not server.strange_sessions
+
+    run(body, closed_guard())
+
+
 def test_a_client_that_logs_in_is_served_and_known_by_its_name() -> None:
     async def body(server: ZooKeeperServer) -> None:
         raw = await Raw.open(server.port)

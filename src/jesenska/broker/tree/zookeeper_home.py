@@ -79,13 +79,14 @@ class ZooKeeperHome:
         def protected(store: Store) -> Store:
             if not is_protected:
                 return store
-            from jesenska.metadata.node_acls import ProtectingStore
+            from jesenska.metadata.zookeeper.node_acls import ProtectingStore
 
             return ProtectingStore(store)
 
         root = Root(where.chroot)
         try:
             store = await RenewedStore.open(connect)
+            await _first_request(store)
         except NoSessionError as error:
             raise JesenskaError(no_session(servers)) from error
         except TlsFailedError as error:
@@ -129,6 +130,18 @@ class ZooKeeperHome:
 
     async def close(self) -> None:
         await self.store.close()
+
+
+async def _first_request(store: RenewedStore) -> None:
+    """Raises NoAuthError, and closes the store, if the server wants a login. A server says so only at a request."""
+    try:
+        await store.exists("/")
+    except ConnectionLossError:
+        pass  # the start waits until there is a connection again
+    except NoAuthError as error:
+        if error.reason:  # otherwise it is about the node
+            await store.close()
+            raise
 
 
 def access_of_broker(config: BrokerConfig, machine: Machine) -> TreeAccess:

@@ -8,8 +8,10 @@ import argparse
 import contextlib
 import os
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 from jesenska.base.errors import JesenskaError
+from jesenska.config.properties import PropertiesError, parse_properties
 from jesenska.metadata import paths
 from jesenska.metadata.nodes import BrokerRegistration, NodeFormatError
 from jesenska.metadata.store import Store
@@ -46,10 +48,19 @@ def access_of(tls_config_file: str | None = None, login_file: str | None = None)
     of the file in KAFKA_OPTS. Raises JesenskaError with one sentence if a file cannot be used."""
     if tls_config_file is None and login_file is None and "-D" not in os.environ.get("KAFKA_OPTS", ""):
         return TreeAccess()
-    from jesenska.cli.shared.tool import read_properties
     from jesenska.metadata.zookeeper.client.access_settings import tree_access
 
-    return tree_access(read_properties(tls_config_file).get, os.environ, login_file=login_file)
+    settings = {} if tls_config_file is None else _properties(tls_config_file)
+    return tree_access(settings.get, os.environ, login_file=login_file)
+
+
+def _properties(path: str) -> dict[str, str]:
+    try:
+        return parse_properties(Path(path).read_bytes())
+    except OSError as error:
+        raise JesenskaError(f"The file {path} cannot be read ({error.strerror}): name one that exists.") from error
+    except PropertiesError as error:
+        raise JesenskaError(f"The file {path} is not in the format of a property file: {error}") from error
 
 
 @contextlib.contextmanager
@@ -77,7 +88,7 @@ def protected_by(access: TreeAccess, store: Store) -> Store:
     Otherwise returns the same store. The paths of the store are those of Kafka's nodes."""
     if not access.is_identified:
         return store
-    from jesenska.metadata.node_acls import ProtectingStore
+    from jesenska.metadata.zookeeper.node_acls import ProtectingStore
 
     return ProtectingStore(store)
 

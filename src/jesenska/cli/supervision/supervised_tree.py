@@ -28,9 +28,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from jesenska.base.clock import SystemClock
 from jesenska.base.errors import JesenskaError
 from jesenska.base.limits import TREE_ORDER_MAX_BYTES
 from jesenska.cli.shared.ending import stopped_in_order
+from jesenska.cli.shared.log_lines import OnceAMinute
 from jesenska.cli.shared.stop_signals import heeded_signals
 from jesenska.cli.shared.tree_login import guard_of_directory
 from jesenska.cli.shared.tree_serving import Listening, served_tree, stops_when_the_tree_fails
@@ -61,6 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     has_login = words[:1] == ["--login"]
     del words[: int(has_login)]
     logging.basicConfig(level=logging.WARNING, format="[%(asctime)s] %(levelname)s %(message)s")
+    logging.getLogger().handlers[0].addFilter(OnceAMinute(SystemClock().monotonic))
     try:
         if not 1 <= len(words) <= 2:
             raise JesenskaError("Give a directory for the tree, and perhaps the descriptor of a socket that listens.")

@@ -1,5 +1,5 @@
-"""zookeeper-security-migration: protects the nodes of a cluster in ZooKeeper by ACLs, or opens them to everybody. Flags
-are those of Apache Kafka 3.9's script:
+"""zookeeper-security-migration: protects the nodes of a cluster in ZooKeeper by ACLs, or opens them to everybody.
+Flags are those of Apache Kafka 3.9's script:
 
     --zookeeper.acl secure|unsecure       what to do
     --zookeeper.connect HOST:PORT/PATH    where (default: localhost:2181)
@@ -11,7 +11,7 @@ are those of Apache Kafka 3.9's script:
 The tool needs an identity: the entry Client of the JAAS file that KAFKA_OPTS names
 (-Djava.security.auth.login.config), or a certificate. Protected nodes belong to this identity, so use the login of the
 brokers. Top nodes that are missing are created, except /controller, which only a running controller has. Run the tool
-again if brokers have created nodes in the meantime. `metadata.node_acls` lists the ACLs."""
+again if brokers have created nodes in the meantime. `metadata.zookeeper.node_acls` lists the ACLs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ from collections.abc import AsyncIterator, Sequence
 from jesenska.base.errors import JesenskaError
 from jesenska.cli.shared.tool import FAILED, Parser, run_async, telling
 from jesenska.cli.shared.zookeeper_option import access_of, add_tls_config_file, explained
-from jesenska.metadata.node_acls import SECURE_ROOTS, default_acl
 from jesenska.metadata.store import Store
 from jesenska.metadata.tree_operations import (
     ConnectionLossError,
@@ -34,6 +33,7 @@ from jesenska.metadata.tree_operations import (
     TreeError,
 )
 from jesenska.metadata.zookeeper.client.client import connect
+from jesenska.metadata.zookeeper.node_acls import SECURE_ROOTS, default_acl
 
 _CONTROLLER = "/controller"
 #: The number of nodes that are changed at the same time.

@@ -316,7 +316,8 @@ class _Shell:
         except (TreeError, MultiError) as error:
             refused = error.error if isinstance(error, MultiError) else error
             text = _SENTENCES.get(type(refused), str(refused).replace("{", "{{").replace("}", "}}"))
-            print(text.format(refused.path.removeprefix(self._chroot) or "/"), file=sys.stderr)
+            why = f" ({refused.reason})" if isinstance(refused, NoAuthError) and refused.reason else ""
+            print(text.format(refused.path.removeprefix(self._chroot) or "/") + why, file=sys.stderr)
         return False
 
     async def _done(self, command: str, flags: Mapping[str, int], words: list[str]) -> list[str]:

@@ -247,13 +247,14 @@ class ClientSession:
                     # pause.
                     if asyncio.get_running_loop().time() >= begun + _STEADY_SECONDS:
                         failures = 0
-                    logger.warning(
-                        "the connection to the ZooKeeper at %s:%d ended: %s",
-                        host,
-                        port,
-                        reason,
-                        extra={"once_a_minute": (host, port)},
-                    )
+                    if not self._login_failure:
+                        logger.warning(
+                            "the connection to the ZooKeeper at %s:%d ended: %s",
+                            host,
+                            port,
+                            reason,
+                            extra={"once_a_minute": (host, port)},
+                        )
             failures += 1
             await asyncio.sleep(self._backoff.seconds(failures))
 
@@ -358,7 +359,8 @@ class ClientSession:
         tries again, as long as the session may still exist."""
         self._exchange = None
         self._login_failure = reason
-        logger.error("no login to ZooKeeper: %s", reason, extra={"once_a_minute": ("", "login")})
+        if self._last_zxid:  # otherwise no request was ever answered, and the caller gets the error
+            logger.error("no login to ZooKeeper: %s", reason, extra={"once_a_minute": ("", "login")})
         for item in self._asked:
             if not item.future.done():
                 item.future.set_exception(NoAuthError(item.path, reason))

@@ -80,7 +80,6 @@ class ZooKeeperConnection(ServedConnection):
         self._is_connected = False  # the ConnectRequest has been read
         self._opening = False
         self._hears_read_only = False
-        self._has_opened = False  # the session was opened on this connection
         self._is_full = False  # the socket accepts no more
         self._is_paused = False  # reading is paused
         self._is_busy = False  # requests are being handled: the handler sends their answers
@@ -145,10 +144,18 @@ class ZooKeeperConnection(ServedConnection):
     def admitted(self) -> None:
         """Called when the client has become known: it may use the tree from now on."""
         self._server.strangers.pop(self, None)
+        self._server.strange_sessions.discard(self._caller.session_id)
         self._server.sessions.heard(self._caller.session_id, self._server.now_ms())
         self._frames.max_bytes = ZOOKEEPER_REQUEST_MAX_BYTES
         if self._timer is not None:
             self._timer.cancel()
+
+    def _end_strange_session(self, session_id: int) -> None:
+        """Closes a session that no admitted client has used, if it has no connection any more."""
+        server = self._server
+        if session_id in server.strange_sessions and server.sessions.connection(session_id) is None:
+            server.strange_sessions.discard(session_id)
+            server.close_session(session_id, _nothing)
 
     def login_failed(self, reason: str) -> None:
         """Logs that the client could not log in."""
@@ -207,8 +214,7 @@ class ZooKeeperConnection(ServedConnection):
         server.watches.forget(self)
         if self._caller.session_id:
             server.sessions.left(self._caller.session_id, self)
-            if self._has_opened and not self._caller.is_admitted:
-                server.close_session(self._caller.session_id, _nothing)
+            self._end_strange_session(self._caller.session_id)
         self.slots.clear()
         self._frames = Frames(0)  # the rest of a frame may be a megabyte
 
@@ -383,12 +389,13 @@ class ZooKeeperConnection(ServedConnection):
             return
         is_here = self._transport is not None
         self._server.sessions.begin(session_id, timeout_ms, self if is_here else None, self._server.now_ms())
+        if not self._caller.is_admitted:
+            self._server.strange_sessions.add(session_id)
         if is_here:
-            self._has_opened = True
             self._welcome(session_id, timeout_ms)
             self._proceed()
-        elif not self._caller.is_admitted:
-            self._server.close_session(session_id, _nothing)
+        else:
+            self._end_strange_session(session_id)
 
     def _welcome(self, session_id: int, timeout_ms: int) -> None:
         self._caller.session_id, self.timeout_ms = session_id, timeout_ms

@@ -2,14 +2,15 @@
 
     users          the names and passwords of logins by SASL (the entry Server of the JAAS file); without users no
                    client can log in
-    required       the schemes one of which a client's identities must have ("enforce.auth.schemes"): any request before
-                   that, except a login or an identity, is refused and ends the connection. Empty: everybody is admitted
+    required       the schemes one of which a client's identities must have ("enforce.auth.schemes"): any request
+                   before that, except a login or an identity, is refused and ends the connection. Empty: everybody
+                   is admitted
     superusers     the identities that may do everything, whatever the ACLs of nodes say ("superUser",
                    "DigestAuthenticationProvider.superDigest", "X509AuthenticationProvider.superUser")
 
 A client that is not admitted yet is a stranger. Its requests are short, it has `login_seconds` to become known, and
-the session that it has opened ends with its connection. There are at most `strangers_max` of them: the oldest gives way
-to the newest."""
+the session that it has opened ends with its connection. There are at most `strangers_max` of them: the oldest gives
+way to the newest."""
 
 from __future__ import annotations
 

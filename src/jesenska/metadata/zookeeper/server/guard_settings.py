@@ -74,7 +74,7 @@ class _Settings:
 
 def guard_of(file: Mapping[str, str], environment: Mapping[str, str]) -> Guard:
     """Returns who may use a tree that is served with these settings. Raises InvalidConfigError with one sentence if
-    the settings or the JAAS file cannot be used, or if nobody could use the tree."""
+    the settings or the JAAS file cannot be used, or if no client could use the tree."""
     settings = _Settings(file, environment)
     entry = java_option(environment, "zookeeper.sasl.serverconfig") or "Server"
     logins = logins_of(environment).get(entry)

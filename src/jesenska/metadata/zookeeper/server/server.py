@@ -129,6 +129,7 @@ class ZooKeeperServer(Serving):
                 connection.send_event(event)
         for change in transaction.changes:
             if isinstance(change, SessionClosed):
+                self.strange_sessions.discard(change.session_id)
                 ended = self.sessions.closed(change.session_id)
                 if ended is not None and not ended.is_closing_session:
                     ended.close()

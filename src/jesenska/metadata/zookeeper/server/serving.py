@@ -94,6 +94,8 @@ class Serving:
         self.guard = guard or Guard()
         #: The connections that are not admitted yet, the oldest first.
         self.strangers: dict[ServedConnection, None] = {}
+        #: The sessions that no admitted client has used yet.
+        self.strange_sessions: set[int] = set()
         self.tree = tree
         self.clock = clock
         self.config = config or ServerConfig()

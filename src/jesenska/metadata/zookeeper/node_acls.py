@@ -5,7 +5,7 @@
     and the nodes below them                                    the creator may do everything, others nothing
     all other nodes                                             the creator may do everything, others may read
 
-The creator is whoever the writer's connection has logged in as. Paths are relative to the chroot."""
+The creator is the login or the certificate of the writer's connection. Paths are relative to the chroot."""
 
 from __future__ import annotations
 
