@@ -3,10 +3,10 @@
     python -m bench.tls_connections                        3 rounds of 1,000 connections in each row; 2 minutes
     python -m bench.tls_connections --rounds 1 --connections 300
 
-Both brokers run at the same time, and the rows alternate between them. A connection is one handshake of TLS 1.3 or 1.2,
-an ApiVersions request with its answer, and the end; one after the other. In a row "full" each connection is a client's
-first one; in a row "resumed" each client has a session of an earlier connection. Printed: ms for each connection, as
-the client sees it, ms of the broker's CPU, and the share of connections that were in fact resumed."""
+Both brokers run at the same time, and the rows alternate between them. A connection is one handshake of TLS 1.3 or
+1.2, an ApiVersions request with its answer, and the end; one after the other. In a row "full" each connection is a
+client's first one; in a row "resumed" each client has a session of an earlier connection. Printed: ms for each
+connection, as the client sees it, ms of the broker's CPU, and the share of connections that were in fact resumed."""
 
 from __future__ import annotations
 

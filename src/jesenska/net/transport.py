@@ -75,9 +75,9 @@ class Transport:
         return False
 
     def expect(self, missing_bytes: int) -> None:
-        """Says how many bytes of the unfinished frame are missing; 0 for no unfinished frame. The transport may let the
-        event loop wait until a large part of them has arrived: a frame of hundreds of kilobytes then takes a few reads,
-        and not one for each TCP segment or TLS record."""
+        """Says how many bytes of the unfinished frame are missing; 0 for no unfinished frame. The transport may let
+        the event loop wait until a large part of them has arrived: a frame of hundreds of kilobytes then takes a few
+        reads, and not one for each TCP segment or TLS record."""
 
     def send(self, pieces: Sequence[Piece], total_bytes: int) -> bool:
         """Sends `pieces`, and queues the bytes that the socket does not accept. Returns True if all bytes have been
@@ -268,8 +268,8 @@ class PlainTransport(Transport):
 
 def waits_for(sock: socket.socket, certain_bytes: int, present_bytes: int) -> int:
     """Lets a socket be readable only when it has many bytes, if at least `certain_bytes` are certain to arrive.
-    `present_bytes` is the number for which the socket waits now. Returns the number for which it waits from now on. The
-    end of the stream makes a socket readable in any case."""
+    `present_bytes` is the number for which the socket waits now. Returns the number for which it waits from now on.
+    The end of the stream makes a socket readable in any case."""
     wanted = min(certain_bytes, _LOW_WATER_MAX_BYTES)
     if wanted < _LOW_WATER_MIN_BYTES:
         wanted = 1

@@ -7,7 +7,8 @@ A handler is a function `handle(uses, request, context)`. `uses` has the parts o
   NO_ANSWER      nothing is sent (acks=0)
   LATER          the handler stores the context and calls `context.answer(message)` later; no asyncio task waits for
                  this call
-  a coroutine    runs as a task, and its result is the answer (used for administrative requests only)
+  a coroutine    runs as a task, and its result is the answer (used for administrative requests only). If the handler
+                 is itself a coroutine function, the bytes of its request are its own
 
 As in Kafka, a connection handles one request at a time. Further requests wait in its buffer, so answers are in the
 order of the requests. The next request is handled when the last byte of the previous answer has been sent.
@@ -20,8 +21,9 @@ Each request first passes the `gate`, which checks and counts it. If the broker 
 refuses the request, or amends its answer, or does nothing (`authorization.access`). If the client has quotas, its
 request is counted when the answer is ready; a client above a quota must wait (`quotas.client_quotas`).
 
-The bytes of a request are views into the connection's buffer. A handler that returns LATER and still needs these bytes
-must call `context.keep(view)` before it returns. `dispatch` has all connections of a broker."""
+The bytes of a request are views into the connection's buffer. A handler that returns LATER, or a coroutine of another
+function, and still needs these bytes must call `context.keep(view)` before it returns. `dispatch` has all connections
+of a broker."""
 
 from __future__ import annotations
 

@@ -18,6 +18,7 @@ The user is authenticated before the gate is called (`authentication`). Rights a
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
@@ -50,9 +51,12 @@ class Served:
     """A registered handler, the versions that it serves, and its family (the class of the broker's parts that it
     gets)."""
 
-    __slots__ = ("api", "family", "handler", "max_version", "min_version")
+    __slots__ = ("api", "family", "handler", "keeps", "max_version", "min_version")
 
     def __init__(self, api: Api, handler: Handler, family: type, min_version: int, max_version: int) -> None:
+        #: True if the handler reads the request after it has returned, so the request's bytes must be its own: the
+        #: buffer of a connection then has bytes of other requests.
+        self.keeps = inspect.iscoroutinefunction(handler)
         self.api, self.handler, self.family, self.min_version, self.max_version = (
             api,
             handler,
@@ -145,6 +149,8 @@ class Gate:
             self.unserved.tell(client_host, view, key, version)
             raise MalformedMessageError(f"{served.api.name} version {version} is not served")
         api = served.api
+        if served.keeps:
+            view = memoryview(bytes(view))
         if version == 0 and key == _WITHOUT_CLIENT_ID:
             client_id, position = None, _HEADER_MIN_BYTES
         else:

@@ -1,4 +1,4 @@
-"""Records of TLS as a client sends them, and how they are mutated: bits, versions, lengths, order, repetition, cuts."""
+"""Records of TLS as a client sends them, and their mutations: bits, versions, lengths, order, repetition, cuts."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from tests.processes.fuzz.logins.exchanges import Exchange
 from tests.processes.fuzz.logins.wires import Wants
 
 _AT_ONCE = 128
-#: How long an exchange waits for the broker, which has understood less than what was sent; and one that must be let in.
+#: How long an exchange waits for the broker, which may wait for more bytes; and one that must be let in.
 _PATIENCE_SECONDS, _LONG_PATIENCE_SECONDS = 0.5, 20.0
 _READ_BYTES = 1 << 16
 _RESET = struct.pack("ii", 1, 0)

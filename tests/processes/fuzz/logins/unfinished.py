@@ -4,8 +4,8 @@ in.
     python -m tests.processes.fuzz.logins.unfinished --connections 2000
 
 So many connections begin a TLS handshake (they say nothing, a part of the first message, or all of it), and as many
-have chosen a SASL mechanism and then send their login byte by byte. The broker must end all of them by its time limits,
-give back their descriptors, and go on serving the bystanders."""
+have chosen a SASL mechanism and then send their login byte by byte. The broker must end all of them by its time
+limits, give back their descriptors, and go on serving the bystanders."""
 
 from __future__ import annotations
 
