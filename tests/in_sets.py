@@ -88,6 +88,7 @@ PATHS: Mapping[str, Sequence[str]] = {
             ),
         )
     ],
+    "secured": ["tests/conformance/secured"],
     "broker": ["tests/processes/broker", "tests/processes/client"],
     "clients": [
         f"tests/conformance/test_{name}.py"

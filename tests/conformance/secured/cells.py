@@ -1,21 +1,22 @@
 """The matrix of secured clients: each client with each way to log in under each condition.
 
 A cell produces a record and reads it in a group; the outcome of each step is a class of `CLASSES`, which each client's
-program finds from its own errors. A cell of the condition "revoked" then loses its rights on the topic, and does both
-steps again with the same clients. So do cells of the conditions "renewed" and "removed". Passwords and tokens go through TLS, but for SCRAM-SHA-256.
+program finds from its own errors. In cells of the last three conditions something happens then, and the same clients
+do both steps again. Passwords and tokens go through TLS, but for SCRAM-SHA-256. What is different from a cell that
+succeeds:
 
-| condition | what is different from a cell that succeeds |
-|---|---|
-| right | nothing |
-| wrong | another password, another signing key, a certificate of another authority, a service that the broker has no key for; for TLS alone, the client trusts another authority |
-| expired | the certificate, the token, the ticket, or the delegation token by which SCRAM logs in; for TLS alone, the broker's certificate |
-| token | SCRAM with a delegation token |
-| no ACL | the topic is one that the user has no rights to |
-| no group | the group is one that the user has no rights to |
-| revoked | the rights to the topic are removed while the client is connected |
-| renewed | the session's lifetime ends while the client is connected |
-| removed | the user is removed while the client is connected, and the session's lifetime ends |
-"""  # noqa: E501
+    right       nothing
+    wrong       another password, another signing key, a certificate of another authority, a service that the broker
+                has no key for; for TLS alone, the client trusts another authority
+    expired     the certificate, the token, the ticket, or the delegation token by which SCRAM logs in; for TLS alone,
+                the broker's certificate
+    token       SCRAM with a delegation token
+    no ACL      the user has no rights to the topic
+    no group    the user has no rights to the group
+    revoked     the rights to the topic are removed while the client is connected
+    renewed     the session's lifetime ends while the client is connected
+    removed     the user is removed while the client is connected, and the session's lifetime ends
+"""
 
 from __future__ import annotations
 

@@ -31,6 +31,13 @@ def _is_closed_or_refused(ours: Steps, theirs: Steps) -> bool:
     return {*ours.values(), *theirs.values()} <= {_AUTHENTICATION, _DISCONNECTED}
 
 
+def _reads_nothing(ours: Steps, theirs: Steps) -> bool:
+    return {name: step for name, step in ours.items() if step != theirs[name]} in (
+        {"consume again": _AUTHENTICATION},
+        {"consume again": "ok"},
+    )
+
+
 KNOWN: Final = (
     Known(
         "Kafka takes the login with a delegation token that has expired, and closes the connection at the next "
@@ -54,6 +61,11 @@ KNOWN: Final = (
         "kafka-python often finds that the broker has closed the connection before it has read the answer.",
         lambda cell: cell.client.name == "kafka-python" and cell.condition in ("wrong", "expired"),
         _is_closed_or_refused,
+    ),
+    Known(
+        "In that case its consumer reads nothing, and raises no error.",
+        lambda cell: cell.client.name == "kafka-python" and cell.condition == "removed",
+        _reads_nothing,
     ),
 )
 

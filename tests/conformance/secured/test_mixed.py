@@ -66,6 +66,7 @@ class Mixed:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
+        self.zookeeper = ""
         self.ports = {number: world.Ports() for number in _BROKERS}
 
     def brokers(self, zookeeper: str) -> dict[int, AbstractContextManager[object]]:
@@ -145,6 +146,7 @@ def mixed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     with ExitStack() as stack:
         zookeeper = stack.enter_context(ZooKeeper(directory))
         where = f"127.0.0.1:{zookeeper.port}"
+        made.zookeeper = where
         with Tools("3.9.1") as tools:
             world.make_broker_user(tools, where)
         brokers = made.brokers(where)
@@ -270,6 +272,35 @@ def test_access_rules_that_one_has_made_are_enforced_by_the_other(mixed: Mixed, 
     expect("NONE")
     remove(PatternType.LITERAL, "*")
     expect(refused)
+
+
+def test_what_old_tools_write_into_zookeeper_is_enforced_by_both(mixed: Mixed) -> None:
+    rule = ("--allow-principal", "User:ben", "--operation", "Write", "--topic", "led-", "--resource-pattern-type")
+    where = ("--authorizer-properties", f"zookeeper.connect={mixed.zookeeper}")
+    user = ("--zookeeper", mixed.zookeeper, "--alter", "--entity-type", "users", "--entity-name", "by-tool")
+
+    def expect(wanted: str) -> None:
+        for broker in _BROKERS:
+            until(
+                lambda at=broker: (  # type: ignore[misc]
+                    _as(mixed, at, "ben", lambda connection: world.produce(connection, f"led-{at}")[0]) == wanted
+                ),
+                f"broker {broker} does not answer {wanted}",
+            )
+
+    def expect_login(wanted: str) -> None:
+        for broker in _BROKERS:
+            until(lambda at=broker: _login(mixed, at, "by-tool", "x") == wanted, f"broker {broker}: not {wanted}")  # type: ignore[misc]
+
+    with Tools("3.9.1") as tools:
+        assert tools.run("kafka-acls", *where, "--add", *rule, "prefixed").code == 0
+        assert tools.run("kafka-configs", *user, "--add-config", f"{_SHA_512}=[password=x]").code == 0
+        expect("NONE")
+        expect_login("NONE")
+        assert tools.run("kafka-acls", *where, "--remove", "--force", *rule, "prefixed").code == 0
+        assert tools.run("kafka-configs", *user, "--delete-config", _SHA_512).code == 0
+        expect("TOPIC_AUTHORIZATION_FAILED")
+        expect_login("SASL_AUTHENTICATION_FAILED")
 
 
 def _change_quota(mixed: Mixed, entity: Mapping[str, str | None], value: float | None) -> None:

@@ -30,6 +30,8 @@ function clientOf (cell) {
     brokers: [cell.bootstrap],
     logLevel: logLevel.NOTHING,
     connectionTimeout: 3000,
+    // So long before its end a session is renewed; by default ten seconds.
+    reauthenticationThreshold: 500,
     retry: { retries: 2, initialRetryTime: 50, maxRetryTime: 200 },
   }
   if (cell.protocol.includes('SSL')) {

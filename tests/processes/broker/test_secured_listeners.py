@@ -12,7 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from jesenska.base.errors import InvalidConfigError, KafkaError, NetworkException, SaslAuthenticationFailedError
+from jesenska.base.errors import (
+    ErrorCode,
+    InvalidConfigError,
+    KafkaError,
+    NetworkException,
+    SaslAuthenticationFailedError,
+)
 from jesenska.base.identifiers import TopicPartition
 from jesenska.base.limits import LOGIN_SECONDS
 from jesenska.broker.server import Broker
@@ -243,6 +249,14 @@ def test_a_session_is_renewed_by_its_user_and_serves_nothing_after_its_end(tmp_p
             assert (await log_in(connection, ANNA_SECRET)).session_lifetime_ms == 60_000
             assert (await log_in(connection, ANNA_SECRET)).error_code == 0
             await ask(connection, ApiVersionsRequest(), ApiVersionsResponse, 0)
+            # As in Kafka, at most once a second.
+            again = await ask(connection, SaslHandshakeRequest(mechanism="PLAIN"), SaslHandshakeResponse, 1)
+            assert isinstance(again, SaslHandshakeResponse)
+            assert again.error_code == ErrorCode.ILLEGAL_SASL_STATE
+            await ask(connection, ApiVersionsRequest(), ApiVersionsResponse, 0)
+            (served,) = (item for item in broker.dispatcher.connections if item.principal.name == "anna")
+            assert served.authentication is not None
+            served.authentication._renewed_at = None
             assert (await log_in(connection, ADMIN_SECRET, "admin")).error_code == 58
             with pytest.raises(ClosedByBrokerError):
                 await ask(connection, ApiVersionsRequest(), ApiVersionsResponse, 0)

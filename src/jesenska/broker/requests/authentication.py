@@ -22,12 +22,12 @@ A client of Kafka 0.9 sends no SaslHandshake: its first frame is the first token
 first byte of such a token. Only a listener with GSSAPI accepts this frame.
 
 "Refused" means that the connection is closed; "illegal" means that the answer is ILLEGAL_SASL_STATE. (*) Only if the
-session has a limited lifetime; else illegal. The step that completes the authentication leads to DONE. In AGAIN the
-client must authenticate with the same user and the same mechanism; otherwise the connection is closed. Before DONE,
-requests must be small, and are handled one at a time. A failed authentication is answered after
-connection.failed.authentication.delay.ms, with the same message for all causes. The connection is closed a moment
-later, when the client has read the answer. When the lifetime of a session has passed (connections.max.reauth.ms), only
-requests of a new authentication are served."""
+session has a limited lifetime, and not within a second of the last such SaslHandshake; else illegal. The step that
+completes the authentication leads to DONE. In AGAIN the client must authenticate with the same user and the same
+mechanism; otherwise the connection is closed. Before DONE, requests must be small, and are handled one at a time. A
+failed authentication is answered after connection.failed.authentication.delay.ms, with the same message for all
+causes. The connection is closed a moment later, when the client has read the answer. When the lifetime of a session
+has passed (connections.max.reauth.ms), only requests of a new authentication are served."""
 
 from __future__ import annotations
 
@@ -51,6 +51,8 @@ logger = logging.getLogger(__name__)
 
 API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE = 18, 17, 36
 _GSSAPI: Final = "GSSAPI"
+#: The shortest time between the beginnings of two new authentications of one connection.
+_RENEWED_SECONDS_MIN: Final = 1.0
 #: The first byte of the first GSSAPI token (RFC 2743, 3.1). A request with this first byte would have an API key of at
 #: least 24,576, which does not exist.
 _TOKEN_TAG: Final = 0x60
@@ -154,6 +156,7 @@ class Authentication:
         #: The lifetime of the session after its authentication, in ms; 0 if there is no limit, and before the
         #: authentication.
         self.session_lifetime_ms = 0
+        self._renewed_at: float | None = None
         #: True if the client has authenticated with a delegation token.
         self.is_token = False
         self._failure: str | None = None
@@ -176,8 +179,7 @@ class Authentication:
 
     def handshake(self, mechanism: str, version: int) -> ErrorCode:
         """Begins an authentication with this SASL mechanism. Returns NONE, or the error if it cannot begin."""
-        if self.state is State.DONE and (version == 0 or self._ends_at is None):
-            # As in Kafka, a session whose lifetime is not limited is not renewed.
+        if self.state is State.DONE and not self._may_be_renewed(version):
             return ErrorCode.ILLEGAL_SASL_STATE
         make = self._mechanisms.get(mechanism)
         if make is None:
@@ -192,6 +194,17 @@ class Authentication:
         else:
             self.state = State.MESSAGES if version else State.TOKENS
         return ErrorCode.NONE
+
+    def _may_be_renewed(self, version: int) -> bool:
+        """Returns True if a new authentication may begin on this connection: as in Kafka, only if the session's
+        lifetime is limited, and at most once a second."""
+        if version == 0 or self._ends_at is None:
+            return False
+        now = self._now()
+        if self._renewed_at is not None and now - self._renewed_at < _RENEWED_SECONDS_MIN:
+            return False
+        self._renewed_at = now
+        return True
 
     def begins_with(self, frame: memoryview) -> bool:
         """Returns True if a frame is the first token of GSSAPI, sent without a SaslHandshake. In this case the GSSAPI
