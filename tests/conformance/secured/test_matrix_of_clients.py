@@ -38,16 +38,13 @@ def _is_chosen(cell: Cell) -> bool:
     return (cell.login, cell.condition) in _CHOSEN and (cell.client.name, cell.condition) not in _SLOW
 
 
-_ALL = pytest.mark.hour("src/jesenska/security", "src/jesenska/broker/requests/authentication.py")
-
-
-@pytest.fixture(scope="module", params=["some cells", pytest.param("all cells", marks=_ALL)])
-def found(request: pytest.FixtureRequest) -> tuple[Outcomes, Outcomes]:
+@pytest.fixture(scope="module")
+def found() -> tuple[Outcomes, Outcomes]:
     need("java", "mvn")
     need_modules("confluent_kafka", "kafka", "aiokafka", "cryptography")
     need_kdc()
     try:
-        return both([cell for cell in cells() if request.param == "all cells" or _is_chosen(cell)])
+        return both([cell for cell in cells() if _is_chosen(cell)])
     except MissingError as error:
         refuse([str(error)])
         raise
