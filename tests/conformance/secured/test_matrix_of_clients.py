@@ -1,5 +1,5 @@
-"""The matrix of secured clients, at this broker and at Apache Kafka: a part of it with each run, all of it where code
-of logins has changed. `python -m tests.conformance.secured` prints it."""
+"""Chosen cells of the matrix of secured clients, at this broker and at Apache Kafka. `python -m
+tests.conformance.secured` runs the whole matrix and prints it."""
 
 from __future__ import annotations
 
