@@ -177,7 +177,7 @@ def test_our_broker_does_not_take_kafkas_partitions_for_strangers_but_by_a_tree_
         asyncio.run(_know(served.address, found[1]))
         with BrokerProcess(copied, settings=settings) as broker:
             for codec in Codec:
-                assert f"{_topic(codec)}-0 is not known to the metadata" in broker.log
+                broker.wait_until_said(f"{_topic(codec)}-0 is not known to the metadata")
             assert broker.stop() == 0
     assert {path: path.read_bytes() for directory in copied.glob("theirs-*") for path in directory.iterdir()} == before
     assert "broker.id=0" in (copied / "meta.properties").read_text()

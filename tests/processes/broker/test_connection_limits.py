@@ -88,4 +88,4 @@ def test_an_idle_connection_is_closed_and_one_over_the_limit_is_not_taken(tmp_pa
             pass
         first.close()
         second.close()
-    assert "max.connections.per.ip" in broker.log
+    broker.wait_until_said("max.connections.per.ip")

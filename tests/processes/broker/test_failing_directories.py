@@ -351,6 +351,6 @@ def test_a_full_disk_among_several_is_no_failure_and_takes_writes_again_with_roo
             assert partition_of(address, full).leader_id == 1
             disk.free()
             assert produce(address, full, b"after") == (ErrorCode.NONE, 1)
-            assert "make room on the disk" in broker.log
+            broker.wait_until_said("make room on the disk")
             assert "is offline" not in broker.log
             assert broker.stop() == 0

@@ -95,6 +95,7 @@ def test_a_full_disk_of_the_tree_refuses_changes_and_nothing_else(tmp_path: Path
             asyncio.run(_write_until_refused(tree.address))
             == "the ZooKeeper server cannot write it, and its log says why"
         )
+        tree.wait_until_said("make room", 20.0)
         lines = [line for line in tree.log.splitlines() if " ERROR " in line]
         assert len(lines) == 1
         assert (
