@@ -16,6 +16,8 @@ from tests.in_sets import Runner, Set, sets, sets_of
 from tests.profiles import CI, EVERYTHING, QUICK
 from tests.tiers import HOUR, ROOT
 
+_SEEDS = ("seeds", "cluster_seeds", "transaction_seeds", "access_seeds")
+
 
 def _holds(command: list[str], path: str) -> bool:
     """True if pytest collects this file when it is called in this way."""
@@ -51,7 +53,7 @@ def test_each_file_is_in_one_set_of_ci_but_those_of_the_hour() -> None:
 
 def test_the_quick_ones_are_all_that_start_no_process_and_the_seeds() -> None:
     found = _sets_of_files(QUICK)
-    seeds = {f"tests/processes/testing/test_{name}.py" for name in ("seeds", "cluster_seeds", "transaction_seeds")}
+    seeds = {f"tests/processes/testing/test_{name}.py" for name in _SEEDS}
     assert {path for path, names in found.items() if names} == seeds | {
         path for path in found if _is_in(path, "tests/units")
     }
