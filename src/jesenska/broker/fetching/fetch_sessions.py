@@ -28,9 +28,10 @@ bytes cannot exclude a partition from all answers.
 While a Java consumer has fetched records of a partition that the application has not read yet, the consumer removes
 ("forgets") the partition from the session and fetches the other partitions. If the other partitions have no new
 records, this request waits for `max_wait_ms`. With Apache Kafka the consumer then pauses for half a second after the
-application has read all records. Here, this request waits at most as long as the time since the client forgot a
-partition that has more records, and at least a millisecond. So the waits grow, and there are about ten empty answers
-within the default `max_wait_ms` of 500 ms. If no forgotten partition has more records, the wait is not shortened.
+application has read all records. Here, the wait is shorter: if the client forgot such a partition 8 ms ago, this
+request waits for 8 ms at most, and the next request for 16 ms. The shortest wait is a millisecond. So there are about
+ten empty answers within the default `max_wait_ms` of 500 ms. If no forgotten partition has more records, the wait is
+not shortened.
 
 The cache contains a limited number of sessions. If it is full, a new session replaces a session that was not used for
 two minutes. If there is no unused session, the new session replaces the smallest session that is older than two

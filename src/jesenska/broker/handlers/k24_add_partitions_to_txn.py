@@ -7,10 +7,10 @@
   5      TRANSACTION_ABORTABLE is permitted; as in Kafka, it is answered in version 4, too
 
 If one of the partitions does not exist, no partition is added. A missing partition is answered
-UNKNOWN_TOPIC_OR_PARTITION, an existing partition OPERATION_NOT_ATTEMPTED. If a transaction is named twice, the
-partitions of its last mention are added. As in Apache Kafka, the answer to an addition repeats the partitions of the
-transaction's first mention, including partitions that are named twice. For a verification, or if partitions do not
-exist, each partition is answered once."""
+UNKNOWN_TOPIC_OR_PARTITION, an existing partition OPERATION_NOT_ATTEMPTED. If a request names a transaction twice,
+the partitions of the last place are added, but the answer lists the partitions of the first place, as in Apache
+Kafka. If that place names a partition twice, the answer to an addition lists it twice. For a verification, or if
+partitions do not exist, each partition is answered once."""
 
 from __future__ import annotations
 

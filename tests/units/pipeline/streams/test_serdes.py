@@ -155,7 +155,7 @@ def test_a_value_that_does_not_fit_is_refused_with_topic_and_remedy(serde: Serde
     ("serde", "data", "sentence"),
     [
         (Serdes.string(), b"\xff", "b'\\xff' in orders cannot be read as string: byte 0 is not UTF-8"),
-        (Serdes.int(), b"12345", "it has 5 bytes and not 4; name the serde that wrote it"),
+        (Serdes.int(), b"12345", "it has 5 bytes and not 4; use the serde with which it was written"),
         (Serdes.json(), b"{", "cannot be read as json"),
         (Serdes.session_windowed(Serdes.string()), b"short", "fewer than the window takes"),
     ],

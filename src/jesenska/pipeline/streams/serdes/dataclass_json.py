@@ -58,7 +58,7 @@ class DataclassSerde(Serde):
         try:
             found = json.loads(data.decode())
         except (ValueError, RecursionError) as error:
-            raise SerializationError(f"{error}; name the serde that wrote it.") from error
+            raise SerializationError(f"{error}; use the serde with which it was written.") from error
         return self._form.read("", found)
 
     def __repr__(self) -> str:

@@ -47,7 +47,7 @@ def read_message_indexes(data: bytes) -> tuple[tuple[int, ...], bytes]:
     if count == 0:
         return (0,), data[at:]
     if not 0 < count <= MESSAGE_INDEXES_MAX:
-        raise SerializationError(f"its message indexes are {count}; name the serde that wrote it.")
+        raise SerializationError(f"its message indexes are {count}; use the serde with which it was written.")
     indexes = []
     for _ in range(count):
         index, at = read_varint(data, at, "its message indexes do")

@@ -49,7 +49,9 @@ class _StringSerde(Serde):
         try:
             return data.decode()
         except UnicodeDecodeError as error:
-            raise SerializationError(f"byte {error.start} is not UTF-8; name the serde that wrote it.") from error
+            raise SerializationError(
+                f"byte {error.start} is not UTF-8; use the serde with which it was written."
+            ) from error
 
 
 class _BytesSerde(Serde):
@@ -80,7 +82,7 @@ class _IntegerSerde(Serde):
     def from_bytes(self, data: bytes) -> int:
         if len(data) != self._size_bytes:
             raise SerializationError(
-                f"it has {len(data)} bytes and not {self._size_bytes}; name the serde that wrote it."
+                f"it has {len(data)} bytes and not {self._size_bytes}; use the serde with which it was written."
             )
         return int.from_bytes(data, "big", signed=True)
 
@@ -98,7 +100,7 @@ class _DoubleSerde(Serde):
 
     def from_bytes(self, data: bytes) -> float:
         if len(data) != 8:
-            raise SerializationError(f"it has {len(data)} bytes and not 8; name the serde that wrote it.")
+            raise SerializationError(f"it has {len(data)} bytes and not 8; use the serde with which it was written.")
         number: float = struct.unpack(">d", data)[0]
         return number
 
@@ -118,7 +120,7 @@ class _JsonSerde(Serde):
         try:
             return json.loads(data.decode())
         except (ValueError, RecursionError) as error:
-            raise SerializationError(f"{error}; name the serde that wrote it.") from error
+            raise SerializationError(f"{error}; use the serde with which it was written.") from error
 
 
 _STRING, _BYTES, _DOUBLE, _JSON = _StringSerde(), _BytesSerde(), _DoubleSerde(), _JsonSerde()

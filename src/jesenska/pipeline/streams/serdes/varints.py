@@ -30,4 +30,4 @@ def read_varint(data: bytes, at: int, what: str) -> tuple[int, int]:
         number |= (byte & 0x7F) << 7 * place
         if byte < 0x80:
             return number >> 1 ^ -(number & 1), at
-    raise SerializationError(f"{what} not end; name the serde that wrote it.")
+    raise SerializationError(f"{what} not end; use the serde with which it was written.")

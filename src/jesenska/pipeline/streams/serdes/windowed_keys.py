@@ -36,7 +36,7 @@ class _WindowedSerde(Serde):
     def _split(self, data: bytes, tail_bytes: int) -> tuple[Any, bytes]:
         if len(data) < tail_bytes:
             raise SerializationError(
-                f"it has {len(data)} bytes, fewer than the window takes; name the serde that wrote it."
+                f"it has {len(data)} bytes, fewer than the window takes; use the serde with which it was written."
             )
         return self.inner.from_bytes(data[:-tail_bytes]), data[-tail_bytes:]
 
