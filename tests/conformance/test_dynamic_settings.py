@@ -49,7 +49,7 @@ _OTHERWISE = {
         "of an authorizer: Kafka keeps what its own table does not have",
     ),
     "config.providers": "of the files that a broker starts with: Kafka's table does not have it",
-    "jesenska.zookeeper.listener": "ours",
+    **dict.fromkeys(("jesenska.zookeeper.listener", "jesenska.zookeeper.login.file"), "ours"),
     **dict.fromkeys(
         ("listeners", "listener.security.protocol.map"),
         "listeners are opened at the start and stay: a changed list would be stored and not be so",

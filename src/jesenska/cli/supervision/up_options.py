@@ -4,7 +4,6 @@ nothing of a broker, so that a supervisor of brokers stays small."""
 from __future__ import annotations
 
 import argparse
-import shlex
 import sys
 from collections.abc import Sequence
 
@@ -167,14 +166,18 @@ def announcement(
     """Returns the text that is printed when clients can connect. It contains commands to try first. `tree` is the
     address of the metadata tree for ZooKeeper's clients, or None; `login_file` is the file with the login that these
     clients need. `client_file` is the file with the settings of clients, or None if they need none."""
-    tools, producer, consumer = (
-        ("", "", "")
-        if client_file is None
-        else (
-            f" --{flag} {shlex.quote(client_file)}" for flag in ("command-config", "producer.config", "consumer.config")
-        )
-    )
-    login = "" if login_file is None else f"KAFKA_OPTS=-Djava.security.auth.login.config={shlex.quote(login_file)} "
+    tools = producer = consumer = login = ""
+    if client_file is not None or login_file is not None:
+        # Imported here, because a broker without logins does not need it.
+        import shlex
+
+        if client_file is not None:
+            file = shlex.quote(client_file)
+            tools, producer, consumer = (
+                f" --{flag} {file}" for flag in ("command-config", "producer.config", "consumer.config")
+            )
+        if login_file is not None:
+            login = f"KAFKA_OPTS=-Djava.security.auth.login.config={shlex.quote(login_file)} "
     bootstrap = ",".join(addresses)
     which, them = (f"{len(addresses)} brokers, ", "them") if len(addresses) > 1 else ("", "it")
     return (
