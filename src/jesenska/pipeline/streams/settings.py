@@ -151,7 +151,9 @@ def _topic(name: str, value: Any) -> str | None:
 
 def _plain_stores(name: str, value: Any) -> str:
     if str(value).upper() != "DEFAULT":
-        raise SettingError(f"{name} is {value!r}, and stores keep values and their times, and no headers: set DEFAULT.")
+        raise SettingError(
+            f"{name} is {value!r}, but stores keep only values and their timestamps, no headers: set DEFAULT."
+        )
     return "DEFAULT"
 
 

@@ -140,7 +140,10 @@ def test_default_serdes_and_application_id_are_used_where_the_program_names_none
             {"ensure.explicit.internal.resource.naming": "yes"},
             "ensure.explicit.internal.resource.naming is 'yes': set true or false",
         ),
-        ({"dsl.store.format": "HEADERS"}, "dsl.store.format is 'HEADERS', and stores keep values and their times"),
+        (
+            {"dsl.store.format": "HEADERS"},
+            "dsl.store.format is 'HEADERS', but stores keep only values and their timestamps",
+        ),
         ({"errors.dead.letter.queue.topic.name": "a b"}, "'a b'"),
         ({"commit.interval": 5}, "the setting commit.interval is not known: did you mean commit.interval.ms?"),
         ({"producer.ack": "all"}, "the setting producer.ack is not known: did you mean producer.acks?"),
