@@ -104,6 +104,21 @@ def read_authority(directory: Path) -> Authority:
     return Authority(certificate, key)
 
 
+def hosts_of(pem: bytes) -> list[str]:
+    """Returns the hosts (names and addresses) of the first certificate in a PEM file. For a client's certificate the
+    list is empty."""
+    _require_cryptography()
+    from cryptography import x509
+
+    begin = pem.find(b"-----BEGIN CERTIFICATE-----")
+    try:
+        certificate = x509.load_pem_x509_certificate(pem[max(begin, 0) :])
+        found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
+    except (ValueError, x509.ExtensionNotFound):
+        return []
+    return [str(name.value) for name in found.value]
+
+
 def write_secret(path: Path, text: str) -> None:
     """Writes a file that only its owner can read. An existing file of that name is replaced."""
     path.unlink(missing_ok=True)

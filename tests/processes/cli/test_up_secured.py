@@ -14,6 +14,7 @@ from jesenska.cli.kafka.cluster.kafka_acls import main as kafka_acls
 from jesenska.cli.kafka.records.kafka_console_consumer import main as console_consumer
 from jesenska.cli.kafka.topics.kafka_configs import main as kafka_configs
 from jesenska.cli.kafka.topics.kafka_topics import main as kafka_topics
+from jesenska.security.authority import hosts_of
 from tests.processes.cli.conftest import Tool
 from tests.several_brokers import SECONDS, SeveralBrokers
 
@@ -62,6 +63,7 @@ def test_brokers_of_a_secured_directory_know_their_users(tool: Tool, tmp_path: P
             tool(kafka_topics, *admins, "--create", "--topic", "orders", "--partitions", "3"),
             tool(kafka_configs, *admins, *entity),
             tool(kafka_acls, *admins, "--add", "--allow-principal", "User:anna", "--producer", "--topic", "orders"),
+            tool(kafka_acls, "--command-config", _at(directory, brokers.bootstrap), "--list"),
         ):
             assert made.code == 0, made.err
         described = tool(kafka_topics, *admins, "--describe", "--topic", "orders").out
@@ -90,6 +92,14 @@ def _plain(directory: Path) -> Path:
     path = directory / "plain.properties"
     path.write_text("request.timeout.ms=3000\ndelivery.timeout.ms=5000\nmax.block.ms=5000\n")
     return path
+
+
+def _at(directory: Path, bootstrap: str) -> str:
+    """The settings of the administrator's clients, with the present addresses of the brokers."""
+    path = directory / "here.properties"
+    text = (directory / "config" / "client.properties").read_text()
+    path.write_text(f"{text}\nbootstrap.servers={bootstrap}\n")
+    return str(path)
 
 
 def _password(client_file: str) -> str:
@@ -123,3 +133,36 @@ def test_data_of_one_broker_and_of_several_are_not_mixed(
     refused = tool(jesenska, "up", "--secured", str(tmp_path), "--port", "0", *words)
     assert refused.code == 1
     assert "has the data of" in refused.err
+
+
+@pytest.mark.parametrize("data", ["data", "data/kafka-logs"])
+def test_secured_data_are_not_served_without_security(tool: Tool, tmp_path: Path, data: str) -> None:
+    list(lay_out_secured(tmp_path, ["127.0.0.1"], 9093))
+    refused = tool(jesenska, "up", "--port", "0", "--data", str(tmp_path / data))
+    assert refused.code == 1
+    assert f"belongs to a directory of jesenska init --secure: start it with jesenska up --secured {tmp_path}" in (
+        refused.err
+    )
+
+
+def test_data_can_be_read_by_their_owner_only(tmp_path: Path) -> None:
+    list(lay_out_secured(tmp_path, ["127.0.0.1"], 9093))
+    assert (tmp_path / "data").stat().st_mode & 0o777 == 0o700
+
+
+def test_a_renewed_certificate_keeps_its_hosts(tool: Tool, tmp_path: Path) -> None:
+    list(lay_out_secured(tmp_path, ["kafka.example", "10.0.0.7"], 9093))
+    path = tmp_path / "security" / "broker-0.pem"
+    before = path.read_bytes()
+    assert tool(jesenska, "cert", str(tmp_path), "broker-0").code == 0
+    assert path.read_bytes() != before
+    assert hosts_of(path.read_bytes()) == ["kafka.example", "10.0.0.7"]
+    assert tool(jesenska, "cert", str(tmp_path), "anna").code == 0
+    assert hosts_of((tmp_path / "security" / "anna.pem").read_bytes()) == []
+
+
+@pytest.mark.parametrize("host", ["bad host", "http://kafka.example", "a,b", ""])
+def test_a_host_that_cannot_be_is_refused(tool: Tool, tmp_path: Path, host: str) -> None:
+    refused = tool(jesenska, "init", str(tmp_path / "new"), "--secure", "--host", host)
+    assert refused.code == 1
+    assert "is not a host: write a name such as kafka.example" in refused.err

@@ -12,6 +12,7 @@ authority already exists, it is used, so the certificates that it has signed rem
 
 from __future__ import annotations
 
+import re
 import secrets
 import string
 from collections.abc import Iterator, Sequence
@@ -20,9 +21,11 @@ from pathlib import Path
 from typing import Final
 
 from jesenska.base.errors import JesenskaError
-from jesenska.security.authority import new_authority, read_authority, write_authority, write_secret
+from jesenska.security.authority import hosts_of, new_authority, read_authority, write_authority, write_secret
 
 ADMIN: Final = "admin"
+#: A name, or an address of IPv4 or IPv6.
+_HOST: Final = re.compile(r"[A-Za-z0-9_.*-]+|[0-9A-Fa-f:.]+")
 _LETTERS: Final = string.ascii_letters + string.digits
 _PASSWORD_CHARACTERS: Final = 24
 
@@ -110,9 +113,14 @@ def lay_out_secured(directory: Path, hosts: Sequence[str], port: int) -> Iterato
         "port": str(port),
         "security": str(security),
     }
+    for host in hosts:
+        if _HOST.fullmatch(host) is None:
+            raise JesenskaError(f"{host!r} is not a host: write a name such as kafka.example, or an IP address.")
     try:
         security.mkdir(parents=True, exist_ok=True)
         config.mkdir(parents=True, exist_ok=True)
+        # Records, and the users' keys in the metadata tree, are for the owner only.
+        (root / "data").mkdir(mode=0o700, exist_ok=True)
         if is_new := not (security / "ca.pem").exists():
             write_authority(new_authority("jesenska's certificate authority", datetime.now(UTC)), security)
         yield security / "ca.pem", is_new
@@ -135,11 +143,14 @@ def lay_out_secured(directory: Path, hosts: Sequence[str], port: int) -> Iterato
 
 def sign(directory: Path, name: str, hosts: Sequence[str]) -> Path:
     """Makes a new key and certificate, and writes them to `security/NAME.pem`. An older file of this name is replaced.
-    For a client's certificate, `hosts` is empty."""
+    For a client's certificate, `hosts` is empty. The new certificate of a broker keeps the hosts of the old one if none
+    are given."""
     if not name or "/" in name or name.startswith("."):
         raise JesenskaError(f"{name!r} cannot be a certificate's name: it is the name of its file, too.")
     security = directory.absolute() / "security"
     path = security / f"{name}.pem"
+    if not hosts and path.exists():
+        hosts = hosts_of(path.read_bytes())
     temporary = security / f".{name}.pem.new"
     write_secret(temporary, read_authority(security).issue(name, hosts, datetime.now(UTC)))
     # The file is replaced atomically, because a broker reads it again when it changes.

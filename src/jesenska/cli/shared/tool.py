@@ -354,8 +354,8 @@ def add_commands(parser: Parser) -> Callable[[str, str, Callable[..., Awaitable[
 
 
 def require_bootstrap(parser: Parser, options: argparse.Namespace) -> None:
-    """Ends the tool with an error if --bootstrap-server is not given."""
-    if options.bootstrap_server is None:
+    """Ends the tool with an error if neither --bootstrap-server nor a file of settings is given."""
+    if options.bootstrap_server is None and getattr(options, "command_config", None) is None:
         parser.error("the following arguments are required: --bootstrap-server")
 
 

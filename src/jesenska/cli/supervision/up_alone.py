@@ -22,6 +22,7 @@ from jesenska.cli.supervision.up_options import (
     broker_defaults,
     listening_host,
     port_of,
+    tree_host,
     warn_if_open,
 )
 from jesenska.config.layers import BrokerConfig
@@ -69,15 +70,16 @@ def _config(options: argparse.Namespace, broker_id: str) -> BrokerConfig:
     host = listening_host(options)
     listeners, directory = f"PLAINTEXT://{address_of(host, port_of(options))}", str(Path(options.data or DEFAULT_DATA))
     flags = {}
-    if options.host is not None or options.port is not None:
+    if options.secured is None and (options.host is not None or options.port is not None):
         flags["listeners"] = listeners
     if options.data is not None:
         flags["log.dirs"] = directory
     if options.zookeeper_port is not None:
-        flags["jesenska.zookeeper.listener"] = address_of(host, options.zookeeper_port)
+        flags["jesenska.zookeeper.listener"] = address_of(tree_host(options), options.zookeeper_port)
     defaults = {"listeners": listeners, "log.dirs": directory, "broker.id": broker_id, **broker_defaults(1)}
     if options.secured is not None:
-        flags |= options.secured.listener(port_of(options))
+        if options.port is not None:
+            flags |= options.secured.listener(options.port)
         return broker_config(options.secured.file, defaults, options.override, flags=flags)
     return broker_config(defaults=defaults, overrides=options.override, flags=flags)
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from jesenska.base.errors import JesenskaError
 from jesenska.cli.shared.log_lines import add_logging
@@ -78,8 +79,10 @@ def _brokers(text: str) -> int:
 
 def use_secured_directory(options: argparse.Namespace) -> None:
     """Reads the directory that --secured names, if it is given: `options.secured` becomes a `SecuredDirectory`, whose
-    port is the default of --port. Raises JesenskaError with one sentence if the directory cannot be used."""
+    port is the default of --port. Raises JesenskaError with one sentence if the directory cannot be used, or if the
+    data belong to a secured directory and --secured is not given."""
     if options.secured is None:
+        _refuse_data_of_secured(options)
         return
     if options.host is not None:
         raise JesenskaError(
@@ -90,8 +93,18 @@ def use_secured_directory(options: argparse.Namespace) -> None:
     from jesenska.cli.supervision.secured_directory import secured_directory
 
     options.secured = secured_directory(options.secured)
-    if options.port is None:
-        options.port = options.secured.port
+
+
+def _refuse_data_of_secured(options: argparse.Namespace) -> None:
+    """Raises JesenskaError if the data are those of a secured directory: without --secured everybody could read
+    them."""
+    data = Path(options.data or DEFAULT_DATA).absolute()
+    for root in (data.parent, data.parent.parent):
+        if (root / "security" / "ca.pem").exists() and (root / "config" / "server.properties").exists():
+            raise JesenskaError(
+                f"{data} belongs to a directory of jesenska init --secure: start it with jesenska up --secured {root}, "
+                f"or name another directory with --data."
+            )
 
 
 def refuse_ports(options: argparse.Namespace) -> None:
@@ -114,7 +127,9 @@ def refuse_ports(options: argparse.Namespace) -> None:
 
 def port_of(options: argparse.Namespace) -> int:
     """Returns the port of the first broker; 0 means any free port."""
-    return DEFAULT_PORT if options.port is None else int(options.port)
+    if options.port is not None:
+        return int(options.port)
+    return DEFAULT_PORT if options.secured is None else int(options.secured.port)
 
 
 def listening_host(options: argparse.Namespace) -> str:
@@ -123,6 +138,12 @@ def listening_host(options: argparse.Namespace) -> str:
         return ""
     host = str(options.host or DEFAULT_HOST)
     return "" if host in ("0.0.0.0", "::") else host  # noqa: S104
+
+
+def tree_host(options: argparse.Namespace) -> str:
+    """Returns the host at which the metadata tree is served to ZooKeeper's clients. The tree of secured brokers has no
+    TLS, so it is served on this machine only."""
+    return listening_host(options) if options.secured is None else DEFAULT_HOST
 
 
 def warn_if_open(options: argparse.Namespace) -> None:

@@ -48,6 +48,7 @@ from jesenska.cli.supervision.up_options import (
     broker_defaults,
     listening_host,
     port_of,
+    tree_host,
     warn_if_open,
 )
 from jesenska.config.sources import gather
@@ -87,7 +88,7 @@ def run_several(options: argparse.Namespace) -> int:
         flags=flags_of(options, 1, port_of(options), f"{TREE_HOST}:1"),
     )
     refuse_directory_of_one(data)
-    if options.secured is not None:
+    if options.secured is not None and options.data is None:
         refuse_directory_of_one(options.secured.data_of_one)
     if sentence := left_out(data, options.brokers):
         print(sentence, file=sys.stderr)
@@ -199,7 +200,7 @@ async def _run(options: argparse.Namespace, data: Path) -> int:
     stopping = asyncio.Event()
     file = LogFile(options.log_file) if options.log_file is not None else None
     passed_on = PrefixedOutput(err=file, as_json=options.log_format == "json")
-    listens_at = (TREE_HOST, 0) if options.zookeeper_port is None else (listening_host(options), options.zookeeper_port)
+    listens_at = (TREE_HOST, 0) if options.zookeeper_port is None else (tree_host(options), options.zookeeper_port)
     supervisor = Supervisor(
         tree_directory(data), passed_on=passed_on, grace_seconds=_GRACE_SECONDS, listens_at=listens_at, has_login=True
     )
