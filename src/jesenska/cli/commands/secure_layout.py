@@ -143,8 +143,8 @@ def lay_out_secured(directory: Path, hosts: Sequence[str], port: int) -> Iterato
 
 def sign(directory: Path, name: str, hosts: Sequence[str]) -> Path:
     """Makes a new key and certificate, and writes them to `security/NAME.pem`. An older file of this name is replaced.
-    For a client's certificate, `hosts` is empty. The new certificate of a broker keeps the hosts of the old one if none
-    are given."""
+    For a client's certificate, `hosts` is empty. If no hosts are given, the new certificate of a broker keeps the
+    hosts of the old one."""
     if not name or "/" in name or name.startswith("."):
         raise JesenskaError(f"{name!r} cannot be a certificate's name: it is the name of its file, too.")
     security = directory.absolute() / "security"
