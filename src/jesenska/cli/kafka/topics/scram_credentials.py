@@ -19,7 +19,11 @@ from jesenska.security.scram import MAX_ITERATIONS, MIN_ITERATIONS
 
 def are_credentials(changes: Sequence[ConfigChange]) -> bool:
     """Returns True if all changes set or remove SCRAM credentials. Raises JesenskaError if only some of the changes
-    do."""
+    do, or if a mechanism is unknown."""
+    for item in changes:
+        if item.name.startswith("SCRAM-") and item.name not in MECHANISM_NUMBERS:
+            # The message does not have the value, which contains a password.
+            raise JesenskaError(f"{item.name} is no mechanism: write {' or '.join(MECHANISM_NUMBERS)}.")
     found = [item.name in MECHANISM_NUMBERS for item in changes]
     if any(found) and not all(found):
         raise JesenskaError("Quotas and SCRAM credentials cannot be changed in one command: use two.")
