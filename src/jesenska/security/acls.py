@@ -159,8 +159,8 @@ class AclBinding(NamedTuple):
 
 
 class AclFilter(NamedTuple):
-    """Selects bindings, for listing or deletion. None and ANY match everything. The pattern type MATCH selects every
-    pattern that matches a resource of the name."""
+    """Selects bindings, for listing or deletion. None and ANY match everything. With the pattern type MATCH, `name` is
+    the name of a resource, and the filter selects every pattern that matches it."""
 
     resource_type: ResourceType = ResourceType.ANY
     name: str | None = None

@@ -64,6 +64,7 @@ def test_every_ninth_seed_compacts_and_does_the_same_each_time() -> None:
     assert first.stdout == second.stdout
 
 
+@pytest.mark.timeout(300)
 def test_a_tree_apart_comes_and_goes_and_what_is_promised_holds() -> None:
     """The broker's session in the tree suspends, ends and is renewed. The same seed does the same, here, too. The
     tenth seed has faults of the tree."""

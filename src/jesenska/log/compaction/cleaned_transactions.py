@@ -49,8 +49,8 @@ class CleanedTransactions:
 
     def end(self, header: BatchHeader, marker: ControlMarker | None) -> tuple[bool, AbortedTransaction | None]:
         """Handles a control batch and its marker. `marker` is None if compaction has removed the batch's record.
-        Returns true if the batch may be removed, and the entry that the transaction index keeps for its transaction,
-        or None."""
+        Returns two values. The first is True if the batch may be removed. The second is the entry of its transaction
+        that stays in the transaction index, or None if no entry stays."""
         self._begin_up_to(header.last_offset)
         producer_id = header.producer_id
         if marker is None:

@@ -86,7 +86,7 @@ class SubscriptionSerde(Serde):
 
 
 class ResponseSerde(Serde):
-    """The serde of the values in the response topic."""
+    """The serde of the values in the response topic: the internal topic with the answers to subscriptions."""
 
     name = "response"
 
