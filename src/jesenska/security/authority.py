@@ -92,6 +92,8 @@ def read_authority(directory: Path) -> Authority:
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
+    if (directory / "ca.pem").exists() and not (directory / "ca.key").exists():
+        raise JesenskaError(f"The key of the authority, {directory / 'ca.key'}, is not here: bring it back to sign.")
     try:
         certificate = x509.load_pem_x509_certificate((directory / "ca.pem").read_bytes())
         key = load_pem_private_key((directory / "ca.key").read_bytes(), None)

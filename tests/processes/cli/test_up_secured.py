@@ -166,3 +166,13 @@ def test_a_host_that_cannot_be_is_refused(tool: Tool, tmp_path: Path, host: str)
     refused = tool(jesenska, "init", str(tmp_path / "new"), "--secure", "--host", host)
     assert refused.code == 1
     assert "is not a host: write a name such as kafka.example" in refused.err
+
+
+def test_a_key_of_the_authority_that_was_moved_away_is_named(tool: Tool, tmp_path: Path) -> None:
+    list(lay_out_secured(tmp_path, ["127.0.0.1"], 9093))
+    (tmp_path / "security" / "ca.key").unlink()
+    refused = tool(jesenska, "cert", str(tmp_path), "broker-0")
+    assert refused.code == 1
+    assert refused.err == (
+        f"jesenska: The key of the authority, {tmp_path}/security/ca.key, is not here: bring it back to sign.\n"
+    )
