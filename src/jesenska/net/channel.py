@@ -212,6 +212,8 @@ class Channel:
 
     def _gone(self) -> KafkaError:
         because = f": {self._reason}" if self._reason else ""
+        if "CERTIFICATE_VERIFY_FAILED" in self._reason:
+            because += "; set ssl.truststore.location to the authority that signed the certificate of its host"
         return NetworkException(f"The connection to {self.host}:{self.port} was closed{because}.")
 
     def close(self, reason: str = "") -> None:

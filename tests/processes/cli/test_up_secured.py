@@ -81,6 +81,9 @@ def test_brokers_of_a_secured_directory_know_their_users(tool: Tool, tmp_path: P
         assert "Authentication failed" in wrong.stderr
         stranger = produce(brokers.bootstrap, str(_plain(directory)), "orders", "three")
         assert stranger.returncode == 1
+        untrusting = produce(brokers.bootstrap, str(_untrusting(directory)), "orders", "four")
+        assert untrusting.returncode == 1
+        assert "set ssl.truststore.location to the authority" in untrusting.stderr
         secret = _password(admin)
         for pid in (brokers.pid, *brokers.processes().values()):
             assert secret.encode() not in Path(f"/proc/{pid}/cmdline").read_bytes()
@@ -91,6 +94,18 @@ def _plain(directory: Path) -> Path:
     """The settings of a client without TLS and login."""
     path = directory / "plain.properties"
     path.write_text("request.timeout.ms=3000\ndelivery.timeout.ms=5000\nmax.block.ms=5000\n")
+    return path
+
+
+def _untrusting(directory: Path) -> Path:
+    """The settings of a client with a login that does not trust the authority of the brokers."""
+    path = directory / "untrusting.properties"
+    kept = [
+        line
+        for line in (directory / "config" / "client.properties").read_text().splitlines()
+        if not line.startswith("ssl.truststore")
+    ]
+    path.write_text("\n".join([*kept, _plain(directory).read_text()]))
     return path
 
 
