@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-from jesenska.metadata.store import SessionState, StateCallback, Store, WatchCallback
-from jesenska.metadata.tree_operations import ANY_VERSION, OPEN_ACL, Acl, MultiError, Operation, Result, Stat, TreeError
+from jesenska.metadata.store import ForwardingStore, SessionState, StateCallback, Store
+from jesenska.metadata.tree_operations import MultiError, TreeError
 
 logger = logging.getLogger(__name__)
 
@@ -26,12 +26,12 @@ Connect = Callable[[], Awaitable[Store]]
 Renewed = Callable[[], Awaitable[None]]
 
 
-class RenewedStore:
+class RenewedStore(ForwardingStore):
     """A `Store` that replaces its session when the session expires. `open` creates it."""
 
     def __init__(self, connect: Connect, first: Store) -> None:
         self._connect = connect
-        self._store = first
+        super().__init__(first)
         self._renewing: asyncio.Task[None] | None = None
         self._state_callbacks: list[StateCallback] = []
         self._on_renewed: Renewed | None = None
@@ -48,50 +48,10 @@ class RenewedStore:
         after the first."""
         self._on_renewed = work
 
-    @property
-    def session_id(self) -> int:
-        return self._store.session_id
-
-    @property
-    def state(self) -> SessionState:
-        return self._store.state
-
     def on_state(self, callback: StateCallback) -> None:
         """Registers a callback for every later state of the session. After EXPIRED, it gets CONNECTED only when
         `on_renewed` has finished."""
         self._state_callbacks.append(callback)
-
-    async def get(self, path: str, watch: WatchCallback | None = None) -> tuple[bytes, Stat]:
-        return await self._store.get(path, watch)
-
-    async def exists(self, path: str, watch: WatchCallback | None = None) -> Stat | None:
-        return await self._store.exists(path, watch)
-
-    async def children(self, path: str, watch: WatchCallback | None = None) -> tuple[list[str], Stat]:
-        return await self._store.children(path, watch)
-
-    async def create(
-        self,
-        path: str,
-        data: bytes | None = b"",
-        *,
-        ephemeral: bool = False,
-        sequential: bool = False,
-        acl: tuple[Acl, ...] = OPEN_ACL,
-    ) -> Result:
-        return await self._store.create(path, data, ephemeral=ephemeral, sequential=sequential, acl=acl)
-
-    async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> Stat:
-        return await self._store.set(path, data, version)
-
-    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
-        await self._store.delete(path, version)
-
-    async def multi(self, operations: Sequence[Operation]) -> tuple[Result, ...]:
-        return await self._store.multi(operations)
-
-    async def sync(self, path: str = "/") -> None:
-        await self._store.sync(path)
 
     async def close(self) -> None:
         self._closed = True

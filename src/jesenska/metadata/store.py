@@ -166,14 +166,13 @@ class _ChrootWatch:
         self.callback(WatchEvent(event.type, event.path.removeprefix(self.root) or "/"))
 
 
-class ChrootStore:
-    """A `Store` with paths relative to a chroot: `/a` means `root/a`. The root node must exist."""
+class ForwardingStore:
+    """A `Store` that passes every request to another store unchanged. Subclasses change some of the requests."""
 
-    __slots__ = ("_root", "_store")
+    __slots__ = ("_store",)
 
-    def __init__(self, store: Store, root: str) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
-        self._root = root.rstrip("/")
 
     @property
     def session_id(self) -> int:
@@ -185,6 +184,51 @@ class ChrootStore:
 
     def on_state(self, callback: StateCallback) -> None:
         self._store.on_state(callback)
+
+    async def get(self, path: str, watch: WatchCallback | None = None) -> tuple[bytes, Stat]:
+        return await self._store.get(path, watch)
+
+    async def exists(self, path: str, watch: WatchCallback | None = None) -> Stat | None:
+        return await self._store.exists(path, watch)
+
+    async def children(self, path: str, watch: WatchCallback | None = None) -> tuple[list[str], Stat]:
+        return await self._store.children(path, watch)
+
+    async def create(
+        self,
+        path: str,
+        data: bytes | None = b"",
+        *,
+        ephemeral: bool = False,
+        sequential: bool = False,
+        acl: tuple[Acl, ...] = OPEN_ACL,
+    ) -> Result:
+        return await self._store.create(path, data, ephemeral=ephemeral, sequential=sequential, acl=acl)
+
+    async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> Stat:
+        return await self._store.set(path, data, version)
+
+    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
+        await self._store.delete(path, version)
+
+    async def multi(self, operations: Sequence[Operation]) -> tuple[Result, ...]:
+        return await self._store.multi(operations)
+
+    async def sync(self, path: str = "/") -> None:
+        await self._store.sync(path)
+
+    async def close(self) -> None:
+        await self._store.close()
+
+
+class ChrootStore(ForwardingStore):
+    """A `Store` with paths relative to a chroot: `/a` means `root/a`. The root node must exist."""
+
+    __slots__ = ("_root",)
+
+    def __init__(self, store: Store, root: str) -> None:
+        super().__init__(store)
+        self._root = root.rstrip("/")
 
     async def get(self, path: str, watch: WatchCallback | None = None) -> tuple[bytes, Stat]:
         return await self._store.get(self._inside(path), self._watch(watch))
@@ -225,9 +269,6 @@ class ChrootStore:
 
     async def sync(self, path: str = "/") -> None:
         await self._store.sync(self._inside(path))
-
-    async def close(self) -> None:
-        await self._store.close()
 
     def _inside(self, path: str) -> str:
         if not path.startswith("/"):

@@ -95,22 +95,5 @@ class ReplicationThrottle:
         return min(self._rate.throttle_ms(self._bytes_per_second, now_ms), longest_ms)
 
 
-class _NoThrottle:
-    """The throttle of a broker without limits."""
-
-    is_active = False
-
-    def applies_to(self, topic: str, partition: int) -> bool:
-        return False
-
-    def is_exceeded(self, now_ms: int) -> bool:
-        return False
-
-    def record(self, size_bytes: int, now_ms: int) -> None:
-        """Does nothing: without a limit, no bytes are counted."""
-
-    def wait_ms(self, now_ms: int) -> int:
-        return 0
-
-
-NO_THROTTLE: Final[Throttle] = _NoThrottle()
+#: The throttle of a broker without limits.
+NO_THROTTLE: Final[Throttle] = ReplicationThrottle(Windows(), lambda topic: ())

@@ -158,43 +158,40 @@ def searches() -> Iterator[Searches]:
         yield made
 
 
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("bug", planted_cluster_bugs.BUGS)
-def test_a_cluster_with_a_mistake_is_found_out(bug: str, searches: Searches) -> None:
+def _is_found(bug: str, searches: Searches) -> None:
+    """Asserts that a seed finds the mistake, with the words that it should."""
     code, printed = searches.find(bug, FIRST_SEEDS[bug], SEEDS)
     assert code == 0, printed
     assert printed.startswith("seed ")
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("bug", planted_cluster_bugs.BUGS)
+def test_a_cluster_with_a_mistake_is_found_out(bug: str, searches: Searches) -> None:
+    _is_found(bug, searches)
 
 
 @pytest.mark.parametrize("bug", planted_bugs.BUGS)
 def test_a_broker_with_a_mistake_is_found_out(bug: str, searches: Searches) -> None:
-    code, printed = searches.find(bug, FIRST_SEEDS[bug], SEEDS)
-    assert code == 0, printed
-    assert printed.startswith("seed ")
+    _is_found(bug, searches)
 
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("bug", planted_transaction_bugs.BUGS)
 def test_a_mistake_with_transactions_is_found_out(bug: str, searches: Searches) -> None:
-    code, printed = searches.find(bug, FIRST_SEEDS[bug], SEEDS)
-    assert code == 0, printed
-    assert printed.startswith("seed ")
+    _is_found(bug, searches)
 
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("bug", planted_micro_batch_bugs.BUGS)
 def test_a_mistake_in_writing_exactly_once_is_found_out(bug: str, searches: Searches) -> None:
-    code, printed = searches.find(bug, FIRST_SEEDS[bug], SEEDS)
-    assert code == 0, printed
-    assert printed.startswith("seed ")
+    _is_found(bug, searches)
 
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("bug", planted_access_bugs.BUGS)
 def test_a_mistake_with_users_and_acls_is_found_out(bug: str, searches: Searches) -> None:
-    code, printed = searches.find(bug, FIRST_SEEDS[bug], SEEDS)
-    assert code == 0, printed
-    assert printed.startswith("seed ")
+    _is_found(bug, searches)
 
 
 def test_every_mistake_has_a_seed_to_begin_with_and_nothing_else_has_one() -> None:

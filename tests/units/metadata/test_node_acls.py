@@ -55,8 +55,8 @@ def test_a_store_protects_what_it_creates_below_its_chroot() -> None:
             inner = await ZooKeeperStore.connect(
                 ConnectString((("127.0.0.1", server.port),)), access=TreeAccess(login=TreeLogin("kafka", "secret"))
             )
-            await inner.create("/root")
-            store = ProtectingStore(ChrootStore(inner, "/root"))
+            await inner.create("/kafka")
+            store = ProtectingStore(ChrootStore(inner, "/kafka"))
             await store.create("/config")
             await store.multi(
                 [Create("/config/users"), SetData("/config", b"x"), Create("/config/n-", sequential=True)]
@@ -65,11 +65,11 @@ def test_a_store_protects_what_it_creates_below_its_chroot() -> None:
             named = (Acl(READ, "world", "anyone"),)
             await store.create("/named", acl=named)
             tree = server.tree.tree
-            assert set(tree.acl("/root/config")[0]) == {_OWN, Acl(READ, "world", "anyone")}
-            assert set(tree.acl("/root/config/n-0000000001")[0]) == {_OWN, Acl(READ, "world", "anyone")}
-            assert tree.acl("/root/config/users")[0] == (_OWN,)
-            assert tree.acl("/root/consumers")[0] == OPEN_ACL
-            assert tree.acl("/root/named")[0] == named
+            assert set(tree.acl("/kafka/config")[0]) == {_OWN, Acl(READ, "world", "anyone")}
+            assert set(tree.acl("/kafka/config/n-0000000001")[0]) == {_OWN, Acl(READ, "world", "anyone")}
+            assert tree.acl("/kafka/config/users")[0] == (_OWN,)
+            assert tree.acl("/kafka/consumers")[0] == OPEN_ACL
+            assert tree.acl("/kafka/named")[0] == named
             await store.close()
 
     asyncio.run(main())

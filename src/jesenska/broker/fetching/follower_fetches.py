@@ -31,6 +31,7 @@ from jesenska.broker.fetching.fetch_states import READING, FetchState, after_rea
 from jesenska.broker.fetching.fetches import SessionFetch, resolve
 from jesenska.broker.requests.connection import LATER, Context, Outcome
 from jesenska.broker.requests.families import FetchFamily
+from jesenska.log.partition.partition_log import PartitionLog
 from jesenska.log.partition.reading import ReadResult, read_log
 from jesenska.log.segments.segment import ColdError
 from jesenska.quotas.replication_throttle import Throttle
@@ -95,6 +96,12 @@ def _begun(uses: FetchFamily, request: FetchRequest, by_id: bool, now_ms: int) -
         for topic, topic_id, part in parts:
             session.add(topic, topic_id, part)
     return session
+
+
+def _without_records(log: PartitionLog) -> ReadResult:
+    """Returns the offsets of a log without records."""
+    end_offset = log.log_end_offset
+    return ReadResult(None, end_offset, 0, 0, log.log_start_offset, end_offset)
 
 
 class FollowerFetch(SessionFetch):
@@ -203,7 +210,7 @@ class FollowerFetch(SessionFetch):
                 self._found.append((wanted, answer))
                 diverging = self._diverging.get(wanted)
                 if is_exceeded and diverging is None and self._must_wait(partition, wanted):
-                    result = self._empty(partition, wanted)
+                    result = _without_records(partition.log_for(self._replica_id, wanted.current_leader_epoch))
                 else:
                     limit = 0 if diverging is not None else min(wanted.max_bytes, left)
                     result = self._read(partition, wanted, limit, total == 0 and diverging is None)
@@ -239,14 +246,8 @@ class FollowerFetch(SessionFetch):
                 raise OffsetOutOfRangeError(
                     f"{log.topic_partition} does not know the epoch of the follower's last batch."
                 )
-            return self._empty(partition, wanted)
+            return _without_records(log)
         return read_log(log, wanted.fetch_offset, max_bytes, None, minimum_one_batch, self._waits_for_disk)
-
-    def _empty(self, partition: Partition, wanted: SessionPartition) -> ReadResult:
-        """Returns the log's offsets without records."""
-        log = partition.log_for(self._replica_id, wanted.current_leader_epoch)
-        end_offset = log.log_end_offset
-        return ReadResult(None, end_offset, 0, 0, log.log_start_offset, end_offset)
 
     def _must_wait(self, partition: Partition, wanted: SessionPartition) -> bool:
         """Returns True if the follower gets no records now, because the leader sends more to throttled replicas than

@@ -17,7 +17,7 @@ from jesenska.metadata.tree_operations import ConnectionLossError, NoAuthError, 
 from jesenska.metadata.zookeeper.client.access import TreeAccess
 from jesenska.metadata.zookeeper.client.client import ZooKeeperStore
 from jesenska.metadata.zookeeper.client.connect_string import ConnectString
-from jesenska.metadata.zookeeper.client.session import NoSessionError, TlsFailedError, no_session
+from jesenska.metadata.zookeeper.client.failures import explained
 
 
 class ZooKeeperHome:
@@ -85,20 +85,9 @@ class ZooKeeperHome:
 
         root = Root(where.chroot)
         try:
-            store = await RenewedStore.open(connect)
-            await _first_request(store)
-        except NoSessionError as error:
-            raise JesenskaError(no_session(servers)) from error
-        except TlsFailedError as error:
-            raise JesenskaError(
-                f"No TLS connection to the ZooKeeper at {servers} can be made ({error.reason}): check its certificate "
-                f"and zookeeper.ssl.*."
-            ) from error
-        except NoAuthError as error:
-            raise JesenskaError(
-                f"There is no login to the ZooKeeper at {servers} ({error.reason}): name a JAAS file with the right "
-                f'entry Client, KAFKA_OPTS="-Djava.security.auth.login.config=FILE".'
-            ) from error
+            with explained(servers, "zookeeper.ssl.*"):
+                store = await RenewedStore.open(connect)
+                await _first_request(store)
         except ConnectionLossError as error:
             raise JesenskaError(
                 f"There is no ZooKeeper at {servers}: start it, correct zookeeper.connect, or leave it out for one "

@@ -22,7 +22,6 @@ logger = logging.getLogger(__name__)
 LOGIN_FILE: Final = "jesenska-tree.jaas"
 _USER: Final = "kafka"
 _PASSWORD_BYTES: Final = 32
-_MODULE: Final = "org.apache.zookeeper.server.auth.DigestLoginModule"
 _TEXT: Final = """\
 // The login to the metadata tree in this directory: whoever can read this file may change the whole cluster.
 // KAFKA_OPTS="-Djava.security.auth.login.config=THIS FILE" lets a tool or another broker use it.
@@ -65,7 +64,9 @@ def _make(path: Path) -> None:
     """Makes the file, whole or not at all, if it is missing."""
     if path.exists():
         return
-    text = _TEXT.format(module=_MODULE, user=_USER, password=os.urandom(_PASSWORD_BYTES).hex())
+    from jesenska.metadata.zookeeper.shared_settings import DIGEST_MODULE
+
+    text = _TEXT.format(module=DIGEST_MODULE, user=_USER, password=os.urandom(_PASSWORD_BYTES).hex())
     new = path.with_name(path.name + ".new")
     new.unlink(missing_ok=True)
     descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

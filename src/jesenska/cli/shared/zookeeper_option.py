@@ -7,7 +7,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 from jesenska.base.errors import JesenskaError
@@ -18,8 +18,10 @@ from jesenska.metadata.store import Store
 from jesenska.metadata.tree_operations import ConnectionLossError, NoAuthError, NoNodeError, TreeError
 from jesenska.metadata.zookeeper.client.access import TreeAccess
 from jesenska.metadata.zookeeper.client.client import connect
-from jesenska.metadata.zookeeper.client.session import NoSessionError, TlsFailedError, no_session
+from jesenska.metadata.zookeeper.client.failures import explained
 
+#: The flag with the settings of TLS to ZooKeeper.
+TLS_FLAG = "--zk-tls-config-file"
 _SESSION_MS = 30_000
 _CONNECT_MS = 10_000
 
@@ -36,7 +38,7 @@ def add_zookeeper(parser: argparse.ArgumentParser) -> None:
 def add_tls_config_file(parser: argparse.ArgumentParser, *also: str) -> None:
     """Adds the flag `--zk-tls-config-file`, with further spellings."""
     parser.add_argument(
-        "--zk-tls-config-file",
+        TLS_FLAG,
         *also,
         metavar="FILE",
         help="Settings of TLS to ZooKeeper (zookeeper.ssl.*); other settings in the file are ignored.",
@@ -63,26 +65,6 @@ def _properties(path: str) -> dict[str, str]:
         raise JesenskaError(f"The file {path} is not in the format of a property file: {error}") from error
 
 
-@contextlib.contextmanager
-def explained(servers: str) -> Iterator[None]:
-    """Raises JesenskaError with one sentence in place of the error of a connection that fails because of TLS, of the
-    login, or of a server that gives no session."""
-    try:
-        yield
-    except NoSessionError as error:
-        raise JesenskaError(no_session(servers)) from error
-    except TlsFailedError as error:
-        raise JesenskaError(
-            f"No TLS connection to the ZooKeeper at {servers} can be made ({error.reason}): check its certificate and "
-            f"--zk-tls-config-file."
-        ) from error
-    except NoAuthError as error:
-        raise JesenskaError(
-            f"There is no login to the ZooKeeper at {servers} ({error.reason}): name a JAAS file with the right entry "
-            f'Client, KAFKA_OPTS="-Djava.security.auth.login.config=FILE".'
-        ) from error
-
-
 def protected_by(access: TreeAccess, store: Store) -> Store:
     """Returns a store that protects the nodes that it creates by ACLs, if the tool has a login or a certificate.
     Otherwise returns the same store. The paths of the store are those of Kafka's nodes."""
@@ -103,7 +85,7 @@ async def tree_at(
     creates are protected as by Kafka's tools (`protected_by`), unless `protects` is False."""
     access = access or access_of()
     try:
-        with explained(servers):
+        with explained(servers, TLS_FLAG):
             store = await connect(
                 servers,
                 session_timeout_ms=_SESSION_MS,

@@ -22,7 +22,7 @@ from collections.abc import AsyncIterator, Sequence
 
 from jesenska.base.errors import JesenskaError
 from jesenska.cli.shared.tool import FAILED, Parser, run_async, telling
-from jesenska.cli.shared.zookeeper_option import access_of, add_tls_config_file, explained
+from jesenska.cli.shared.zookeeper_option import TLS_FLAG, access_of, add_tls_config_file
 from jesenska.metadata.store import Store
 from jesenska.metadata.tree_operations import (
     ConnectionLossError,
@@ -33,6 +33,7 @@ from jesenska.metadata.tree_operations import (
     TreeError,
 )
 from jesenska.metadata.zookeeper.client.client import connect
+from jesenska.metadata.zookeeper.client.failures import explained
 from jesenska.metadata.zookeeper.node_acls import SECURE_ROOTS, default_acl
 
 _CONTROLLER = "/controller"
@@ -90,7 +91,7 @@ async def _work(options: argparse.Namespace) -> int:
         )
     try:
         async with telling(f"Waiting for the ZooKeeper at {options.servers}"):
-            with explained(options.servers):
+            with explained(options.servers, TLS_FLAG):
                 store = await connect(
                     options.servers,
                     session_timeout_ms=options.session_ms,

@@ -36,7 +36,7 @@ from typing import NamedTuple
 from jesenska import __version__
 from jesenska.base.errors import JesenskaError, KafkaError
 from jesenska.cli.shared.tool import Parser, run_async, telling
-from jesenska.cli.shared.zookeeper_option import access_of, add_tls_config_file, explained
+from jesenska.cli.shared.zookeeper_option import TLS_FLAG, access_of, add_tls_config_file
 from jesenska.client.client_config import ClientConfig
 from jesenska.client.cluster import Cluster
 from jesenska.metadata.store import ChrootStore, Store
@@ -66,6 +66,7 @@ from jesenska.metadata.watches import WatchEvent
 from jesenska.metadata.zookeeper.client.access import TreeAccess
 from jesenska.metadata.zookeeper.client.client import ZooKeeperStore
 from jesenska.metadata.zookeeper.client.connect_string import ConnectString
+from jesenska.metadata.zookeeper.client.failures import explained
 
 _USAGE = __doc__.split("\n\n")[3].strip() if __doc__ else ""
 _SENTENCES: dict[type[TreeError], str] = {
@@ -157,7 +158,7 @@ async def _connected(where: ConnectString, timeout_ms: int, access: TreeAccess) 
                         f"A Kafka broker answers at {host}:{port}, and not a ZooKeeper: name the port of the "
                         "ZooKeeper, which is usually 2181."
                     )
-        with explained(", ".join(f"{host}:{port}" for host, port in where.servers)):
+        with explained(", ".join(f"{host}:{port}" for host, port in where.servers), TLS_FLAG):
             return await connecting
     except ConnectionLossError as error:
         raise JesenskaError(f"{error.reason[:1].upper()}{error.reason[1:]}: start it, or name another.") from error

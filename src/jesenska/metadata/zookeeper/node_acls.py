@@ -12,17 +12,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from jesenska.metadata.store import SessionState, StateCallback, Store, WatchCallback
+from jesenska.metadata.store import ForwardingStore
 from jesenska.metadata.tree_operations import (
     ACL_ALL,
-    ANY_VERSION,
     OPEN_ACL,
     READ,
     Acl,
     Create,
     Operation,
     Result,
-    Stat,
 )
 
 CREATOR_ONLY: Final = (Acl(ACL_ALL, "auth", ""),)
@@ -60,33 +58,10 @@ def default_acl(path: str, *, is_secure: bool = True) -> tuple[Acl, ...]:
     return CREATOR_ONLY if path.startswith(_SENSITIVE) else CREATOR_AND_READERS
 
 
-class ProtectingStore:
+class ProtectingStore(ForwardingStore):
     """A `Store` that creates nodes with the ACLs of this module, unless the caller names another ACL."""
 
-    __slots__ = ("_store",)
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-
-    @property
-    def session_id(self) -> int:
-        return self._store.session_id
-
-    @property
-    def state(self) -> SessionState:
-        return self._store.state
-
-    def on_state(self, callback: StateCallback) -> None:
-        self._store.on_state(callback)
-
-    async def get(self, path: str, watch: WatchCallback | None = None) -> tuple[bytes, Stat]:
-        return await self._store.get(path, watch)
-
-    async def exists(self, path: str, watch: WatchCallback | None = None) -> Stat | None:
-        return await self._store.exists(path, watch)
-
-    async def children(self, path: str, watch: WatchCallback | None = None) -> tuple[list[str], Stat]:
-        return await self._store.children(path, watch)
+    __slots__ = ()
 
     async def create(
         self,
@@ -100,20 +75,8 @@ class ProtectingStore:
         acl = default_acl(path) if acl is OPEN_ACL else acl
         return await self._store.create(path, data, ephemeral=ephemeral, sequential=sequential, acl=acl)
 
-    async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> Stat:
-        return await self._store.set(path, data, version)
-
-    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
-        await self._store.delete(path, version)
-
     async def multi(self, operations: Sequence[Operation]) -> tuple[Result, ...]:
         return await self._store.multi([_protected(operation) for operation in operations])
-
-    async def sync(self, path: str = "/") -> None:
-        await self._store.sync(path)
-
-    async def close(self) -> None:
-        await self._store.close()
 
 
 def _protected(operation: Operation) -> Operation:

@@ -14,18 +14,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Final
 
 from jesenska.base.errors import InvalidConfigError
 from jesenska.metadata.zookeeper.client.access import TreeAccess, TreeLogin
+from jesenska.metadata.zookeeper.shared_settings import DIGEST_MODULE, enabled_protocols, store_type
 from jesenska.security.jaas import Login
 from jesenska.security.java_options import java_option, logins_in, logins_of
 from jesenska.security.tls import TlsSettings, client_context
-
-_ENDINGS: Final = {".jks": "JKS", ".pem": "PEM", ".p12": "PKCS12"}
-_PROTOCOLS: Final = {"TLS": ("TLSv1.2", "TLSv1.3")}
-_DIGEST_MODULE: Final = "org.apache.zookeeper.server.auth.DigestLoginModule"
 
 
 def tree_access(
@@ -59,20 +54,24 @@ def _tls_settings(get: Callable[[str], object]) -> TlsSettings:
         _text(get("zookeeper.ssl.keystore.location")),
         _text(get("zookeeper.ssl.truststore.location")),
     )
-    protocol = _text(get("zookeeper.ssl.protocol")) or "TLSv1.2"
     algorithm = get("zookeeper.ssl.endpoint.identification.algorithm")
     return TlsSettings(
-        keystore_type=_text(get("zookeeper.ssl.keystore.type")) or _type_of("zookeeper.ssl.keystore.type", keystore),
+        keystore_type=_store_type("zookeeper.ssl.keystore.type", get, keystore),
         keystore_location=keystore,
         keystore_password=_text(get("zookeeper.ssl.keystore.password")),
-        truststore_type=_text(get("zookeeper.ssl.truststore.type"))
-        or _type_of("zookeeper.ssl.truststore.type", truststore),
+        truststore_type=_store_type("zookeeper.ssl.truststore.type", get, truststore),
         truststore_location=truststore,
         truststore_password=_text(get("zookeeper.ssl.truststore.password")),
-        enabled_protocols=_texts(get("zookeeper.ssl.enabled.protocols")) or _PROTOCOLS.get(protocol, (protocol,)),
+        enabled_protocols=enabled_protocols(
+            _texts(get("zookeeper.ssl.enabled.protocols")), _text(get("zookeeper.ssl.protocol"))
+        ),
         cipher_suites=_texts(get("zookeeper.ssl.cipher.suites")),
         endpoint_identification="https" if algorithm is None else str(algorithm),
     )
+
+
+def _store_type(setting: str, get: Callable[[str], object], location: str | None) -> str:
+    return store_type(setting, _text(get(setting)), location)
 
 
 def _text(value: object) -> str | None:
@@ -83,18 +82,6 @@ def _texts(value: object) -> tuple[str, ...]:
     if isinstance(value, str):
         return tuple(item.strip() for item in value.split(",") if item.strip())
     return tuple(str(item) for item in value) if isinstance(value, list | tuple) else ()
-
-
-def _type_of(setting: str, location: str | None) -> str:
-    """Returns the format of a store by the ending of its file's name, as ZooKeeper does."""
-    if location is None:
-        return "JKS"
-    found = _ENDINGS.get(Path(location).suffix)
-    if found is None:
-        raise InvalidConfigError(
-            f"The format of {location} is not known by its name: set {setting} to JKS, PEM or PKCS12."
-        )
-    return found
 
 
 def _login(
@@ -115,8 +102,8 @@ def _login(
 
 
 def _digest_login(login: Login, secret_bytes: Callable[[int], bytes]) -> TreeLogin:
-    if login.module != _DIGEST_MODULE:
+    if login.module != DIGEST_MODULE:
         raise InvalidConfigError(
-            f"The login to ZooKeeper has the module {login.module}, which is not supported: use {_DIGEST_MODULE}."
+            f"The login to ZooKeeper has the module {login.module}, which is not supported: use {DIGEST_MODULE}."
         )
     return TreeLogin(login.required("username"), login.required("password"), secret_bytes)

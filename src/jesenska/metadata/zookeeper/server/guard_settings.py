@@ -16,12 +16,12 @@ A setting may also be given as -Dzookeeper.NAME=VALUE in KAFKA_OPTS; the file ha
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Final
 
 from jesenska.base.errors import InvalidConfigError
 from jesenska.metadata.acl import Identity
 from jesenska.metadata.zookeeper.server.guard import Guard
+from jesenska.metadata.zookeeper.shared_settings import DIGEST_MODULE, enabled_protocols, store_type
 from jesenska.security.jaas import Login
 from jesenska.security.java_options import java_option, logins_of
 from jesenska.security.tls import TlsSettings
@@ -47,10 +47,8 @@ GUARD_SETTINGS: Final = frozenset(
         "ssl.ciphersuites",
     }
 )
-_MODULE: Final = "org.apache.zookeeper.server.auth.DigestLoginModule"
 _SCHEMES: Final = frozenset({"sasl", "x509", "digest", "ip"})
 _CLIENT_AUTH: Final = {"need": "required", "want": "requested", "none": "none"}
-_ENDINGS: Final = {".jks": "JKS", ".pem": "PEM", ".p12": "PKCS12"}
 
 
 class _Settings:
@@ -115,9 +113,10 @@ def users_in(logins: Mapping[str, list[Login]]) -> dict[str, str]:
 
 
 def _users(entry: str, login: Login) -> dict[str, str]:
-    if login.module != _MODULE:
+    if login.module != DIGEST_MODULE:
         raise InvalidConfigError(
-            f"The entry {entry} of the JAAS file has the module {login.module}, which is not supported: use {_MODULE}."
+            f"The entry {entry} of the JAAS file has the module {login.module}, which is not supported: use "
+            f"{DIGEST_MODULE}."
         )
     users = login.users()
     if not users:
@@ -135,27 +134,14 @@ def tls_of(file: Mapping[str, str], environment: Mapping[str, str]) -> TlsSettin
     if client_auth not in _CLIENT_AUTH:
         raise InvalidConfigError(f"ssl.clientAuth={client_auth} is none of {', '.join(_CLIENT_AUTH)}: correct it.")
     keystore, truststore = settings.text("ssl.keyStore.location"), settings.text("ssl.trustStore.location")
-    protocol = settings.text("ssl.protocol") or "TLSv1.2"
     return TlsSettings(
-        keystore_type=settings.text("ssl.keyStore.type") or _type_of("ssl.keyStore.type", keystore),
+        keystore_type=store_type("ssl.keyStore.type", settings.text("ssl.keyStore.type"), keystore),
         keystore_location=keystore,
         keystore_password=settings.text("ssl.keyStore.password"),
-        truststore_type=settings.text("ssl.trustStore.type") or _type_of("ssl.trustStore.type", truststore),
+        truststore_type=store_type("ssl.trustStore.type", settings.text("ssl.trustStore.type"), truststore),
         truststore_location=truststore,
         truststore_password=settings.text("ssl.trustStore.password"),
-        enabled_protocols=settings.texts("ssl.enabledProtocols")
-        or (("TLSv1.2", "TLSv1.3") if protocol == "TLS" else (protocol,)),
+        enabled_protocols=enabled_protocols(settings.texts("ssl.enabledProtocols"), settings.text("ssl.protocol")),
         cipher_suites=settings.texts("ssl.ciphersuites"),
         client_auth=_CLIENT_AUTH[client_auth],
     )
-
-
-def _type_of(setting: str, location: str | None) -> str:
-    if location is None:
-        return "JKS"
-    found = _ENDINGS.get(Path(location).suffix)
-    if found is None:
-        raise InvalidConfigError(
-            f"The format of {location} is not known by its name: set {setting} to JKS, PEM or PKCS12."
-        )
-    return found
