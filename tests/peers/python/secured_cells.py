@@ -219,11 +219,14 @@ class KafkaPython:
             # A member that learns of its topic after it has joined may read nothing for a long time.
             self._consumer.partitions_for_topic(self._cell.topic)
             self._consumer.subscribe([self._cell.topic])
-        # It tells of a refusal only when its next fetch is answered, which may take long on a busy machine.
-        deadline = time.monotonic() + self._cell.step_ms / 1000 * (3 if to_end else 1)
+        deadline = time.monotonic() + self._cell.step_ms / 1000
         while time.monotonic() < deadline:
             if self._consumer.poll(timeout_ms=100) and not to_end:
                 return
+            # A refusal that answers a metadata request is only logged, and no fetch follows that could be refused.
+            refused = self._consumer._cluster.unauthorized_topics
+            if refused:
+                raise Failed(f"Topic authorization failed in the metadata of {refused}")
         if not to_end:
             raise Failed("timed out")
 
