@@ -34,6 +34,8 @@ from typing import TYPE_CHECKING
 from jesenska.base.errors import JesenskaError
 from jesenska.cli.shared.tool import Command, Parser, add_output, print_json, run
 
+_SECURED_PORT = 9093
+
 if TYPE_CHECKING:
     _Commands = argparse._SubParsersAction[Command]
 
@@ -94,7 +96,7 @@ def _init(commands: _Commands) -> None:
         help="With --secure: a name or address of the broker; the first is told to clients (default: localhost and "
         "127.0.0.1).",
     )
-    command.add_argument("--port", type=int, default=9093, help="With --secure: the broker's port (default: 9093).")
+    command.add_argument("--port", type=int, help="With --secure: the broker's port (default: 9093).")
 
 
 def _cert(commands: _Commands) -> None:
@@ -227,11 +229,14 @@ def _complete(options: argparse.Namespace) -> int:
 def _secured(options: argparse.Namespace) -> Iterator[tuple[Path, bool]]:
     """Creates the files of a secured broker. Returns an iterator over the files of the layout; for each file it gives
     the path, and True if this call has created the file."""
-    from jesenska.cli.commands.secure_layout import lay_out_secured
+    from jesenska.cli.commands.secure_layout import lay_out_secured, refuse_other_address
 
-    if not 0 < options.port < 65536:
-        raise JesenskaError(f"--port {options.port} is not a port: write a number from 1 to 65535.")
-    return lay_out_secured(Path(options.directory), options.host or ["localhost", "127.0.0.1"], options.port)
+    port = _SECURED_PORT if options.port is None else options.port
+    if not 0 < port < 65536:
+        raise JesenskaError(f"--port {port} is not a port: write a number from 1 to 65535.")
+    directory = Path(options.directory)
+    refuse_other_address(directory, options.host[0] if options.host else None, options.port)
+    return lay_out_secured(directory, options.host or ["localhost", "127.0.0.1"], port)
 
 
 def _sign(options: argparse.Namespace) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from jesenska.base.errors import CoordinatorNotAvailableError, ErrorCode, KafkaError
+from jesenska.base.errors import CoordinatorNotAvailableError, ErrorCode, KafkaError, error_name
 from jesenska.client.cluster import Cluster
 from jesenska.wire.messages.k10_find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 
@@ -34,7 +34,7 @@ async def find_coordinator(cluster: Cluster, key: str, key_type: int = GROUP) ->
             if answer.node_id not in cluster.nodes:
                 await cluster.refresh([])
             return answer.node_id
-        error = KafkaError.of(answer.error_code, answer.error_message or f"{_OF[key_type]} {key} has no coordinator.")
+        error = KafkaError.of(answer.error_code, _why(answer, key, key_type))
         if not error.retriable or cluster.clock.monotonic() > deadline:
             raise (
                 error
@@ -42,3 +42,13 @@ async def find_coordinator(cluster: Cluster, key: str, key_type: int = GROUP) ->
                 else CoordinatorNotAvailableError(f"{_OF[key_type]} {key} has no coordinator.")
             )
         await asyncio.sleep(cluster.retry_pause_seconds(attempts))
+
+
+def _why(answer: FindCoordinatorResponse, key: str, key_type: int) -> str:
+    """Returns the sentence for an answer without a coordinator. The broker's own text does not name the group."""
+    if answer.error_code in (
+        ErrorCode.GROUP_AUTHORIZATION_FAILED,
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    ):
+        return f"{_OF[key_type]} {key}: the broker answers {error_name(answer.error_code)}."
+    return answer.error_message or f"{_OF[key_type]} {key} has no coordinator."

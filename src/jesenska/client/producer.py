@@ -510,7 +510,7 @@ class Producer:
                 InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000), InitProducerIdResponse
             )
             if answer.error_code != ErrorCode.NONE:
-                raise KafkaError.of(answer.error_code, "The broker gives no producer id.")
+                raise KafkaError.of(answer.error_code, _why_without_id(answer.error_code))
             self._producer = (answer.producer_id, answer.producer_epoch)
 
     def _finished(self, queue: _PartitionQueue) -> bytearray:
@@ -727,6 +727,17 @@ class Producer:
                     batch.future.set_exception(
                         NetworkException("The producer was closed before the record was acknowledged.")
                     )
+
+
+def _why_without_id(code: int) -> str:
+    """Returns the sentence for a refused InitProducerId. Only a user with the right to write to a topic, or with
+    IdempotentWrite on the cluster, gets a producer id."""
+    if code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+        return (
+            "The user may not write to any topic, so the broker gives no producer id: an administrator adds the right "
+            "with kafka-acls --add --producer --topic NAME."
+        )
+    return f"The broker gives no producer id: {error_name(code)}."
 
 
 def _tell_records(topic_partition: TopicPartition, batch: _Batch, of_batch: asyncio.Future[tuple[int, int]]) -> None:

@@ -98,6 +98,9 @@ class Channel:
         #: The cluster's finalised features: the level of each by name (KIP-584).
         self.features: dict[str, int] = {}
         self._reason = ""
+        self._has_tls = transport_for is not None
+        #: The number of requests that were sent to agree on versions.
+        self._introductions = 0
         self._connection = FramedConnection(
             loop, sock, buffer, MAX_ANSWER_BYTES, self._on_frame, self._on_closed, None, transport_for
         )
@@ -205,6 +208,8 @@ class Channel:
     def _on_closed(self, reason: str) -> None:
         self._reason = self._reason or reason
         waiting, self._waiting = self._waiting, deque()
+        if waiting and self._next_id - len(waiting) <= self._introductions:
+            self._reason += _remedy_of_refused(self._reason, self._has_tls)
         for item in waiting:
             if not item.future.done():
                 item.future.set_exception(self._gone())
@@ -212,8 +217,6 @@ class Channel:
 
     def _gone(self) -> KafkaError:
         because = f": {self._reason}" if self._reason else ""
-        if "CERTIFICATE_VERIFY_FAILED" in self._reason:
-            because += "; set ssl.truststore.location to the authority that signed the certificate of its host"
         return NetworkException(f"The connection to {self.host}:{self.port} was closed{because}.")
 
     def close(self, reason: str = "") -> None:
@@ -232,6 +235,7 @@ class Channel:
             self._ranges = {item.api_key: (item.min_version, item.max_version) for item in answer.api_keys}
             if answer.error_code == ErrorCode.NONE:
                 self.features = {item.name: item.max_version_level for item in answer.finalized_features}
+                self._introductions = self._next_id
                 return
             offered = self._ranges.get(API_VERSIONS, (0, 0))[1]
             if answer.error_code != ErrorCode.UNSUPPORTED_VERSION or version == 0:
@@ -248,6 +252,21 @@ class Channel:
         """Returns True if the broker will soon require a new authentication, so that a new connection should replace
         this connection."""
         return self._session_ends_at is not None and self._loop.time() > self._session_ends_at
+
+
+def _remedy_of_refused(reason: str, has_tls: bool) -> str:
+    """Returns what to set, to follow the reason, if a broker has closed a connection and served no request of it. The
+    words in capitals are those of OpenSSL."""
+    if "CERTIFICATE_VERIFY_FAILED" in reason:
+        return "; set ssl.truststore.location to the authority that signed the certificate of its host"
+    if "CERTIFICATE_REQUIRED" in reason or "HANDSHAKE_FAILURE" in reason:
+        return "; set ssl.keystore.location if its listener requires a certificate of the client"
+    if has_tls and ("WRONG_VERSION_NUMBER" in reason or "RECORD_LAYER_FAILURE" in reason):
+        return "; its listener has no TLS: set security.protocol to PLAINTEXT or SASL_PLAINTEXT"
+    if reason:
+        return ""
+    kinds = "SASL_SSL" if has_tls else "SSL, SASL_SSL or SASL_PLAINTEXT"
+    return f"no request was served; set security.protocol to {kinds} if its listener requires that"
 
 
 def _api_versions(view: memoryview, version: int) -> ApiVersionsResponse:

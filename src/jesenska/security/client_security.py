@@ -142,7 +142,10 @@ def client_security(
     if mechanism not in SERVED:
         raise InvalidConfigError(f"sasl.mechanism={mechanism} cannot be used: set it to one of {', '.join(SERVED)}.")
     text = get("sasl.jaas.config")
-    found = login if text is None else parse_login(str(text))
+    try:
+        found = login if text is None else parse_login(str(text))
+    except InvalidConfigError as error:
+        raise InvalidConfigError(f"sasl.jaas.config: {error}") from error
     if found is None:
         raise InvalidConfigError(f"sasl.mechanism={mechanism} needs a login: set sasl.jaas.config to one.")
     if mechanism == OAUTHBEARER:

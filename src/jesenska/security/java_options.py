@@ -34,6 +34,8 @@ def logins_in(path: str | Path) -> dict[str, list[Login]]:
     the file cannot be used."""
     try:
         return parse_login_file(Path(path).read_text())
+    except InvalidConfigError as error:
+        raise InvalidConfigError(f"The JAAS file {path}: {error}") from error
     except OSError as error:
         raise InvalidConfigError(f"The JAAS file {path} cannot be read: {error.strerror}.") from error
     except UnicodeDecodeError as error:

@@ -54,7 +54,7 @@ def key_and_chain(kind: str, path: str, store_password: str | None, key_password
     they cannot be read."""
     data = _read(path)
     if kind.upper() == "PEM":
-        return pem_key_and_chain(_text_of(data, path), key_password or store_password)
+        return pem_key_and_chain(_text_of(data, path), key_password or store_password, f"The key store {path}")
     if not data.startswith(_JKS_MAGIC):
         return _from_pkcs12(path, data, store_password)
     for entry in _jks_entries(path, data, store_password):
@@ -65,14 +65,17 @@ def key_and_chain(kind: str, path: str, store_password: str | None, key_password
     raise InvalidConfigError(f"The key store {path} has no private key.")
 
 
-def pem_key_and_chain(text: str, password: str | None) -> KeyAndChain:
-    """Returns the private key and the certificates of a PEM text. Raises InvalidConfigError if it does not have
-    exactly one key, or has no certificate."""
+def pem_key_and_chain(text: str, password: str | None, source: str) -> KeyAndChain:
+    """Returns the private key and the certificates of a PEM text. Raises InvalidConfigError, with the text's `source`
+    as the subject of its sentence, if it does not have exactly one key, or has no certificate."""
     blocks = list(_pem_blocks(text))
     keys = [block for label, block in blocks if label.endswith("PRIVATE KEY")]
     chain = "".join(block for label, block in blocks if label == "CERTIFICATE")
     if len(keys) != 1 or not chain:
-        raise InvalidConfigError("A PEM key store has one private key and its certificates; this one has not.")
+        certificates = "certificates" if chain else "no certificate"
+        raise InvalidConfigError(
+            f"{source} has {len(keys)} private keys and {certificates} in PEM: it needs one key and its certificates."
+        )
     return KeyAndChain(keys[0], chain, password if "ENCRYPTED" in keys[0] else None)
 
 
@@ -160,6 +163,10 @@ def _pkcs12(path: str, data: bytes, password: str | None) -> object:
     try:
         return pkcs12.load_pkcs12(data, None if password is None else password.encode())
     except ValueError:
+        if b"-----BEGIN " in data:
+            raise InvalidConfigError(
+                f"The store {path} is PEM: set ssl.keystore.type or ssl.truststore.type, whichever is its own, to PEM."
+            ) from None
         raise InvalidConfigError(
             f"The store {path} cannot be opened: it is damaged, or the password is wrong."
         ) from None

@@ -26,6 +26,7 @@ from typing import Final, NamedTuple
 from jesenska.base.errors import InvalidConfigError
 from jesenska.base.limits import TLS_SESSIONS_MAX
 from jesenska.security.key_stores import KeyAndChain, key_and_chain, pem_key_and_chain, trusted_certificates
+from jesenska.security.x500 import ANY_PURPOSE, SERVER_AUTH, DerError, purposes
 
 _VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 _CLIENT_AUTH: Final = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
@@ -92,7 +93,8 @@ def server_context(settings: TlsSettings) -> ssl.SSLContext:
             "There is no certificate: set ssl.keystore.location, or ssl.keystore.key and "
             "ssl.keystore.certificate.chain with ssl.keystore.type=PEM."
         )
-    _show(context, shown)
+    _show(context, shown, settings)
+    _refuse_client_certificate(shown, settings)
     context.verify_mode = _CLIENT_AUTH[settings.client_auth]
     if context.verify_mode != ssl.CERT_NONE:
         _trust(context, settings)
@@ -107,7 +109,7 @@ def client_context(settings: TlsSettings) -> ssl.SSLContext:
     _trust(context, settings)
     shown = _key(settings)
     if shown is not None:
-        _show(context, shown)
+        _show(context, shown, settings)
     return context
 
 
@@ -151,7 +153,7 @@ def _openssl_name(name: str) -> str:
 def _key(settings: TlsSettings) -> KeyAndChain | None:
     if settings.keystore_key is not None or settings.keystore_certificate_chain is not None:
         text = f"{settings.keystore_key or ''}\n{settings.keystore_certificate_chain or ''}"
-        return pem_key_and_chain(text, settings.key_password)
+        return pem_key_and_chain(text, settings.key_password, "ssl.keystore.key with ssl.keystore.certificate.chain")
     if settings.keystore_location is None:
         return None
     return key_and_chain(
@@ -159,7 +161,7 @@ def _key(settings: TlsSettings) -> KeyAndChain | None:
     )
 
 
-def _show(context: ssl.SSLContext, shown: KeyAndChain) -> None:
+def _show(context: ssl.SSLContext, shown: KeyAndChain, settings: TlsSettings) -> None:
     """Loads the key and the certificates that are shown to peers. OpenSSL reads them only from a file. The file is in
     memory. On systems without files in memory it is a file that only this user can read, and that is removed at
     once."""
@@ -179,9 +181,26 @@ def _show(context: ssl.SSLContext, shown: KeyAndChain) -> None:
                 file.flush()
                 context.load_cert_chain(file.name, password=password)
     except (ssl.SSLError, ValueError) as error:
+        source = settings.keystore_location or "ssl.keystore.key"
         raise InvalidConfigError(
-            "The private key cannot be used: it is not the certificate's, or ssl.key.password is wrong or missing."
+            f"The private key of {source} cannot be used: it is not the certificate's, or ssl.key.password is wrong or "
+            "missing."
         ) from error
+
+
+def _refuse_client_certificate(shown: KeyAndChain, settings: TlsSettings) -> None:
+    """Raises InvalidConfigError if the certificate of a listener is not for servers, because all clients that check
+    certificates would refuse it."""
+    own = shown.chain.partition("-----END CERTIFICATE-----")[0] + "-----END CERTIFICATE-----\n"
+    try:
+        allowed = purposes(ssl.PEM_cert_to_DER_cert(own))
+    except (DerError, StopIteration, IndexError, ValueError):
+        return  # OpenSSL has accepted the certificate, and clients decide.
+    if allowed is not None and not allowed & {SERVER_AUTH, ANY_PURPOSE}:
+        raise InvalidConfigError(
+            f"The certificate of {settings.keystore_location or 'ssl.keystore.certificate.chain'} is not for servers, "
+            "so no client would accept it: use one whose extended key usage contains serverAuth."
+        )
 
 
 def _refuse_password() -> str:

@@ -1,4 +1,5 @@
-"""Formats the name of a certificate's subject in the format of Java's X500Principal.getName() (RFC 2253):
+"""Reads fields of a certificate: the subject's name, and the purposes of its key. The name has the format of Java's
+X500Principal.getName() (RFC 2253):
 
     CN=anna,OU=shop,O=Example\\, Inc.,C=CZ    the most specific part first
 
@@ -26,8 +27,13 @@ _SHORT: Final = {
 _TEXTS: Final = {0x0C: "utf-8", 0x12: "ascii", 0x13: "ascii", 0x14: "latin-1", 0x16: "ascii", 0x1B: "latin-1",
                  0x1C: "utf-32-be", 0x1E: "utf-16-be"}  # fmt: skip
 _ESCAPED: Final = frozenset(',=+<>#;"\\')
-#: The DER tag of a certificate's version number. Certificates of version 1 do not have this field.
+#: The DER tags of a certificate's version number, which certificates of version 1 do not have, and of its extensions.
 _VERSION: Final = 0xA0
+_EXTENSIONS: Final = 0xA3
+_EXTENDED_KEY_USAGE: Final = "2.5.29.37"
+#: Purposes in the extended key usage (RFC 5280): the server's side of TLS, and every purpose.
+SERVER_AUTH: Final = "1.3.6.1.5.5.7.3.1"
+ANY_PURPOSE: Final = "2.5.29.37.0"
 
 
 class DerError(Exception):
@@ -63,19 +69,40 @@ def elements(data: bytes) -> Iterator[Element]:
 
 def subject_name(certificate: bytes) -> str:
     """Returns the subject's name of a certificate in DER. Raises DerError if the bytes are not a certificate."""
+    # The fields are: serial number, signature, issuer, validity, subject.
+    subject = _fields(certificate)[4]
+    parts = [
+        "+".join(_attribute(item.content) for item in elements(part.content)) for part in elements(subject.content)
+    ]
+    return ",".join(reversed(parts))
+
+
+def purposes(certificate: bytes) -> frozenset[str] | None:
+    """Returns the object identifiers in the extended key usage of a certificate in DER, such as `SERVER_AUTH`. Returns
+    None if the certificate is for every purpose. Raises DerError if the bytes are not a certificate."""
+    for field in _fields(certificate):
+        if field.tag != _EXTENSIONS:
+            continue
+        for extension in elements(next(elements(field.content)).content):
+            parts = list(elements(extension.content))
+            if object_id(parts[0].content) == _EXTENDED_KEY_USAGE:
+                (usages,) = elements(parts[-1].content)
+                return frozenset(object_id(item.content) for item in elements(usages.content))
+    return None
+
+
+def _fields(certificate: bytes) -> list[Element]:
+    """Returns the fields of a certificate without the version number. The first five are always there."""
     try:
         (outer,) = elements(certificate)
         fields = list(elements(next(elements(outer.content)).content))
         if fields[0].tag == _VERSION:
             del fields[0]
-        # The fields are: serial number, signature, issuer, validity, subject.
-        subject = fields[4]
     except (StopIteration, IndexError, ValueError) as error:
         raise DerError("not a certificate") from error
-    parts = [
-        "+".join(_attribute(item.content) for item in elements(part.content)) for part in elements(subject.content)
-    ]
-    return ",".join(reversed(parts))
+    if len(fields) < 5:
+        raise DerError("not a certificate")
+    return fields
 
 
 def _attribute(data: bytes) -> str:

@@ -138,6 +138,12 @@ def test_files_that_are_there_stay_and_a_half_is_refused(tmp_path: Path, tool: T
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     assert b"advertised.listeners=SASL_SSL://one.example:1234\n" in before[tmp_path / "config" / "server.properties"]
     assert tool(jesenska, "init", str(tmp_path), "--secure").code == 0
+    same = ("--host", "one.example", "--port", "1234")
+    assert tool(jesenska, "init", str(tmp_path), "--secure", *same).code == 0
+    for words in (("--host", "two.example"), ("--port", "1235")):
+        other = tool(jesenska, "init", str(tmp_path), "--secure", *words)
+        assert other.code == 1
+        assert "server.properties has the address one.example:1234 already, and is not changed" in other.err
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
     (tmp_path / "config" / "client.properties").unlink()
     refused = tool(jesenska, "init", str(tmp_path), "--secure")

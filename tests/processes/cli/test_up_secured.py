@@ -11,6 +11,7 @@ import pytest
 from jesenska.cli.commands.secure_layout import lay_out_secured
 from jesenska.cli.jesenska import main as jesenska
 from jesenska.cli.kafka.cluster.kafka_acls import main as kafka_acls
+from jesenska.cli.kafka.cluster.kafka_server_start import main as kafka_server_start
 from jesenska.cli.kafka.records.kafka_console_consumer import main as console_consumer
 from jesenska.cli.kafka.topics.kafka_configs import main as kafka_configs
 from jesenska.cli.kafka.topics.kafka_topics import main as kafka_topics
@@ -76,11 +77,18 @@ def test_brokers_of_a_secured_directory_know_their_users(tool: Tool, tmp_path: P
         refused = tool(console_consumer, *at, "--consumer.config", anna, *words)
         assert refused.code == 1
         assert "TOPIC_AUTHORIZATION_FAILED" in refused.err
+        assert "The user lacks a right to the topic: an administrator adds it with kafka-acls --add" in refused.err
         wrong = produce(brokers.bootstrap, login(directory, "anna", "wrong"), "orders", "two")
         assert wrong.returncode == 1
         assert "Authentication failed" in wrong.stderr
         stranger = produce(brokers.bootstrap, str(_plain(directory)), "orders", "three")
         assert stranger.returncode == 1
+        assert "set security.protocol to SSL, SASL_SSL or SASL_PLAINTEXT if its listener requires that" in (
+            stranger.stderr
+        )
+        without_rights = produce(brokers.bootstrap, _user_without_rights(tool, directory, admins), "orders", "five")
+        assert without_rights.returncode == 1
+        assert "TOPIC_AUTHORIZATION_FAILED" in without_rights.stderr
         untrusting = produce(brokers.bootstrap, str(_untrusting(directory)), "orders", "four")
         assert untrusting.returncode == 1
         assert "set ssl.truststore.location to the authority" in untrusting.stderr
@@ -88,6 +96,16 @@ def test_brokers_of_a_secured_directory_know_their_users(tool: Tool, tmp_path: P
         for pid in (brokers.pid, *brokers.processes().values()):
             assert secret.encode() not in Path(f"/proc/{pid}/cmdline").read_bytes()
     assert secret not in brokers.log
+
+
+def _user_without_rights(tool: Tool, directory: Path, admins: tuple[str, ...]) -> str:
+    """The settings of the clients of a new user."""
+    added = "SCRAM-SHA-512=[password=of-ben]"
+    made = tool(
+        kafka_configs, *admins, "--alter", "--entity-type", "users", "--entity-name", "ben", "--add-config", added
+    )
+    assert made.code == 0, made.err
+    return login(directory, "ben", "of-ben")
 
 
 def _plain(directory: Path) -> Path:
@@ -148,6 +166,17 @@ def test_data_of_one_broker_and_of_several_are_not_mixed(
     refused = tool(jesenska, "up", "--secured", str(tmp_path), "--port", "0", *words)
     assert refused.code == 1
     assert "has the data of" in refused.err
+
+
+def test_a_broker_of_its_own_is_not_started_beside_the_data_of_several(tool: Tool, tmp_path: Path) -> None:
+    list(lay_out_secured(tmp_path, ["127.0.0.1"], 9093))
+    for name in ("tree", "broker-1", "broker-2"):
+        (tmp_path / "data" / name).mkdir()
+        (tmp_path / "data" / name / "meta.properties").write_text("version=0\nbroker.id=1\n")
+    refused = tool(kafka_server_start, str(tmp_path / "config" / "server.properties"))
+    assert refused.code == 1
+    assert "kafka-logs has no data, but" in refused.err
+    assert "start them with jesenska up -n 2 again" in refused.err
 
 
 @pytest.mark.parametrize("data", ["data", "data/kafka-logs"])

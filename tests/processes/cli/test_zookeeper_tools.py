@@ -209,7 +209,7 @@ def test_the_shell_shows_and_changes_who_may_do_what(properties: Path) -> None:
         f"ZooKeeper CLI version: jesenska {__version__}",
     ]  # fmt: skip
     assert [line for line in done.stderr.splitlines() if not line.startswith((" ", "ls "))] == [
-        "Insufficient permission : /b",
+        'Insufficient permission : /b. Log in with a JAAS file: KAFKA_OPTS="-Djava.security.auth.login.config=FILE".',
         "version No is not valid : /a",
         "nonsense does not have the form scheme:id:perm",
         "Unknown perm type: x",

@@ -7,14 +7,16 @@ keytool -genkeypair -alias anna -keyalg EC -groupname secp256r1 -validity 36500 
 from __future__ import annotations
 
 import ssl
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from jesenska.base.errors import InvalidConfigError
+from jesenska.security.authority import new_authority
 from jesenska.security.key_stores import key_and_chain, pem_key_and_chain, trusted_certificates
 from jesenska.security.tls import TlsContexts, TlsSettings, client_context, server_context
-from jesenska.security.x500 import DerError, subject_name
+from jesenska.security.x500 import DerError, purposes, subject_name
 
 _STORES = Path(__file__).parent / "stores"
 _ANNA = (_STORES / "anna.der").read_bytes()
@@ -80,14 +82,38 @@ def test_a_store_that_is_cut_off_is_damaged(tmp_path: Path, size: int) -> None:
 def test_a_pem_in_one_line_is_read_as_property_files_have_it() -> None:
     found = key_and_chain("JKS", store("key.jks"), "storepass", "keypass")
     in_a_line = (found.key + found.chain).replace("\n", " ")
-    read = pem_key_and_chain(in_a_line, None)
+    read = pem_key_and_chain(in_a_line, None, "The setting")
     assert (read.key, read.chain) == (found.key, found.chain)
 
 
 @pytest.mark.parametrize("text", ["", "-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n", "key"])
 def test_a_pem_without_a_key_is_refused(text: str) -> None:
-    with pytest.raises(InvalidConfigError):
-        pem_key_and_chain(text, None)
+    with pytest.raises(InvalidConfigError, match=r"^The setting has 0 private keys"):
+        pem_key_and_chain(text, None, "The setting")
+
+
+@pytest.mark.parametrize("kind", ["JKS", "PKCS12"])
+def test_a_pem_file_that_is_not_called_pem_names_the_setting(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "ca.pem"
+    path.write_text(ssl.DER_cert_to_PEM_cert(_ANNA))
+    with pytest.raises(InvalidConfigError, match=f"{path} is PEM: set .*ssl.truststore.type"):
+        trusted_certificates(kind, str(path), None)
+
+
+def test_a_listener_does_not_show_a_certificate_that_is_for_clients_only(tmp_path: Path) -> None:
+    authority = new_authority("tests", datetime.now(UTC))
+    path, failures = tmp_path / "broker.pem", list[str]()
+    path.write_text(authority.issue("broker", ["localhost"], datetime.now(UTC)))
+    contexts = TlsContexts(TlsSettings(keystore_type="PEM", keystore_location=str(path)), failures.append)
+    first = contexts.current()
+    path.write_text(authority.issue("anna", [], datetime.now(UTC)))
+    assert not contexts.look()
+    assert contexts.current() is first
+    assert failures == [
+        f"The certificate of {path} is not for servers, so no client would accept it: use one whose extended key usage "
+        "contains serverAuth."
+    ]
+    assert purposes(_ANNA) is None
 
 
 def test_a_changed_file_gives_a_new_context_and_a_broken_one_leaves_the_old(tmp_path: Path) -> None:

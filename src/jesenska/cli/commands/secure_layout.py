@@ -21,6 +21,8 @@ from pathlib import Path
 from typing import Final
 
 from jesenska.base.errors import JesenskaError
+from jesenska.cli.shared.configuration import broker_config
+from jesenska.config.listeners import listeners_of
 from jesenska.security.authority import hosts_of, new_authority, read_authority, write_authority, write_secret
 
 ADMIN: Final = "admin"
@@ -139,6 +141,21 @@ def lay_out_secured(directory: Path, hosts: Sequence[str], port: int) -> Iterato
         raise JesenskaError(
             f"{error.filename or directory} cannot be written ({error.strerror}): name another directory."
         ) from error
+
+
+def refuse_other_address(directory: Path, host: str | None, port: int | None) -> None:
+    """Raises JesenskaError with one sentence if the directory already has a configuration with another host or port
+    for clients. None stands for a host or port that was not named."""
+    file = directory / "config" / "server.properties"
+    if not file.exists():
+        return
+    known = listeners_of(broker_config(str(file), environment={}, warns=False)).advertised[0]
+    if (host or known.host, port or known.port) != (known.host, known.port):
+        raise JesenskaError(
+            f"{file} has the address {known.host}:{known.port} already, and is not changed: correct listeners and "
+            f"advertised.listeners in it, or name another directory. jesenska cert {directory} broker-0 --host NAME "
+            "makes a certificate for another host."
+        )
 
 
 def sign(directory: Path, name: str, hosts: Sequence[str]) -> Path:

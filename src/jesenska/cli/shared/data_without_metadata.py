@@ -7,6 +7,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from jesenska.base.errors import JesenskaError
+from jesenska.cli.shared.several_directories import refuse_directory_beside_several
 from jesenska.config.layers import BrokerConfig
 from jesenska.log.disk.meta_properties import FILE_NAME, partition_in
 from jesenska.metadata.journal import EXPORTED_FILE, METADATA_FILE
@@ -20,6 +21,8 @@ def refuse_data_without_metadata(config: BrokerConfig) -> None:
     text = config.string("log.dirs") or config.string("log.dir") or ""
     directories = [Path(item.strip()) for item in text.split(",") if item.strip()]
     try:
+        for directory in directories:
+            refuse_directory_beside_several(directory)
         if not directories or _has_metadata(directories[0]):
             return
         was_exported = (directories[0] / EXPORTED_FILE).exists()

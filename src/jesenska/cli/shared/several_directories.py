@@ -67,6 +67,19 @@ def refuse_directory_of_one(data: Path) -> None:
         )
 
 
+def refuse_directory_beside_several(directory: Path) -> None:
+    """Raises JesenskaError with one sentence if a log directory without data is beside the data of several brokers. A
+    single broker with it would begin with empty data, as if the data of the others were lost."""
+    data = directory.parent
+    if _BROKER.fullmatch(directory.name) or not tree_directory(data).exists() or _has_data(directory):
+        return
+    if numbers := brokers_with_data(data):
+        raise JesenskaError(
+            f"{directory} has no data, but {data} has the data of {len(numbers)} brokers that jesenska up -n has "
+            f"started: start them with jesenska up -n {numbers[-1]} again, or name another directory in log.dirs."
+        )
+
+
 def _has_data(directory: Path) -> bool:
     return any((directory / name).exists() for name in _MARKS)
 

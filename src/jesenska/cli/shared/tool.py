@@ -22,10 +22,10 @@ import os
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from jesenska import __version__
-from jesenska.base.errors import JesenskaError
+from jesenska.base.errors import ErrorCode, JesenskaError, KafkaError
 from jesenska.base.system_errors import cause_of, is_out_of_descriptors, remedy_of
 from jesenska.config.properties import PropertiesError, parse_properties
 from jesenska.config.settings.client_settings import ADMIN_SETTINGS
@@ -167,7 +167,7 @@ def run(parser: Parser, arguments: Sequence[str] | None, work: Callable[[argpars
         if debug:
             raise
         _drop_output()
-        print(f"{parser.prog}: {sentence(error)}", file=sys.stderr)
+        print(f"{parser.prog}: {sentence(error)}{_remedy_of_refusal(error)}", file=sys.stderr)
         return FAILED
     except OSError as error:
         if debug:
@@ -222,6 +222,23 @@ def sentence(error: BaseException) -> str:
     """Returns the error's text as one sentence with a full stop."""
     text = str(error).strip() or type(error).__name__
     return text if text[-1] in ".!?:" else text + "."
+
+
+#: The resource of each refusal, with the flag of kafka-acls that names it.
+_RESOURCES: Final = {
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: ("topic", "--topic NAME"),
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: ("group", "--group NAME"),
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: ("cluster", "--cluster"),
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: ("transactional id", "--transactional-id ID"),
+}
+
+
+def _remedy_of_refusal(error: BaseException) -> str:
+    """Returns the sentence that follows an error of a user without the right, or an empty text for other errors."""
+    if not isinstance(error, KafkaError) or error.code not in _RESOURCES or "kafka-acls" in str(error):
+        return ""
+    resource, flag = _RESOURCES[error.code]
+    return f" The user lacks a right to the {resource}: an administrator adds it with kafka-acls --add {flag}."
 
 
 # --- the connection --------------------------------------------------------------------------------------------------

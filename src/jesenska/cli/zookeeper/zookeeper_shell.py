@@ -67,6 +67,7 @@ from jesenska.metadata.zookeeper.client.access import TreeAccess
 from jesenska.metadata.zookeeper.client.client import ZooKeeperStore
 from jesenska.metadata.zookeeper.client.connect_string import ConnectString
 from jesenska.metadata.zookeeper.client.failures import explained
+from jesenska.security.java_options import LOGIN_FILE
 
 _USAGE = __doc__.split("\n\n")[3].strip() if __doc__ else ""
 _SENTENCES: dict[type[TreeError], str] = {
@@ -124,7 +125,7 @@ async def _work(options: argparse.Namespace) -> int:
         del options.command[:2]
     access = access_of(options.zk_tls_config_file)
     async with telling(f"Waiting for the ZooKeeper at {options.servers}"):
-        shell = _Shell(await _connected(where, options.timeout_ms, access), where.chroot)
+        shell = _Shell(await _connected(where, options.timeout_ms, access), where.chroot, access.is_identified)
     try:
         if options.command:
             return 0 if await shell.run(options.command) else 1
@@ -297,8 +298,9 @@ def _tell(event: WatchEvent) -> None:
 class _Shell:
     """Runs commands in one session with the server."""
 
-    def __init__(self, session: ZooKeeperStore, chroot: str) -> None:
+    def __init__(self, session: ZooKeeperStore, chroot: str, is_identified: bool) -> None:
         self._session = session
+        self._is_identified = is_identified
         self._chroot = chroot
         self._store: Store = ChrootStore(session, chroot) if chroot else session
 
@@ -318,6 +320,8 @@ class _Shell:
             refused = error.error if isinstance(error, MultiError) else error
             text = _SENTENCES.get(type(refused), str(refused).replace("{", "{{").replace("}", "}}"))
             why = f" ({refused.reason})" if isinstance(refused, NoAuthError) and refused.reason else ""
+            if isinstance(refused, NoAuthError) and not self._is_identified:
+                why += f'. Log in with a JAAS file: KAFKA_OPTS="-D{LOGIN_FILE}=FILE".'
             print(text.format(refused.path.removeprefix(self._chroot) or "/") + why, file=sys.stderr)
         return False
 
@@ -337,6 +341,7 @@ class _Shell:
                 return ["Auth scheme: User", *(f"{scheme}: {name}" for scheme, name in await self._session.who_am_i())]
             case "addauth", [scheme, auth]:
                 await self._session.add_auth(scheme, auth.encode())
+                self._is_identified = True
             case "ls", [path] if "R" in flags:
                 return await _tree(store, path)
             case "ls", [path]:
