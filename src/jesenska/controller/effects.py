@@ -90,15 +90,17 @@ class LeaderAndIsr(NamedTuple):
 
 
 class StopReplica(NamedTuple):
-    """The request StopReplica to a broker. With `delete`, the broker must delete its replicas of a topic that is being
-    deleted. Without `delete`, the broker is about to stop: it must stop following these partitions, and does not
-    delete the data."""
+    """The request StopReplica to a broker. With `delete`, the broker must delete its replicas: the topic is being
+    deleted, or, if there are leader epochs (`epochs`, one for each partition), the partitions have other replicas.
+    Without `delete`, the broker is about to stop: it must stop following these partitions, and does not delete the
+    data."""
 
     number: int
     broker_id: int
     topic: str
     numbers: tuple[int, ...]
     delete: bool = True
+    epochs: tuple[int, ...] = ()
 
 
 class UpdateMetadata(NamedTuple):

@@ -152,6 +152,16 @@ class ElectPreferred(NamedTuple):
     topic_partitions: tuple[TopicPartition, ...] | None
 
 
+class AlterReassignments(NamedTuple):
+    """A client requests other replicas for partitions; None cancels a reassignment (KIP-455). Without
+    `may_change_factor`, a target with another number of replicas is refused. The answer has an error for each refused
+    partition."""
+
+    token: int
+    wanted: Mapping[TopicPartition, Sequence[int] | None]
+    may_change_factor: bool = True
+
+
 class BalanceLeaders(NamedTuple):
     """It is time to check for brokers that lead too few of the partitions for which they are the preferred leader
     (auto.leader.rebalance.enable)."""
@@ -257,6 +267,7 @@ Change = (
     | ExpireTokens
     | ElectUncleanly
     | ElectPreferred
+    | AlterReassignments
     | BalanceLeaders
     | StopWanted
     | IsrProposed

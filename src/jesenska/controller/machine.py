@@ -11,6 +11,7 @@ events.
   deletions       topics that are deleted
   brokers         brokers that register or leave
   leadership      elections, ISRs
+  reassignments   replicas that move to other brokers
   tree_looks      changes of the tree by other processes
 
 The state of the controller is the context (its copy of the tree), and the requests that brokers have not answered. The
@@ -28,10 +29,12 @@ from jesenska.controller.changes.change_machine import ChangeMachine, Work
 from jesenska.controller.changes.change_state import ControllerState
 from jesenska.controller.changes.deletions import Deletions
 from jesenska.controller.changes.leadership import Leadership
+from jesenska.controller.changes.reassignments import Reassignments
 from jesenska.controller.changes.topic_changes import TopicChanges
 from jesenska.controller.changes.tree_looks import TreeLooks
 from jesenska.controller.context import ControllerContext
 from jesenska.controller.events import (
+    AlterReassignments,
     BalanceLeaders,
     BrokerCame,
     BrokerGone,
@@ -69,7 +72,8 @@ class Controller(ChangeMachine):
         leadership, deletions = Leadership(shared), Deletions(shared)
         topics = TopicChanges(shared, leadership, deletions)
         brokers = Brokers(shared, leadership, topics, deletions)
-        looks = TreeLooks(shared, topics, deletions, brokers, leadership, several)
+        reassignments = Reassignments(shared, leadership, topics)
+        looks = TreeLooks(shared, topics, deletions, brokers, leadership, reassignments, several)
         super().__init__(
             shared,
             {
@@ -78,6 +82,7 @@ class Controller(ChangeMachine):
                 DeleteTopic: deletions.delete,
                 ElectUncleanly: leadership.elect_uncleanly,
                 ElectPreferred: leadership.elect_preferred,
+                AlterReassignments: reassignments.alter,
                 BalanceLeaders: leadership.balance,
                 StopWanted: leadership.stop_wanted,
                 IsrProposed: leadership.isr_proposed,

@@ -219,7 +219,7 @@ def test_what_cannot_be_done_is_said_and_does_no_harm(tmp_path: Path, caplog: py
         "/brokers/topics/gap is ignored",
         "not json is ignored",
         "delete.topic.enable=false",
-        "it cannot move to (7,)",
+        "mine-0 cannot get the replicas [7]",
     ):
         assert words in said
 

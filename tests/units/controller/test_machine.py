@@ -36,6 +36,7 @@ from jesenska.controller.events import (
     EVERYTHING,
     AlterBrokerSettings,
     AlterClientSettings,
+    AlterReassignments,
     AlterTopicSettings,
     BalanceLeaders,
     CreateTopic,
@@ -633,8 +634,9 @@ def test_replicas_that_somebody_wants_elsewhere_stay_and_the_log_says_why() -> N
     world.write(Create(paths.REASSIGN_PARTITIONS, wanted))
     world.settle()
     assert [text for text in world.said if "cannot" in text] == [
-        "t-0 stays on (0,): it cannot move to (1,), for broker 0 is the only one",
-        "u-0 cannot get other replicas: there is no such partition",
+        "t-0 cannot get the replicas [1]: The manual partition assignment includes broker 1, but no such broker is "
+        "registered.",
+        "u-0 cannot get the replicas [1]: Unable to find a topic named u.",
     ]
     assert world.tree.exists(paths.REASSIGN_PARTITIONS) is None
     world.judge()
@@ -703,6 +705,8 @@ _ACTIONS = st.one_of(
     st.tuples(st.just("settings"), _NAMES, st.sampled_from(["true", "false"])),
     st.tuples(st.just("unclean"), _NAMES),
     st.tuples(st.just("isr"), _NAMES, _BROKERS),
+    st.tuples(st.just("move"), _NAMES, st.none() | st.permutations([0, 1, 2]).map(lambda ids: tuple(ids[:2]))),
+    st.tuples(st.just("tool moves"), _NAMES, st.permutations([0, 1, 2]).map(lambda ids: tuple(ids[:2]))),
     st.tuples(st.just("leader writes"), _NAMES, _BROKERS),
     st.tuples(st.just("stop"), _BROKERS),
     st.tuples(st.just("preferred"), _NAMES),
@@ -730,6 +734,15 @@ def act(world: World, action: tuple[object, ...]) -> None:
         ),
         "unclean": lambda name: world.ask(lambda token: ElectUncleanly(token, TopicPartition(name, 0))),
         "isr": lambda name, broker_id: propose(world, name, broker_id),
+        "move": lambda name, target: world.ask(
+            lambda token: AlterReassignments(token, {TopicPartition(name, 0): target})
+        ),
+        "tool moves": lambda name, target: (
+            world.tree.exists(paths.REASSIGN_PARTITIONS) is None
+            and world.write(
+                Create(paths.REASSIGN_PARTITIONS, nodes.encode_reassignment({TopicPartition(name, 0): target}))
+            )
+        ),
         "leader writes": lambda name, broker_id: leader_writes(world, name, broker_id),
         "stop": lambda broker_id: world.ask(lambda token: StopWanted(token, broker_id)),
         "preferred": lambda name: world.ask(

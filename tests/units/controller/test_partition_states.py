@@ -134,7 +134,7 @@ def test_the_tables_have_an_entry_for_everything_in_every_state() -> None:
 def test_an_event_asks_only_for_changes_that_are_allowed() -> None:
     asked = {(state, change) for row in ELECTS.values() for state, change in row.items() if change is not None}
     assert all(BECOMES[change][state] for state, change in asked)
-    others = {Change.BRANCH, Change.ISR, Change.MORE_REPLICAS}
+    others = {Change.BRANCH, Change.ISR, Change.MORE_REPLICAS, Change.REPLICAS}
     assert {change for _, change in asked} == set(Change) - others
 
 

@@ -86,8 +86,12 @@ class FakeBroker:
     #: Their data are lost: it makes no log for them before another broker leads.
     lost: set[TopicPartition] = field(default_factory=set)
     shown: dict[str, dict[int, PartitionStateNode]] = field(default_factory=dict)
+    #: The replicas of partitions in `shown`.
+    assigned: dict[TopicPartition, tuple[int, ...]] = field(default_factory=dict)
     orders: deque[LeaderAndIsr | StopReplica | UpdateMetadata] = field(default_factory=deque)
     gone: TopicsGone = field(default_factory=TopicsGone)
+    #: Replicas that it could not delete; it deletes them after it has registered again.
+    undeleted: set[TopicPartition] = field(default_factory=set)
     #: Which of the controllers ordered, by the identity of the order.
     ordered_by: dict[int, Orderer] = field(default_factory=dict)
 
@@ -116,6 +120,7 @@ class FakeBroker:
             return LeaderAndIsrDone(order.number, self.broker_id, frozenset(without_log))
         if isinstance(order, StopReplica):
             if self.stuck:
+                self.undeleted |= {TopicPartition(order.topic, number) for number in order.numbers}
                 return StopReplicaDone(order.number, self.broker_id, KafkaStorageError("the disk is stuck"))
             for number in order.numbers:
                 if order.delete:
@@ -129,6 +134,12 @@ class FakeBroker:
         for topic, numbers in order.topics:
             shown = self.shown.setdefault(topic.name, {})
             shown.update({number: topic.partitions[number].state for number in numbers})
+            self.assigned |= {TopicPartition(topic.name, number): topic.node.replicas[number] for number in numbers}
+        if self.gone.has_all:
+            for key in list(self.replicas):
+                seen = self.shown.get(key.topic, {}).get(key.partition)
+                if seen is not None and seen.leader != -1 and self.broker_id not in self.assigned[key]:
+                    del self.replicas[key]
         return None
 
 
@@ -281,6 +292,10 @@ class World:
             self.looks += [look for look, _ in self.watches.fired(decision.transaction.changes)]
         return decision.results
 
+    def bring_everything(self) -> None:
+        """The controller looks at the whole tree, and watches it."""
+        self.bring(Look(EVERYTHING))
+
     # --- what is under way -------------------------------------------------------------------------------------------
 
     def under_way(self) -> list[Callable[[], None]]:
@@ -369,6 +384,8 @@ class World:
                         # Only the leader, which has requested it, knows of another ISR in the same epoch.
                         assert (told.leader, told.leader_epoch) == (written.leader, written.leader_epoch)
             assert {key.topic for key in broker.replicas} <= held.topics.keys(), "data of a topic that is gone"
+            for key in broker.replicas.keys() - broker.undeleted:
+                assert broker_id in held.topics[key.topic].node.replicas[key.partition], "data of a moved replica"
         for topic in held.topics.values():
             for number, part in topic.partitions.items():
                 leader, isr = part.state.leader, part.state.isr

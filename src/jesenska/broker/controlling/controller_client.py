@@ -19,6 +19,7 @@ from jesenska.broker.shared_parts import SharedParts
 from jesenska.controller.context import ControllerContext, PartitionView
 from jesenska.controller.events import (
     AlterBrokerSettings,
+    AlterReassignments,
     AlterTopicSettings,
     CreateTopic,
     DeleteTopic,
@@ -155,6 +156,16 @@ class ControllerClient:
         asked = None if topic_partitions is None else tuple(topic_partitions)
         errors: Mapping[TopicPartition, type[KafkaError] | None] = await self._ask(
             lambda token: ElectPreferred(token, asked)
+        )
+        return errors
+
+    async def alter_reassignments(
+        self, wanted: Mapping[TopicPartition, Sequence[int] | None], *, may_change_factor: bool
+    ) -> Mapping[TopicPartition, KafkaError]:
+        """Begins, changes or cancels (None) the reassignments of partitions. Returns the errors of the refused
+        partitions. A reassignment goes on after this returns."""
+        errors: Mapping[TopicPartition, KafkaError] = await self._ask(
+            lambda token: AlterReassignments(token, wanted, may_change_factor)
         )
         return errors
 

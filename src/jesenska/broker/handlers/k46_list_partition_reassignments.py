@@ -1,9 +1,8 @@
 """ListPartitionReassignments (key 46), version 0: lists the partitions that are being moved to other replicas
 (KIP-455).
 
-jesenska never begins to move a partition. A move that was in the metadata tree (ZooKeeper's nodes) when this broker
-became controller is listed, but not continued. The answer is NOT_CONTROLLER if another broker is controller.
-Partitions that are unknown or not being moved are left out."""
+The answer is NOT_CONTROLLER if another broker is controller. Partitions that are unknown or not being moved are left
+out."""
 
 from __future__ import annotations
 

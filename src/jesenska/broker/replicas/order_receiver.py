@@ -86,6 +86,8 @@ class OrderReceiver:
             self._admit(orderer)
             gone = self._gone.gone_after(orderer, metadata, self._replicas.known_topics)
             await self._replicas.update_metadata(metadata._replace(gone=gone), orderer.controller_id)
+            if self._gone.has_all:
+                await self._replicas.delete_strays()
         self.knows_cluster = True
         if self._replicas_epoch >= 0:
             self.has_replicas.set()

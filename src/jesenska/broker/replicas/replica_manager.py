@@ -333,6 +333,9 @@ class ReplicaManager:
             if delete and not self._delete(topic_partition, partition):
                 errors[topic_partition] = ErrorCode.KAFKA_STORAGE_ERROR
             deletes = deletes or delete
+        for name in self._keepers.keys() & {stop.topic_partition.topic for stop in stops if stop.delete}:
+            if name in self._core.view.topics:
+                self._keepers[name].take_over()
         if deletes and not errors:
             try:
                 # The new names are synced before the topic is removed from the metadata tree. Otherwise a crash of the
@@ -361,6 +364,27 @@ class ReplicaManager:
             logger.error("%s", error)
             return False
         return True
+
+    async def delete_strays(self) -> None:
+        """Deletes the replicas of partitions that were moved to other brokers while this broker was away. Called when
+        the controller has sent all topics. A replica remains if no registered broker leads its partition, because it
+        may be the only copy."""
+        view, broker_id = self._core.view, self._core.broker_id
+        strays = []
+        for topic_partition, log in list(self._core.directories.logs.items()):
+            topic = view.topics.get(topic_partition.topic)
+            if topic is None or topic_partition.partition >= len(topic.partitions) or log.topic_id != topic.topic_id:
+                continue
+            partition = topic.partitions[topic_partition.partition]
+            if broker_id not in partition.replicas and partition.leader in view.brokers:
+                strays.append(Stop(topic_partition, partition.leader_epoch, delete=True))
+                logger.warning(
+                    "%s is deleted here: the partition was moved to the brokers %s while this broker was away",
+                    topic_partition,
+                    ", ".join(map(str, partition.replicas)),
+                )
+        if strays:
+            await self.stop(strays)
 
     async def update_metadata(self, metadata: Metadata, controller_id: int) -> None:
         """Puts the metadata of topics and brokers, and the controller's id, into the view."""

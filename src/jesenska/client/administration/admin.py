@@ -12,6 +12,7 @@ from jesenska.client.administration.feature_administration import FeatureAdminis
 from jesenska.client.administration.group_administration import GroupAdministration
 from jesenska.client.administration.log_directory_administration import LogDirectoryAdministration
 from jesenska.client.administration.quota_administration import QuotaAdministration
+from jesenska.client.administration.reassignment_administration import ReassignmentAdministration
 from jesenska.client.administration.token_administration import TokenAdministration
 from jesenska.client.administration.topic_administration import TopicAdministration
 from jesenska.client.administration.transaction_administration import TransactionAdministration
@@ -29,6 +30,7 @@ class Admin(
     QuotaAdministration,
     TokenAdministration,
     UserAdministration,
+    ReassignmentAdministration,
 ):
-    """The admin client of one cluster: topics, settings, log directories, groups, transactions, features, access rules
-    (ACLs), quotas, delegation tokens, passwords of users."""
+    """The admin client of one cluster: topics, reassignments, settings, log directories, groups, transactions,
+    features, access rules (ACLs), quotas, delegation tokens, passwords of users."""

@@ -91,6 +91,8 @@ class Brokers:
         sent = self._shared.tell_first(comers)
         if came:
             yield from self._topics.raise_internal()
+        for topic in context.topics.values():
+            self._shared.moves_may_end(topic)
         for event in came:
             self._topics.begin_on(event.broker_id, self._shared.all_topics(), event.token, sent)
 

@@ -51,14 +51,20 @@ class ChangeMachine:
             if self._at_work is not None and event.number == self._awaited:
                 self._go_on(event)
         elif isinstance(event, Look):
-            if event.at not in self._looks_waiting:
-                self._looks_waiting.add(event.at)
-                self._waiting.append(event)
+            self._queue(event)
         else:
             self._waiting.append(event)
-        while self._at_work is None and self._waiting:
+        while True:
+            for at in shared.take_looks():
+                self._queue(Look(at))
+            if self._at_work is not None or not self._waiting:
+                return shared.take()
             self._begin(self._waiting.popleft())
-        return shared.take()
+
+    def _queue(self, event: Look) -> None:
+        if event.at not in self._looks_waiting:
+            self._looks_waiting.add(event.at)
+            self._waiting.append(event)
 
     def _begin(self, event: Work) -> None:
         if isinstance(event, Look):

@@ -15,6 +15,7 @@ from jesenska.config.layers import BrokerConfig, TopicConfig
 from jesenska.controller.context import ControllerContext, TopicView
 from jesenska.controller.effects import Answer, Effect, Read, Say, TopicPartitions, UpdateMetadata, Write
 from jesenska.controller.plans.replica_states import ReplicaStates
+from jesenska.metadata import paths
 from jesenska.metadata.tree_operations import (
     BadVersionError,
     MultiError,
@@ -54,6 +55,8 @@ class ChangeState:
         #: The current settings: settings in the tree override those of the configuration files.
         self.config = config
         self._effects: list[Effect] = []
+        #: The looks that follow the present change (`events.Look.at`), in order.
+        self._looks: dict[str, None] = {}
         self._last_number = 0
         self.settings_changed()
 
@@ -65,6 +68,15 @@ class ChangeState:
     def take(self) -> list[Effect]:
         """Returns all effects that were added since the last call."""
         taken, self._effects = self._effects, []
+        return taken
+
+    def look_later(self, at: str) -> None:
+        """Causes a look at a part of the metadata tree after the present change."""
+        self._looks[at] = None
+
+    def take_looks(self) -> list[str]:
+        """Returns the looks that were added since the last call."""
+        taken, self._looks = list(self._looks), {}
         return taken
 
     def number(self) -> int:
@@ -133,6 +145,12 @@ class ControllerState(ChangeState):
     def all_topics(self) -> tuple[TopicPartitions, ...]:
         """Returns all partitions of every topic that is not being deleted."""
         return tuple(whole(topic) for topic in self.context.topics.values() if not topic.deleting)
+
+    def moves_may_end(self, topic: TopicView) -> None:
+        """Causes a look at the reassignments if partitions of the topic are being reassigned, because the state of a
+        partition has changed."""
+        if topic.node.adding or topic.node.removing:
+            self.look_later(paths.REASSIGN_PARTITIONS)
 
     def tell_of_brokers(self) -> None:
         """Sends the list of registered brokers to every registered broker (UpdateMetadata)."""

@@ -111,6 +111,7 @@ class Leadership:
                     self._asked[order] = (held,)
                 self._shared.put(LeaderAndIsr(order, broker_id, (held,)))
         self._shared.tell_everybody([changed], but=but)
+        self._shared.moves_may_end(topic)
 
     def read_again(self, name: str, numbers: Iterable[int]) -> Steps:
         """Reads the states of these partitions that leaders have written themselves, and sends them to the brokers."""
@@ -379,6 +380,7 @@ class Leadership:
             partitions = {**self._context.topics[name].partitions, number: known}
             self._context.topics[name] = TopicView(name, topic.node, topic.version, partitions, topic.deleting)
             self._shared.tell_everybody([TopicPartitions(self._context.topics[name], (number,))])
+            self._shared.moves_may_end(topic)
         self._shared.answer(event.token, known)
 
 

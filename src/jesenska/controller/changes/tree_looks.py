@@ -6,8 +6,7 @@
   /brokers/topics/T                   topic T has more partitions, or other replicas
   /config/changes                     settings of a topic or a broker have changed
   /admin/delete_topics                topics to delete
-  /admin/reassign_partitions          requested moves of replicas. A move to the current replicas counts as done; any
-                                      other move is refused, because jesenska does not move replicas between brokers
+  /admin/reassign_partitions          requested moves of replicas (`reassignments`)
   /admin/preferred_replica_election   requested elections of preferred leaders
   /admin/jesenska_lost_brokers        brokers that never come back: deletions no longer wait for them
   /isr_change_notification            leaders have written ISRs, which are sent to every broker
@@ -24,13 +23,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from jesenska.base.identifiers import TopicPartition
 from jesenska.base.topic_names import topic_name_problem
 from jesenska.controller.changes.brokers import Brokers
 from jesenska.controller.changes.change_state import Asking, ControllerState, Steps, refusal, whole, write
 from jesenska.controller.changes.config_looks import ConfigLooks
 from jesenska.controller.changes.deletions import Deletions
 from jesenska.controller.changes.leadership import Leadership
+from jesenska.controller.changes.reassignments import Reassignments
 from jesenska.controller.changes.topic_changes import TopicChanges
 from jesenska.controller.context import ConfigView, PartitionView, TopicView
 from jesenska.controller.effects import Children, Exists, Get, GetMade, Read
@@ -45,7 +44,6 @@ from jesenska.metadata.nodes import (
     decode_log_dir_event,
     decode_lost_brokers,
     decode_partitions,
-    decode_reassignment,
 )
 from jesenska.metadata.tree_operations import Delete, MultiError, NoNodeError, TreeError
 
@@ -61,6 +59,7 @@ class TreeLooks:
         deletions: Deletions,
         brokers: Brokers,
         leadership: Leadership,
+        reassignments: Reassignments,
         several: bool,
     ) -> None:
         self._shared = shared
@@ -76,7 +75,7 @@ class TreeLooks:
             paths.TOPICS: self._topic_names,
             paths.CONFIG_CHANGES: self._configs.changes,
             paths.DELETE_TOPICS: self._marked,
-            paths.REASSIGN_PARTITIONS: self._reassignment,
+            paths.REASSIGN_PARTITIONS: reassignments.look,
             paths.PREFERRED_REPLICA_ELECTION: self._election,
             paths.ISR_CHANGES: self._isr_changes,
             paths.LOG_DIR_EVENTS: self._log_dir_events,
@@ -97,7 +96,7 @@ class TreeLooks:
         yield from self._topics_written(list(self._context.topics))
         yield from self._configs.everything()
         for work in (
-            self._configs.changes, self._marked, self._reassignment, self._election, self._isr_changes, self._brokers, self._brokers_up.elect,  # noqa: E501
+            self._configs.changes, self._marked, self._looks[paths.REASSIGN_PARTITIONS], self._election, self._isr_changes, self._brokers, self._brokers_up.elect,  # noqa: E501
             self._log_dir_events, self._lost_brokers,
         ):  # fmt: skip
             yield from work()
@@ -205,28 +204,6 @@ class TreeLooks:
         has created itself (`controller.settings`)."""
 
     # Requests to the controller in the tree
-
-    def _reassignment(self) -> Steps:
-        path = paths.REASSIGN_PARTITIONS
-        (found,) = yield Read((Get(path, path),))
-        if found is None:
-            return
-        wanted: dict[TopicPartition, tuple[int, ...]] = {}
-        try:
-            wanted = decode_reassignment(found[0])
-        except NodeFormatError as error:
-            self._shared.say("error", f"{path} is taken away: {error}")
-        for topic_partition, replicas in wanted.items():
-            topic = self._context.topics.get(topic_partition.topic)
-            current = topic.node.replicas.get(topic_partition.partition) if topic is not None else None
-            if current is None:
-                self._shared.say("error", f"{topic_partition} cannot get other replicas: there is no such partition")
-            elif current != replicas:
-                only = f"broker {self._shared.broker_id} is the only one"
-                self._shared.say(
-                    "error", f"{topic_partition} stays on {current}: it cannot move to {replicas}, for {only}"
-                )
-        yield from self._take_away(path)
 
     def _election(self) -> Steps:
         path = paths.PREFERRED_REPLICA_ELECTION

@@ -24,6 +24,8 @@ class TopicsGone:
         #: parts that have arrived.
         self._orderer: Orderer | None = None
         self._named: set[str] = set()
+        #: True if the last UpdateMetadata was the first one after all parts.
+        self.has_all = False
 
     def gone_after(self, orderer: Orderer, metadata: Metadata, known: Collection[str]) -> tuple[str, ...]:
         """Returns the topics that are deleted after this UpdateMetadata: the topics that it names as deleted, and the
@@ -31,6 +33,7 @@ class TopicsGone:
         registration of the broker, are ignored."""
         if self._orderer != orderer:
             self._orderer, self._named = None, set()
+        self.has_all = False
         names = {part.topic.name for part in metadata.topics}
         if metadata.is_all:
             self._orderer = orderer
@@ -42,4 +45,5 @@ class TopicsGone:
             name for name in known if name not in self._named and name not in names and name not in metadata.gone
         )
         self._orderer, self._named = None, set()
+        self.has_all = True
         return (*metadata.gone, *missed)

@@ -200,8 +200,11 @@ def leader_and_isr_errors(
 
 def stops_of(order: StopReplica) -> list[Stop]:
     """Returns the replicas that a StopReplica order names."""
-    epoch = DELETED_EPOCH if order.delete else NO_EPOCH
-    return [Stop(TopicPartition(order.topic, number), epoch, order.delete) for number in order.numbers]
+    epochs = order.epochs or (DELETED_EPOCH if order.delete else NO_EPOCH,) * len(order.numbers)
+    return [
+        Stop(TopicPartition(order.topic, number), epoch, order.delete)
+        for number, epoch in zip(order.numbers, epochs, strict=True)
+    ]
 
 
 def stop_replica(version: int, orderer: Orderer, stops: Sequence[Stop]) -> list[k05.StopReplicaRequest]:

@@ -159,12 +159,15 @@ def _planned(
 
 def imbalanced(view: ControllerContext, topics: Iterable[TopicView], percentage: int) -> dict[str, list[int]]:
     """Returns, by topic, the partitions that their first replica does not lead. Only brokers that lead too few of the
-    partitions for which they are preferred are counted. `percentage` is leader.imbalance.per.broker.percentage."""
+    partitions for which they are preferred are counted. Partitions that are being reassigned are left out. `percentage`
+    is leader.imbalance.per.broker.percentage."""
     owned: dict[int, int] = {}
     missed: dict[int, dict[str, list[int]]] = {}
     for topic in topics:
         for number, replicas in topic.node.replicas.items():
             if not replicas or replicas[0] not in view.live(topic.name, number):
+                continue
+            if number in topic.node.adding or number in topic.node.removing:
                 continue
             owned[replicas[0]] = owned.get(replicas[0], 0) + 1
             held = topic.partitions.get(number)

@@ -16,11 +16,13 @@ registered and can read their replica.
               WITHOUT_GONE    ONLINE
               ISR             ONLINE
               MORE_REPLICAS   ONLINE
+              REPLICAS        ONLINE, OFFLINE
     OFFLINE   AFTER_LOSS      ONLINE, OFFLINE
               AFTER_CRASH     ONLINE, OFFLINE
               BEFORE_STOP     ONLINE
               PREFERRED       ONLINE
               MORE_REPLICAS   OFFLINE
+              REPLICAS        ONLINE, OFFLINE
 
 `BECOMES` contains the rows of this table. Code that changes a node passes the new state to `changed`, which refuses
 any change that is not in the table. `ELECTS` has the change that each event causes in each state. A partition becomes
@@ -84,6 +86,8 @@ class Change(IntEnum):
     ISR = auto()
     #: The partition gets more replicas. The leader is unchanged, in a new leader epoch.
     MORE_REPLICAS = auto()
+    #: A reassignment adds or removes replicas.
+    REPLICAS = auto()
 
 
 class PartitionEvent(IntEnum):
@@ -116,6 +120,7 @@ BECOMES: Final[dict[Change, dict[PartitionState, frozenset[PartitionState]]]] = 
     Change.BRANCH: {NEW: frozenset({ONLINE}), ONLINE: _NONE, OFFLINE: _NONE},
     Change.ISR: {NEW: _NONE, ONLINE: frozenset({ONLINE}), OFFLINE: _NONE},
     Change.MORE_REPLICAS: {NEW: _NONE, ONLINE: frozenset({ONLINE}), OFFLINE: frozenset({OFFLINE})},
+    Change.REPLICAS: {NEW: _NONE, ONLINE: _EITHER, OFFLINE: _EITHER},
 }
 
 #: The change that each event causes in each state; None for no change.
