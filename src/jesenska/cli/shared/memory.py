@@ -8,7 +8,8 @@ import gc
 from collections.abc import Callable
 from contextlib import suppress
 
-#: The numbers of two parameters of mallopt (glibc's malloc.h), and their values for a server: see `Memory`.
+#: The numbers of three parameters of mallopt (glibc's malloc.h), and their values for a server: see `Memory`.
+_M_TRIM_THRESHOLD, _KEPT_BYTES = -1, 8 * 1024 * 1024
 _M_MMAP_THRESHOLD, _MAPPED_FROM_BYTES = -3, 1024 * 1024
 _M_ARENA_MAX, _ARENAS = -8, 2
 #: The interval in seconds between garbage collections, and the fraction of the event loop's time that they may take.
@@ -28,7 +29,9 @@ class Memory:
 
     glibc's malloc gives each thread its own arena, keeps ever larger blocks after the first large block is freed, and
     returns only the end of a heap. So memory would grow with the peak of each thread. This class limits these effects
-    of glibc; with other allocators it changes nothing."""
+    of glibc; with other allocators it changes nothing. The end of the heap is kept up to a few megabytes until the next
+    collection. Without this limit, each large block that is freed there would be returned at once, and the next one
+    would cost a page fault for every 4 KB."""
 
     def __init__(self) -> None:
         self._trim: Callable[[int], object] | None = None
@@ -36,6 +39,7 @@ class Memory:
             library = ctypes.CDLL(None)
             library.mallopt(_M_ARENA_MAX, _ARENAS)
             library.mallopt(_M_MMAP_THRESHOLD, _MAPPED_FROM_BYTES)
+            library.mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
             self._trim = library.malloc_trim
 
     def keep_small(self, loop: asyncio.AbstractEventLoop, young_objects: int) -> None:
