@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from jesenska.base.identifiers import TopicPartition
+from jesenska.config.safety import EVERY_DIRECTORY
 from jesenska.controller.plans.assignment import BrokerPlace
 from jesenska.metadata import paths
 from jesenska.metadata.nodes import (
@@ -73,8 +74,13 @@ class ControllerContext:
     controller_epoch_version: int | None = None
 
     def places(self) -> list[BrokerPlace]:
-        """Returns the brokers that can get new replicas, with their racks."""
-        return [BrokerPlace(broker_id, node.rack) for broker_id, node in sorted(self.brokers.items())]
+        """Returns the brokers that can get new replicas, with their racks. A broker whose log directories are all
+        cordoned (KIP-1066) gets none."""
+        return [
+            BrokerPlace(broker_id, node.rack)
+            for broker_id, node in sorted(self.brokers.items())
+            if self.broker_settings(broker_id).get("cordoned.log.dirs") != EVERY_DIRECTORY
+        ]
 
     def live(self, topic: str, number: int) -> Collection[int]:
         """Returns the registered brokers, except brokers whose replica of the partition is offline."""
