@@ -16,6 +16,8 @@ Kafka's releases. Every other tool of the package has Kafka's own name.
     jesenska export DIR --zookeeper ...   the reverse: writes the metadata into a ZooKeeper, for Apache Kafka up to 3.9
     jesenska tree backup FILE --data DIR  a copy of a cluster's metadata tree; also restore, inventory and rebuild
     jesenska forget-broker 3 --data DIR   deletes topics without waiting for a lost broker
+    jesenska balance                      moves replicas and leaders, so that the brokers have even loads
+    jesenska decommission 3               moves everything away from a broker; recommission is the reverse
     jesenska verify DIR                   prints damaged records of a log directory, which may be in use
     jesenska streams run app.py           a program of the Streams API, on Spark
     jesenska completion bash              a script for bash or zsh: Tab completes the arguments of each tool
@@ -166,6 +168,27 @@ def _verify(commands: _Commands) -> None:
     )
 
 
+def _balance(commands: _Commands) -> None:
+    from jesenska.cli.balance.balance import add_balance, balance
+
+    what = "Spread replicas and leaders evenly over the brokers."
+    add_balance(_command(commands, "balance", what, balance, answers=True))
+
+
+def _decommission(commands: _Commands) -> None:
+    from jesenska.cli.balance.balance import add_decommission, decommission
+
+    what = "Move everything away from a broker, so that it can be switched off."
+    add_decommission(_command(commands, "decommission", what, decommission, answers=True))
+
+
+def _recommission(commands: _Commands) -> None:
+    from jesenska.cli.balance.balance import add_recommission, recommission
+
+    what = "Let a broker take new replicas again."
+    add_recommission(_command(commands, "recommission", what, recommission, answers=True))
+
+
 def _streams(commands: _Commands) -> None:
     from jesenska.cli.commands.streams import add_streams, streams
 
@@ -197,6 +220,9 @@ _COMMANDS: dict[str, Callable[[_Commands], None]] = {
     "tree": _tree,
     "forget-broker": _forget,
     "verify": _verify,
+    "balance": _balance,
+    "decommission": _decommission,
+    "recommission": _recommission,
     "streams": _streams,
     "completion": _completion,
 }
