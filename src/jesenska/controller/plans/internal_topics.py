@@ -75,8 +75,8 @@ def plan_raised(view: ControllerContext, topic: TopicView, config: BrokerConfig)
     """Plans more replicas for an internal topic, up to the replication factor in the settings. The new replicas are
     placed on the brokers with the fewest replicas of the topic. The partitions begin a new leader epoch, so that every
     broker applies the new replicas. Returns None if the topic has enough replicas, or if there are no more brokers.
-    Also returns None if partitions are being moved, or have different numbers of replicas: more replicas would undo what
-    an administrator has requested."""
+    Also returns None if partitions are being moved, or have different numbers of replicas: more replicas would undo
+    the request of an administrator."""
     if topic.node.adding or topic.node.removing or len({len(held) for held in topic.node.replicas.values()}) > 1:
         return None
     up = [place.broker_id for place in view.places() if place.broker_id not in view.stopping]
