@@ -1,4 +1,4 @@
-"""Reassignments and faults that a seed chooses, and what may come of them (`moves_under_faults` carries them out).
+"""Reassignments and faults that a seed chooses (`moves_under_faults` carries them out).
 
 A round has moves: a partition gets a new target, the same partition gets another target while it is moved, or its move
 is cancelled. Faults begin between the moves and last while further moves are requested. A fault of the `controller`
@@ -7,8 +7,7 @@ hits the broker that is the controller at that moment."""
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from jesenska.base.identifiers import TopicPartition
@@ -76,39 +75,3 @@ def drawn(
         harm = Harm(kind, broker_id, round(chance.uniform(*_FAULT_SECONDS), 3))
         steps.insert(chance.randint(0, len(steps) - 1), Step(harm, round(chance.uniform(*_PAUSE_SECONDS), 3)))
     return rounds
-
-
-@dataclass(slots=True)
-class Expected:
-    """The replicas that a partition may have when all moves have ended, and those to which a cancellation may lead.
-    An accepted request leaves one outcome; the end of an earlier move is not seen, so there may be several origins."""
-
-    may_have: set[tuple[int, ...]]
-    origins: set[tuple[int, ...]]
-
-    @classmethod
-    def settled(cls, replicas: tuple[int, ...]) -> Expected:
-        return cls({replicas}, {replicas})
-
-    def begun(self, target: tuple[int, ...]) -> None:
-        """A target was accepted."""
-        self.origins |= self.may_have
-        self.may_have = {target}
-
-    def cancelled(self) -> None:
-        """A cancellation was accepted."""
-        self.may_have = set(self.origins)
-
-    def unsure(self, target: tuple[int, ...] | None) -> None:
-        """A request may have been carried out."""
-        before = set(self.may_have)
-        if target is None:
-            self.may_have |= self.origins
-        else:
-            self.may_have |= {target}
-            self.origins |= before
-
-    def allows(self, replicas: Collection[int]) -> bool:
-        """Whether these may be the replicas. The order is not compared: a cancellation puts those first that were in
-        the target, too."""
-        return any(set(replicas) == set(one) for one in self.may_have)

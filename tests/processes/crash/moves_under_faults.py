@@ -42,11 +42,12 @@ from jesenska.client.administration.reassignment_administration import OngoingRe
 from jesenska.client.cluster import Cluster
 from jesenska.metadata import paths
 from jesenska.testing.faults import RecordedLoad, check, read_history
+from jesenska.testing.simulation.watches.move_watch import Expected
 from tests.cluster.cluster import BrokerCluster, until
 from tests.cluster.witness import Witness
 from tests.processes.crash.bank import LIBRDKAFKA, OURS, Bank
 from tests.processes.crash.client_process import ClientProcess
-from tests.processes.crash.drawn_moves import CONTROLLER, KILL, PAUSE, Expected, Harm, Move, Step, drawn
+from tests.processes.crash.drawn_moves import CONTROLLER, KILL, PAUSE, Harm, Move, Step, drawn
 from tests.processes.crash.kills_and_pauses import SETTINGS
 from tests.processes.crash.transfers import ENTRIES, TRANSFERS, wrong
 
@@ -60,7 +61,7 @@ _FREIGHT_RECORDS, _FREIGHT_BYTES, _BYTES_PER_SECOND = 1500, 2000, 700_000
 #: Each topic that is moved, and the least number of replicas: those with writers keep min.insync.replicas.
 _MOVED = {ORDERS: 2, FREIGHT: 1, TRANSFERS: 2, ENTRIES: 2, "__consumer_offsets": 2, "__transaction_state": 2}
 _AT_ONCE = 2
-_REQUEST_SECONDS, _SETTLE_SECONDS, _AGAIN_SECONDS = 60.0, 120.0, 0.1
+_REQUEST_SECONDS, _ANSWERED_SECONDS, _SETTLE_SECONDS, _AGAIN_SECONDS = 60.0, 1.0, 120.0, 0.1
 _STEPS = {"ours": 30, "librdkafka": 30, "bank": 3}
 
 Say = Callable[[str], None]
@@ -170,7 +171,7 @@ class Moves:
 
     def do(self, move: Move) -> None:
         """Requests it. A request that had no answer is repeated."""
-        expected, deadline, is_sure = self.expected[move.key], time.monotonic() + _REQUEST_SECONDS, True
+        expected, began, is_sure = self.expected[move.key], time.monotonic(), True
         while True:
             try:
                 error = self._request(move)
@@ -178,10 +179,13 @@ class Moves:
                 # It may have been carried out.
                 is_sure = False
                 expected.unsure(move.target)
-                assert time.monotonic() < deadline, f"the request of {move} has no answer: {failed!r}"
+                assert time.monotonic() < began + _REQUEST_SECONDS, f"the request of {move} has no answer: {failed!r}"
                 time.sleep(_AGAIN_SECONDS)
                 continue
             break
+        if time.monotonic() - began > _ANSWERED_SECONDS:
+            # The client may have sent it more than once.
+            expected.unsure(move.target)
         if error is None:
             expected.cancelled() if move.target is None else expected.begun(move.target)
         else:

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from jesenska.base.identifiers import TopicPartition
-from tests.processes.crash.drawn_moves import Expected, Harm, Move, drawn
+from jesenska.testing.simulation.watches.move_watch import Expected
+from tests.processes.crash.drawn_moves import Harm, Move, drawn
 from tests.processes.crash.moves_under_faults import run
 from tests.profiles import rounds
 
@@ -45,3 +46,9 @@ def test_replicas_that_nobody_has_asked_for_are_found() -> None:
     expected.begun((4, 5))  # the first may have ended meanwhile
     expected.cancelled()
     assert expected.allows((1, 2)) and expected.allows((3, 4)) and not expected.allows((4, 5))
+    expected = Expected.settled((1, 2))
+    expected.unsure((2, 3))  # it may arrive after the next request
+    expected.begun((3, 4))
+    assert expected.allows((3, 4)) and expected.allows((2, 3)) and not expected.allows((1, 2))
+    expected.unsure(None)
+    assert expected.allows((1, 2))
