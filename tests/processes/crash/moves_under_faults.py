@@ -226,7 +226,9 @@ class Moves:
             assert expected.allows(replicas), f"{key} is on {replicas}, and may be on {expected.may_have} only"
             self.expected[key] = Expected.settled(replicas)
         assert cluster.node(paths.REASSIGN_PARTITIONS) is None
-        until(lambda: not self.strays(), f"brokers have what is not theirs: {self.strays()}")
+        while strays := self.strays():
+            assert time.monotonic() < deadline, f"brokers have replicas that are not theirs, or lack some: {strays}"
+            time.sleep(_AGAIN_SECONDS)
 
     def strays(self) -> dict[int, list[str]]:
         """Directories of partitions that are not assigned to the broker, or of none, by broker; and those that lack."""
