@@ -231,7 +231,7 @@ class Moves:
             time.sleep(_AGAIN_SECONDS)
 
     def strays(self) -> dict[int, list[str]]:
-        """Directories of partitions that are not assigned to the broker, or of none, by broker; and those that lack."""
+        """By broker: directories of partitions that are not assigned to it, or of none, and those that lack."""
         view = self._cluster.view()
         found = {}
         for broker_id, broker in self._cluster.brokers.items():

@@ -105,7 +105,7 @@ class ReplicaManager:
         self._has_branched = False
         #: Replicas that have lost data, so that this broker must not lead them.
         self._without_data: set[TopicPartition] = set()
-        #: Replicas of partitions that were moved to other brokers, and have no leader at present; with the topics' ids.
+        #: Replicas of partitions that were moved to other brokers, and have no leader now; with the topics' ids.
         self._strays: dict[TopicPartition, uuid.UUID] = {}
         self._found: Callable[[Collection[TopicPartition]], Awaitable[None]] | None = None
         self._looks_for_lag_at_ms = 0

@@ -5,8 +5,8 @@ the partitions of the simulation's topic and of __consumer_offsets. In half of t
 longer. The invariants are in `move_watch`. At the end all moves must have ended, no broker may have the log of a
 partition that is not assigned to it, and the replicas of each partition must have the same log.
 
-No machine loses its power, because the rules for a loss of power in `schedule` assume a replica on each broker. Nothing
-of `disasters` happens."""
+No machine loses its power, because the rules for a loss of power in `schedule` assume a replica on each broker.
+Nothing of `disasters` happens."""
 
 from __future__ import annotations
 
