@@ -117,6 +117,7 @@ PATHS: Mapping[str, Sequence[str]] = {
     "transaction-seeds": [
         "tests/processes/testing/test_transaction_seeds.py",
         "tests/processes/testing/test_access_seeds.py",
+        "tests/processes/testing/test_move_seeds.py",
     ],
     "seeds": ["tests/processes/testing/test_seeds.py"],
     "streams": ["tests/units/pipeline"],

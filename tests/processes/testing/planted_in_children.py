@@ -17,6 +17,7 @@ from tests.processes.testing import (
     planted_bugs,
     planted_cluster_bugs,
     planted_micro_batch_bugs,
+    planted_move_bugs,
     planted_transaction_bugs,
 )
 from tests.processes.testing.planted_search import failure_of
@@ -27,6 +28,7 @@ KNOWN = (
     planted_transaction_bugs,
     planted_micro_batch_bugs,
     planted_access_bugs,
+    planted_move_bugs,
 )
 
 

@@ -21,6 +21,7 @@ from tests.processes.testing import (
     planted_bugs,
     planted_cluster_bugs,
     planted_micro_batch_bugs,
+    planted_move_bugs,
     planted_transaction_bugs,
 )
 from tests.processes.testing.first_seeds import FIRST_SEEDS, SEEDS, Searches
@@ -110,6 +111,22 @@ def test_clients_with_transactions_do_the_same_each_time(brokers: str) -> None:
     assert first.stdout == second.stdout
 
 
+def test_moves_of_partitions_do_the_same_each_time() -> None:
+    arguments = ("jesenska.testing.simulation", "--moves", "--brokers", "4", "--trace", str(_FIRST))
+    first, second = (_run(*arguments, JESENSKA_PURE=pure) for pure in ("", "1"))
+    assert first.returncode == 0, first.stdout + first.stderr
+    found = re.search(r"of the moves (\d+) were completed", first.stdout)
+    assert found is not None
+    assert int(found[1]) > 0
+    assert first.stdout == second.stdout
+
+
+def test_moves_need_several_brokers() -> None:
+    done = _run("jesenska.testing.simulation", "--moves")
+    assert done.returncode == 2
+    assert "--moves needs --brokers 3 or more." in done.stderr
+
+
 @pytest.mark.parametrize("brokers", ["1", "3"])
 def test_queries_that_write_exactly_once_do_the_same_each_time(brokers: str) -> None:
     arguments = ("jesenska.testing.simulation", "--micro-batches", "--brokers", brokers, "--trace", str(_FIRST))
@@ -194,6 +211,12 @@ def test_a_mistake_with_users_and_acls_is_found_out(bug: str, searches: Searches
     _is_found(bug, searches)
 
 
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("bug", planted_move_bugs.BUGS)
+def test_a_mistake_in_moves_of_partitions_is_found_out(bug: str, searches: Searches) -> None:
+    _is_found(bug, searches)
+
+
 def test_every_mistake_has_a_seed_to_begin_with_and_nothing_else_has_one() -> None:
     known = [
         *planted_bugs.BUGS,
@@ -201,5 +224,6 @@ def test_every_mistake_has_a_seed_to_begin_with_and_nothing_else_has_one() -> No
         *planted_transaction_bugs.BUGS,
         *planted_micro_batch_bugs.BUGS,
         *planted_access_bugs.BUGS,
+        *planted_move_bugs.BUGS,
     ]
     assert sorted(FIRST_SEEDS) == sorted(known)

@@ -20,7 +20,16 @@ from jesenska.base.errors import (
 )
 from jesenska.base.identifiers import TopicPartition
 from jesenska.controller.effects import LeaderAndIsr, UpdateMetadata
-from jesenska.controller.events import TOPIC, BalanceLeaders, CreateTopic, ElectPreferred, IsrProposed, Look, StopWanted
+from jesenska.controller.events import (
+    TOPIC,
+    AlterReassignments,
+    BalanceLeaders,
+    CreateTopic,
+    ElectPreferred,
+    IsrProposed,
+    Look,
+    StopWanted,
+)
 from jesenska.controller.plans.internal_topics import CONSUMER_OFFSETS, automatic_topic
 from jesenska.controller.plans.partition_states import NO_LEADER, elect_after_crash, elect_before_stop, elect_preferred
 from jesenska.metadata import nodes, paths
@@ -381,6 +390,40 @@ def test_kafkas_own_topics_get_the_replicas_that_they_lack_when_more_brokers_com
         world.judge()
     assert state(world, CONSUMER_OFFSETS).leader_epoch == 2
     assert state(world, CONSUMER_OFFSETS).isr == (0,)
+
+
+def test_kafkas_own_topics_get_no_replicas_where_partitions_are_moved() -> None:
+    """Also after the moves, where an administrator has chosen fewer replicas."""
+    world = up(3)
+    assigned(world, CONSUMER_OFFSETS, {0: (0, 1, 2), 1: (1, 2)})
+    token = world.ask(lambda token: AlterReassignments(token, {TopicPartition(CONSUMER_OFFSETS, 0): (0, 1)}, True))
+    world.settle()
+    assert world.answers[token] == {}
+
+    def replicas() -> dict[int, tuple[int, ...]]:
+        return dict(world.controller.context.topics[CONSUMER_OFFSETS].node.replicas)
+
+    assert replicas() == {0: (0, 1), 1: (1, 2)}
+    world.go(2)
+    world.settle()
+    world.come(2)
+    world.settle()
+    assert replicas() == {0: (0, 1), 1: (1, 2)}
+
+
+def test_kafkas_own_topics_get_no_replicas_while_they_are_moved() -> None:
+    world = up(3)
+    world.go(2)
+    world.settle()
+    assigned(world, CONSUMER_OFFSETS, {0: (0,), 1: (0,)})
+    keys = [TopicPartition(CONSUMER_OFFSETS, number) for number in range(2)]
+    world.ask(lambda token: AlterReassignments(token, dict.fromkeys(keys, (1,)), True))
+    world.settle()
+    world.come(2)
+    world.settle()
+    node = world.controller.context.topics[CONSUMER_OFFSETS].node
+    assert node.replicas == {0: (1, 0), 1: (1, 0)}
+    assert node.adding == {0: (1,), 1: (1,)}
 
 
 @pytest.mark.parametrize("name", ["__consumer_offsets", "__transaction_state", "__share_group_state"])

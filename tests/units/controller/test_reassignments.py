@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping, Sequence
 
 import pytest
@@ -21,7 +22,7 @@ from jesenska.controller.plans.partition_states import NO_LEADER
 from jesenska.controller.plans.reassignments import Reassignment, moving, reassignment_of
 from jesenska.metadata import nodes, paths
 from jesenska.metadata.nodes import PartitionStateNode
-from jesenska.metadata.tree_operations import Create
+from jesenska.metadata.tree_operations import Create, SetData
 from tests.units.controller.test_leadership import assigned, isr_is
 from tests.units.controller.test_machine import delete, state, up
 from tests.units.controller.world import World
@@ -215,6 +216,34 @@ def test_a_new_replica_that_is_down_is_waited_for() -> None:
     in_sync(world, (0, 1, 2))
     assert replicas(world) == Reassignment((2, 1))
     world.judge()
+
+
+@pytest.mark.parametrize(("target", "left"), [(None, {0, 1}), ((0,), {0})], ids=["cancelled", "complete"])
+def test_replicas_are_deleted_whose_removal_was_written_unheard(target: tuple[int, ...] | None, left: set[int]) -> None:
+    """The connection to the tree is lost between the write that ends a move and its outcome."""
+    world = watched(4)
+    assigned(world, "t", {0: (0, 1)})
+    ask(world, {T0: (2, 3)})
+    assert all(has_data(world, broker_id) for broker_id in range(4))
+    world.unheard = True
+    token = world.ask(lambda token: AlterReassignments(token, {T0: target}))
+    world.settle()
+    assert isinstance(world.answers[token], KafkaError)
+    world.unheard = False
+    world.bring_everything()
+    world.settle()
+    assert replicas(world) == Reassignment(tuple(sorted(left)))
+    assert {broker_id for broker_id in range(4) if has_data(world, broker_id)} == left
+    world.judge()
+
+
+def test_a_replica_that_another_program_takes_from_a_topic_keeps_its_data_while_it_is_in_sync() -> None:
+    world = watched(3)
+    assigned(world, "t", {0: (0, 1, 2)})
+    world.write(SetData(paths.topic("t"), nodes.TopicNode({0: (1, 2)}, uuid.UUID(int=7)).encode()))
+    world.settle()
+    assert replicas(world) == Reassignment((1, 2))
+    assert has_data(world, 0)
 
 
 def test_a_target_whose_old_replica_is_down_is_reached_without_it() -> None:

@@ -179,6 +179,8 @@ class World:
         self.timers: list[Wake] = []
         self.looks: deque[tuple[ChangeMachine, str]] = deque()
         self.unreachable = False
+        #: True: writes are made, and the connection is lost before their outcome is heard.
+        self.unheard = False
         self.controllers = 0
         self.last_token = 0
         #: Under which token a broker came last.
@@ -341,9 +343,12 @@ class World:
                 outcome = tuple(self._answer(machine, asked) for asked in step.what.asked)
             else:
                 outcome = self.write(*step.what.operations)
+                if self.unheard:
+                    raise ConnectionLossError("/")
         except (TreeError, MultiError) as raised:
             error = raised
-        self.bring_to(machine, Done(step.number, outcome, error, not self.unreachable))
+        is_connected = not (self.unreachable or isinstance(error, ConnectionLossError))
+        self.bring_to(machine, Done(step.number, outcome, error, is_connected))
 
     def _answer(self, machine: ChangeMachine, asked: Children | Get | Exists | GetMade) -> Any:
         if not isinstance(asked, GetMade) and asked.look is not None:

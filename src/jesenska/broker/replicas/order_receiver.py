@@ -88,6 +88,8 @@ class OrderReceiver:
             await self._replicas.update_metadata(metadata._replace(gone=gone), orderer.controller_id)
             if self._gone.has_all:
                 await self._replicas.delete_strays()
+            else:
+                await self._replicas.delete_led_strays()
         self.knows_cluster = True
         if self._replicas_epoch >= 0:
             self.has_replicas.set()

@@ -105,6 +105,8 @@ class ReplicaManager:
         self._has_branched = False
         #: Replicas that have lost data, so that this broker must not lead them.
         self._without_data: set[TopicPartition] = set()
+        #: Replicas of partitions that were moved to other brokers, and have no leader now; with the topics' ids.
+        self._strays: dict[TopicPartition, uuid.UUID] = {}
         self._found: Callable[[Collection[TopicPartition]], Awaitable[None]] | None = None
         self._looks_for_lag_at_ms = 0
         # Stored once for all partitions: each look-up of a bound method would create a new object.
@@ -367,24 +369,38 @@ class ReplicaManager:
 
     async def delete_strays(self) -> None:
         """Deletes the replicas of partitions that were moved to other brokers while this broker was away. Called when
-        the controller has sent all topics. A replica remains if no registered broker leads its partition, because it
-        may be the only copy."""
+        the controller has sent all topics. A replica remains while no registered broker leads its partition, because
+        it may be the only copy (`delete_led_strays`)."""
         view, broker_id = self._core.view, self._core.broker_id
-        strays = []
-        for topic_partition, log in list(self._core.directories.logs.items()):
+        self._strays.clear()
+        for topic_partition, log in self._core.directories.logs.items():
             topic = view.topics.get(topic_partition.topic)
             if topic is None or topic_partition.partition >= len(topic.partitions) or log.topic_id != topic.topic_id:
                 continue
-            partition = topic.partitions[topic_partition.partition]
-            if broker_id not in partition.replicas and partition.leader in view.brokers:
-                strays.append(Stop(topic_partition, partition.leader_epoch, delete=True))
+            if broker_id not in topic.partitions[topic_partition.partition].replicas:
+                self._strays[topic_partition] = topic.topic_id
+        await self.delete_led_strays()
+
+    async def delete_led_strays(self) -> None:
+        """Deletes those replicas that `delete_strays` has left, and whose partitions are led by registered brokers
+        now."""
+        view, broker_id = self._core.view, self._core.broker_id
+        stops = []
+        for topic_partition, topic_id in list(self._strays.items()):
+            topic = view.topics.get(topic_partition.topic)
+            partition = topic.partitions[topic_partition.partition] if topic is not None else None
+            if topic is None or partition is None or topic.topic_id != topic_id or broker_id in partition.replicas:
+                del self._strays[topic_partition]  # the topic was deleted, or the partition is assigned to this broker
+            elif partition.leader in view.brokers:
+                del self._strays[topic_partition]
+                stops.append(Stop(topic_partition, partition.leader_epoch, delete=True))
                 logger.warning(
                     "%s is deleted here: the partition was moved to the brokers %s while this broker was away",
                     topic_partition,
                     ", ".join(map(str, partition.replicas)),
                 )
-        if strays:
-            await self.stop(strays)
+        if stops:
+            await self.stop(stops)
 
     async def update_metadata(self, metadata: Metadata, controller_id: int) -> None:
         """Puts the metadata of topics and brokers, and the controller's id, into the view."""

@@ -1,5 +1,5 @@
-"""Carries out the reassignment of partitions: moves replicas to other brokers (`controller.plans.reassignments` has the
-states and the rules).
+"""Carries out the reassignment of partitions: moves replicas to other brokers (`controller.plans.reassignments` has
+the states and the rules).
 
   begin      a client requests it by AlterPartitionReassignments, or a tool by the node /admin/reassign_partitions: the
              topic's node gets the adding and removing replicas; brokers with new replicas begin to fetch
@@ -23,7 +23,7 @@ from jesenska.controller.changes.leadership import Leadership
 from jesenska.controller.changes.many_elections import read_again
 from jesenska.controller.changes.topic_changes import TopicChanges
 from jesenska.controller.context import TopicView
-from jesenska.controller.effects import Get, Read, StopReplica, TopicPartitions
+from jesenska.controller.effects import Get, Read, TopicPartitions
 from jesenska.controller.events import AlterReassignments
 from jesenska.controller.plans.reassignments import (
     PARTITIONS_AT_ONCE,
@@ -174,14 +174,9 @@ class Reassignments:
         self._context.topics[name] = plan.topic
         for level, text in _told(plan, before):
             self._shared.say(level, text)
-        for broker_id, numbers in plan.dropped.items():
-            for number in numbers:
-                self._context.set_offline(TopicPartition(name, number), broker_id, is_offline=False)
         yield from self._topics.begin([TopicPartitions(plan.topic, plan.numbers)])
         for broker_id, numbers in plan.dropped.items():
-            if broker_id in self._context.brokers:
-                epochs = tuple(plan.topic.partitions[number].state.leader_epoch for number in numbers)
-                self._shared.put(StopReplica(self._shared.number(), broker_id, name, numbers, epochs=epochs))
+            self._topics.stop_replicas(plan.topic, broker_id, numbers)
 
     # --- the node of the tools ---------------------------------------------------------------------------------------
 

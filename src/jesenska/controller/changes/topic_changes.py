@@ -24,7 +24,7 @@ from jesenska.controller.changes.config_looks import config_in
 from jesenska.controller.changes.deletions import Deletions
 from jesenska.controller.changes.leadership import Leadership, held_by
 from jesenska.controller.context import ConfigView, TopicView
-from jesenska.controller.effects import Get, LeaderAndIsr, Read, TopicPartitions, UpdateMetadata
+from jesenska.controller.effects import Get, LeaderAndIsr, Read, StopReplica, TopicPartitions, UpdateMetadata
 from jesenska.controller.events import CreateTopic, ExpandTopic, LeaderAndIsrDone
 from jesenska.controller.plans.branches import BRANCH_OF, branch_point, once_made
 from jesenska.controller.plans.internal_topics import INTERNAL_TOPICS, plan_raised
@@ -145,6 +145,31 @@ class TopicChanges:
         topic = self._context.topics[name] = TopicView(name, node, version, partitions)
         self._shared.say("info", f"topic {name} was written in the tree: it has {len(node.replicas)} partitions")
         yield from self.begin([whole(topic)])
+        if known is not None and known.topic_id in (None, node.topic_id):
+            self.stop_moved(known, topic)
+
+    def stop_moved(self, before: TopicView, topic: TopicView) -> None:
+        """Requests the deletion of replicas that an adopted topic has no more. They were removed by a write of this
+        controller whose outcome it has not heard. The replica of a leader, or of a broker in the ISR, is not deleted,
+        because then another program has written the topic."""
+        stopped: dict[int, list[int]] = {}
+        for number, replicas in before.node.replicas.items():
+            held = topic.partitions.get(number)
+            if held is None or held.state.leader not in self._context.brokers:
+                continue
+            for broker_id in replicas:
+                if broker_id not in (*topic.node.replicas[number], held.state.leader, *held.state.isr):
+                    stopped.setdefault(broker_id, []).append(number)
+        for broker_id, numbers in stopped.items():
+            self.stop_replicas(topic, broker_id, numbers)
+
+    def stop_replicas(self, topic: TopicView, broker_id: int, numbers: Sequence[int]) -> None:
+        """Requests that a broker deletes its replicas of partitions that are not assigned to it any more."""
+        for number in numbers:
+            self._context.set_offline(TopicPartition(topic.name, number), broker_id, is_offline=False)
+        if broker_id in self._context.brokers:
+            epochs = tuple(topic.partitions[number].state.leader_epoch for number in numbers)
+            self._shared.put(StopReplica(self._shared.number(), broker_id, topic.name, tuple(numbers), epochs=epochs))
 
     def raise_internal(self) -> Steps:
         """Adds replicas to internal topics that have too few, if enough brokers are registered now."""

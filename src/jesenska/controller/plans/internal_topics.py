@@ -8,7 +8,9 @@
 If a client creates one of the first three topics by CreateTopics, the topic is created as the request says, as in
 Kafka. An automatically created topic has the numbers of partitions and replicas in the broker's settings. If there are
 fewer brokers than the replication factor, the topic begins with one replica on each broker, and min.insync.replicas is
-at most that number. It gets the missing replicas when more brokers register (`plan_raised`)."""
+at most that number. It gets the missing replicas when more brokers register (`plan_raised`). As long as replicas are
+missing, all its partitions are on the same brokers. If they are not, an administrator has moved partitions, and they
+keep their replicas."""
 
 from __future__ import annotations
 
@@ -73,7 +75,11 @@ class RaisePlan(NamedTuple):
 def plan_raised(view: ControllerContext, topic: TopicView, config: BrokerConfig) -> RaisePlan | None:
     """Plans more replicas for an internal topic, up to the replication factor in the settings. The new replicas are
     placed on the brokers with the fewest replicas of the topic. The partitions begin a new leader epoch, so that every
-    broker applies the new replicas. Returns None if the topic has enough replicas, or if there are no more brokers."""
+    broker applies the new replicas. Returns None if the topic has enough replicas, or if there are no more brokers.
+    Also returns None if partitions are being moved, or are on different brokers: more replicas would undo the request
+    of an administrator."""
+    if topic.node.adding or topic.node.removing or len({frozenset(on) for on in topic.node.replicas.values()}) > 1:
+        return None
     up = [place.broker_id for place in view.places() if place.broker_id not in view.stopping]
     factor = min(config.integer(_FACTORS[topic.name]), len(up))
     held = Counter(broker_id for replicas in topic.node.replicas.values() for broker_id in replicas)
@@ -82,7 +88,9 @@ def plan_raised(view: ControllerContext, topic: TopicView, config: BrokerConfig)
     operations: list[Operation] = []
     for number, replicas in sorted(topic.node.replicas.items()):
         known = topic.partitions.get(number)
-        if len(replicas) >= factor or known is None:
+        if known is None:
+            return None
+        if len(replicas) >= factor:
             continue
         lacking = sorted(
             (broker_id for broker_id in up if broker_id not in replicas),

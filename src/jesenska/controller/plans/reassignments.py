@@ -1,5 +1,5 @@
-"""Plans the reassignment of partitions: the move of replicas to other brokers (KIP-455). These functions are pure: they
-return the operations for the metadata tree (ZooKeeper's nodes), and do not write.
+"""Plans the reassignment of partitions: the move of replicas to other brokers (KIP-455). These functions are pure:
+they return the operations for the metadata tree (ZooKeeper's nodes), and do not write.
 
   SETTLED --- requested ---> MOVING --- complete ---> SETTLED
                              | ^  |
@@ -154,8 +154,8 @@ def plan_request(
     *,
     may_change_factor: bool = True,
 ) -> ReassignmentPlan:
-    """Plans the requested targets of partitions of a topic; the target None cancels a reassignment. A reassignment that
-    has nothing to wait for is planned to its end. `errors` of the plan has the refused requests."""
+    """Plans the requested targets of partitions of a topic; the target None cancels a reassignment. A reassignment
+    that has nothing to wait for is planned to its end. `errors` of the plan has the refused requests."""
     after: dict[int, Reassignment] = {}
     errors: dict[int, KafkaError] = {}
     for number, target in wanted.items():

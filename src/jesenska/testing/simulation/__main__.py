@@ -12,6 +12,7 @@ import sys
 from collections import Counter
 
 from jesenska.testing.simulation.many_seeds import outcomes_of, simulated
+from jesenska.testing.simulation.moves import MOVING_BROKERS_MIN
 from jesenska.testing.simulation.watches.coverage import Cell, as_json, as_table
 
 
@@ -74,6 +75,13 @@ def _parser() -> argparse.ArgumentParser:
         const="access",
         help="Clients log in, and their passwords and ACLs change.",
     )
+    clients.add_argument(
+        "--moves",
+        dest="kind",
+        action="store_const",
+        const="moves",
+        help="Partitions move to other brokers (with three brokers or more).",
+    )
     parser.add_argument(
         "--coverage",
         action="store_true",
@@ -86,7 +94,10 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main() -> int:
-    options = _parser().parse_args()
+    parser = _parser()
+    options = parser.parse_args()
+    if options.kind == "moves" and options.brokers < MOVING_BROKERS_MIN:
+        parser.error(f"--moves needs --brokers {MOVING_BROKERS_MIN} or more.")
     logging.disable(logging.CRITICAL)
     if os.environ.get("PYTHONHASHSEED") != "0":
         # The order of sets affects the simulation. So the program is started again with a fixed PYTHONHASHSEED, so

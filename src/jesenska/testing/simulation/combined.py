@@ -146,7 +146,7 @@ class CombinedFaults:
         simulation, controller = self._simulation, self._simulation.controller
         if controller is None:
             return
-        first, second = self._others(controller)
+        first, second = self._others(controller)[:2]
         if simulation.kill(second):
             simulation.cut_between(controller, first, self._random.uniform(5.0, 9.0))
             simulation.take_controllers_place(second, self._random.uniform(0.05, 0.5))
@@ -155,7 +155,7 @@ class CombinedFaults:
         simulation, controller, uniform = self._simulation, self._simulation.controller, self._random.uniform
         if controller is None:
             return
-        first, second = self._others(controller)
+        first, second = self._others(controller)[:2]
         simulation.cut_between(controller, first, uniform(8.0, 11.0))
         seconds = uniform(4.2, 5.5)
         simulation.later(uniform(0.05, 0.3), lambda: simulation.stop(second))

@@ -13,6 +13,7 @@ from multiprocessing.process import BaseProcess
 
 from jesenska.testing.simulation.access import access_simulation
 from jesenska.testing.simulation.micro_batches import micro_batch_simulation
+from jesenska.testing.simulation.moves import moving_simulation
 from jesenska.testing.simulation.schedule import Simulation, simulation
 from jesenska.testing.simulation.transactional import transactional_simulation
 from jesenska.testing.simulation.watches.coverage import Cell
@@ -30,6 +31,7 @@ KINDS: Mapping[str, Callable[..., AbstractContextManager[Simulation]]] = {
     "transactions": transactional_simulation,
     "micro-batches": micro_batch_simulation,
     "access": access_simulation,
+    "moves": moving_simulation,
 }
 
 

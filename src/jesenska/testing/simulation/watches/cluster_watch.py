@@ -92,6 +92,8 @@ class ClusterWatch:
         #: True if topics are compacted. Compaction may remove the first records of a leader epoch. A replica that then
         #: fetches the remaining records of the epoch records a later start offset of the epoch.
         self.compacts = False
+        #: True if partitions move to other brokers. A broker then deletes its log, and may get the partition again.
+        self.has_moves = False
         #: The partition states in the tree.
         self.states: dict[TopicPartition, PartitionStateNode] = {}
         #: Partitions whose leader has removed all other replicas from the ISR itself.
@@ -374,6 +376,13 @@ class ClusterWatch:
         is_changed = self._looked_at.get(topic_partition) is not state
         for number, broker, seen in running:
             log = broker.directories.logs.get(topic_partition)
+            known = seen.replicas.get(topic_partition) if self.has_moves else None
+            if known is not None and known.log is not log:
+                # The log was deleted. A leader may have advanced the high watermark after the last check.
+                if known.serves:
+                    committed = max(committed, known.log.high_watermark)
+                    is_changed = True
+                del seen.replicas[topic_partition]
             if log is None:
                 continue
             partition = broker.replication.replicas._known(topic_partition)
