@@ -1,11 +1,12 @@
 """`jesenska balance`, `jesenska decommission BROKER` and `jesenska recommission BROKER`: spread replicas and leaders
 evenly over the brokers of a cluster, and empty a broker before its machine is switched off.
 
-    jesenska balance --bootstrap-server HOST:PORT                  shows the plan: loads before and after, bytes to move
-    jesenska balance --bootstrap-server HOST:PORT --execute        carries it out, in waves
-    jesenska decommission 3 --bootstrap-server HOST:PORT --execute moves everything away from broker 3, and lets it take
-                                                                   no new replicas (cordoned.log.dirs)
-    jesenska recommission 3 --bootstrap-server HOST:PORT           lets broker 3 take new replicas again
+    jesenska balance --bootstrap-server HOST:PORT               shows the plan: loads before and after, bytes to copy
+    jesenska balance --bootstrap-server HOST:PORT --execute     carries the plan out, in waves
+    jesenska decommission 3 --bootstrap-server HOST:PORT --execute
+                                                                moves everything away from broker 3, and lets it take
+                                                                no new replicas (cordoned.log.dirs)
+    jesenska recommission 3 --bootstrap-server HOST:PORT        lets broker 3 take new replicas again
 
 Nothing is changed without --execute. Ctrl-C ends the tool; the moves of the present wave go on in the cluster, and the
 same command continues with the rest. The exit code is 1 if a broker cannot be emptied, or a move was refused. These

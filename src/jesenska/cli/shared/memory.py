@@ -29,9 +29,9 @@ class Memory:
 
     glibc's malloc gives each thread its own arena, keeps ever larger blocks after the first large block is freed, and
     returns only the end of a heap. So memory would grow with the peak of each thread. This class limits these effects
-    of glibc; with other allocators it changes nothing. The end of the heap is kept up to a few megabytes until the next
-    collection. Without this limit, each large block that is freed there would be returned at once, and the next one
-    would cost a page fault for every 4 KB."""
+    of glibc; with other allocators it changes nothing. The end of the heap is kept up to a few megabytes until the
+    next collection. Without this limit, each large block that is freed there would be returned at once, and the next
+    one would cost a page fault for every 4 KB."""
 
     def __init__(self) -> None:
         self._trim: Callable[[int], object] | None = None

@@ -7,9 +7,10 @@
     leaders   no broker is the preferred leader of more than (1 + tolerance) times the mean of partitions. Mostly only
               the order of replicas changes, which costs no bytes; where this is not enough, the smallest replicas move
 
-A goal may be impossible: for example, one partition may be larger than the mean. Then the plan comes as near as it can.
-A replica never goes to a broker that has one of the same partition, nor to a broker that does not take new replicas,
-and the replicas of a partition are never in fewer racks than before. Racks are ignored if a broker has none."""
+A goal may be impossible: for example, one partition may be larger than the mean. Then the plan comes as near as it
+can. A replica never goes to a broker that has one of the same partition, nor to a broker that does not take new
+replicas, and the replicas of a partition are never in fewer racks than before. Racks are ignored if a broker has
+none."""
 
 from __future__ import annotations
 
@@ -263,8 +264,8 @@ class _Placement:
                 self.move(other, target, source)
 
     def _best_exchange(self, source: int, bytes_limit: float) -> tuple[int, int, int | None] | None:
-        """Returns a replica of a broker that writes too much, a target for it, and the replica that comes back, or None
-        in its place."""
+        """Returns a replica of a broker that writes too much, a target for it, and the replica that comes back, or
+        None in its place."""
         excess = self.rate[source] - self._mean(self.rate)
         target = min(
             (broker_id for broker_id in self.open if broker_id != source),
