@@ -67,6 +67,7 @@ _WITHOUT_NEEDS = {
     "restart_bench",
     "spark_bench",
     "streams_state_bench",
+    "throttled_moves",
     "warm_brokers_bench",
 }
 #: Started by others, not by people.
