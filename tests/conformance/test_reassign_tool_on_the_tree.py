@@ -129,7 +129,7 @@ def test_1_0_2s_tool_and_ours_say_and_write_the_same(cluster: BrokerCluster, tmp
     ours = _told(cluster, tmp_path, "ours", lambda arguments: our_tool(TOOL, arguments).output)
     assert ours == theirs
     assert "Throttle was removed." in theirs[3]
-    assert theirs[7] == ["There is an existing assignment running."]
+    assert theirs[8] == ["There is an existing assignment running."]
 
 
 def test_0_8_2_2s_tool_moves_partitions_of_our_brokers(cluster: BrokerCluster, tmp_path: Path) -> None:
