@@ -220,7 +220,7 @@ def test_a_broker_that_is_down_keeps_its_throttle_with_a_line_about_it(
     code, output, errors = tool.run("verify", plan)
     assert code == 0
     assert "Clearing broker-level throttles on brokers 1,2,3" in output
-    assert errors == "Broker 3 is not up, and keeps its throttles: repeat this when it is.\n"
+    assert errors == "Broker 3 is not up, and keeps its throttles: run this again when it is.\n"
     frail.brokers[3].start()
     frail.until_whole()
     assert tool.throttles(topic) == {f"3 {role}": "5000" for role in ("leader", "follower")}

@@ -1,5 +1,5 @@
-"""Reassignments on a cluster: partitions move with their records while clients write, through the deaths of brokers and
-of the controller, and a broker that was away deletes what is not its own any more."""
+"""Reassignments on a cluster: partitions move with their records while clients write, through the deaths of brokers
+and of the controller, and a broker that was away deletes what is not its own any more."""
 
 from __future__ import annotations
 

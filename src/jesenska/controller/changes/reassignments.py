@@ -1,5 +1,5 @@
-"""Carries out the reassignment of partitions: moves replicas to other brokers (`controller.plans.reassignments` has the
-states and the rules).
+"""Carries out the reassignment of partitions: moves replicas to other brokers (`controller.plans.reassignments` has
+the states and the rules).
 
   begin      a client requests it by AlterPartitionReassignments, or a tool by the node /admin/reassign_partitions: the
              topic's node gets the adding and removing replicas; brokers with new replicas begin to fetch

@@ -159,8 +159,8 @@ def _planned(
 
 def imbalanced(view: ControllerContext, topics: Iterable[TopicView], percentage: int) -> dict[str, list[int]]:
     """Returns, by topic, the partitions that their first replica does not lead. Only brokers that lead too few of the
-    partitions for which they are preferred are counted. Partitions that are being reassigned are left out. `percentage`
-    is leader.imbalance.per.broker.percentage."""
+    partitions for which they are preferred are counted. Partitions that are being reassigned are left out.
+    `percentage` is leader.imbalance.per.broker.percentage."""
     owned: dict[int, int] = {}
     missed: dict[int, dict[str, list[int]]] = {}
     for topic in topics:

@@ -1,5 +1,5 @@
-"""Plans the reassignment of partitions: the move of replicas to other brokers (KIP-455). These functions are pure: they
-return the operations for the metadata tree (ZooKeeper's nodes), and do not write.
+"""Plans the reassignment of partitions: the move of replicas to other brokers (KIP-455). These functions are pure:
+they return the operations for the metadata tree (ZooKeeper's nodes), and do not write.
 
   SETTLED --- requested ---> MOVING --- complete ---> SETTLED
                              | ^  |
@@ -110,8 +110,8 @@ def check_target(
     may_change_factor: bool,
     is_branching: bool,
 ) -> Reassignment:
-    """Returns the reassignment that a request begins. The target None cancels a reassignment. `is_branching` is True if
-    the topic is a branch or the source of a branch (`branching_topics`). Raises KafkaError with the error code and
+    """Returns the reassignment that a request begins. The target None cancels a reassignment. `is_branching` is True
+    if the topic is a branch or the source of a branch (`branching_topics`). Raises KafkaError with the error code and
     message for the client if the request is refused."""
     if topic.deleting:
         raise UnknownTopicOrPartitionError(f"Topic {topic.name} is being deleted.")
@@ -161,8 +161,8 @@ def plan_request(
     *,
     may_change_factor: bool = True,
 ) -> ReassignmentPlan:
-    """Plans the requested targets of partitions of a topic; the target None cancels a reassignment. A reassignment that
-    has nothing to wait for is planned to its end. `errors` of the plan has the refused requests."""
+    """Plans the requested targets of partitions of a topic; the target None cancels a reassignment. A reassignment
+    that has nothing to wait for is planned to its end. `errors` of the plan has the refused requests."""
     after: dict[int, Reassignment] = {}
     errors: dict[int, KafkaError] = {}
     is_branching = topic.name in branching_topics(view)

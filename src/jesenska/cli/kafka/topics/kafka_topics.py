@@ -426,8 +426,8 @@ async def _describe(cluster: Cluster, options: argparse.Namespace) -> int:
 
 
 async def _reassignments(cluster: Cluster, topics: Sequence[TopicInfo]) -> _Moves:
-    """Returns the reassignments of these topics that are not complete. Returns none, as Kafka's tool, if the brokers do
-    not support the request, or if the user may not describe the cluster."""
+    """Returns the reassignments of these topics that are not complete. Returns none, as Kafka's tool, if the brokers
+    do not support the request, or if the user may not describe the cluster."""
     keys = [partition.topic_partition for topic in topics for partition in topic.partitions]
     if not keys:
         return {}
