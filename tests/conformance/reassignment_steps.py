@@ -114,6 +114,11 @@ class Steps:
 
         return ask(self, work)
 
+    def until_rates(self, wanted: int | None) -> None:
+        """Returns when all brokers have this throttle; None means no throttle."""
+        settings = {} if wanted is None else dict.fromkeys(_RATES, str(wanted))
+        until(lambda: self.rates() == [settings] * 3, f"the throttles of the brokers are not {wanted}")
+
     def crawl(self, topic: str) -> None:
         """Throttles the followers of a topic so much that no move with records ends."""
 
@@ -157,7 +162,7 @@ def steps_of_a_life(at: Steps) -> list[Any]:
     # A move that does not end.
     slow = at.plan((big, 0, [2, 0]))
     step("--execute", "--reassignment-json-file", slow, "--throttle", 1000)
-    told.append(at.rates())
+    at.until_rates(1000)
     step("--list")
     step("--verify", "--reassignment-json-file", slow)
     for given in ((), ("--under-replicated-partitions",), ("--at-min-isr-partitions",)):
@@ -166,9 +171,9 @@ def steps_of_a_life(at: Steps) -> list[Any]:
     step("--execute", "--reassignment-json-file", at.plan((small, 1, [1])), "--additional")
     at.until_quiet(on_the_move)
     step("--execute", "--reassignment-json-file", slow, "--throttle", 2000, "--additional")
-    told.append(at.rates())
+    at.until_rates(2000)
     step("--cancel", "--reassignment-json-file", slow)
-    told.append(at.rates())
+    at.until_rates(None)
     step("--list")
     # A replica more, and none at the end.
     more = at.plan((big, 0, [0, 1, 2]), (small, 0, [1, 2]))
@@ -178,7 +183,7 @@ def steps_of_a_life(at: Steps) -> list[Any]:
         step("--describe", "--topic", big, *given, tool="kafka-topics")
     step("--cancel", "--reassignment-json-file", more, "--preserve-throttles")
     step("--verify", "--reassignment-json-file", more)
-    told.append(at.rates())
+    at.until_rates(None)
     # Between directories.
     for name in "ab":
         moved = at.plan((small, 0, [1, 2]), log_dirs=[str(at.data / "broker-1" / name), "any"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +94,10 @@ class Tool:
 
         return self.cluster.ask(work)
 
+    def until_throttles(self, topic: str, wanted: Mapping[str, str]) -> None:
+        """Returns when the brokers have these throttles, of which they hear one after the other."""
+        until(lambda: self.throttles(topic) == wanted, f"the throttles are not {wanted}")
+
 
 @pytest.fixture
 def tool(cluster: BrokerCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Tool:
@@ -116,11 +120,12 @@ def test_the_life_of_a_move_as_json(tool: Tool) -> None:
     assert [(item["topic"], item["replicas"], len(item["log_dirs"])) for item in begun["before"]] == [
         (topic, [1, 2], 2)
     ]
-    assert tool.throttles(topic) == {
+    throttles = {
         f"{topic} leader": "0:1,0:2",
         f"{topic} follower": "0:3",
         **{f"{at} {role}": "1000" for at in (1, 2, 3) for role in ("leader", "follower")},
     }
+    tool.until_throttles(topic, throttles)
     assert tool.document("list", None) == {
         "reassignments": [{"partition": f"{topic}-0", "replicas": [3, 2, 1], "adding": [3], "removing": [1]}]
     }
@@ -129,13 +134,13 @@ def test_the_life_of_a_move_as_json(tool: Tool) -> None:
         "movesBetweenLogDirs": [],
         "throttlesRemoved": False,
     }
-    assert len(tool.throttles(topic)) == 8
+    assert tool.throttles(topic) == throttles
     assert tool.document("cancel", plan) == {
         "cancelled": [f"{topic}-0"],
         "movesBetweenLogDirs": [],
         "throttlesRemoved": True,
     }
-    assert tool.throttles(topic) == {}
+    tool.until_throttles(topic, {})
     tool.document("execute", plan)
     tool.until_done()
     assert tool.document("verify", plan)["partitions"] == [
@@ -223,9 +228,9 @@ def test_a_broker_that_is_down_keeps_its_throttle_with_a_line_about_it(
     assert errors == "Broker 3 is not up, and keeps its throttles: run this again when it is.\n"
     frail.brokers[3].start()
     frail.until_whole()
-    assert tool.throttles(topic) == {f"3 {role}": "5000" for role in ("leader", "follower")}
+    tool.until_throttles(topic, {f"3 {role}": "5000" for role in ("leader", "follower")})
     tool("verify", plan)
-    assert tool.throttles(topic) == {}
+    tool.until_throttles(topic, {})
 
 
 def test_a_request_in_the_tree_is_carried_out_with_its_throttle(tool: Tool) -> None:
@@ -247,7 +252,7 @@ def test_a_request_in_the_tree_is_carried_out_with_its_throttle(tool: Tool) -> N
         lambda: "completed successfully" in tool("verify", plan, in_tree=True),
         "the request is not taken out of the tree",
     )
-    until(lambda: tool.throttles(topic) == {}, "the throttle stays")
+    tool.until_throttles(topic, {})
 
 
 def test_nothing_is_written_into_the_tree_if_any_part_of_a_file_is_wrong(tool: Tool) -> None:
@@ -285,5 +290,8 @@ def test_a_request_that_another_tool_has_just_written_is_not_overwritten(
     code, _, errors = tool.run("execute", tool.plan((topic, 0, [1])), "--throttle", 7, in_tree=True)
     assert code == 1
     assert "another client has just begun it; wait until it is done." in errors
-    assert set(tool.throttles(topic).values()) == {"0:1,0:2", "0:3", "1000"}
+    until(
+        lambda: set(tool.throttles(topic).values()) == {"0:1,0:2", "0:3", "1000"},
+        "the brokers do not hear of the throttle",
+    )
     tool("cancel", plan)
