@@ -28,6 +28,7 @@ TOOLS = (
     "kafka-preferred-replica-election",
     "kafka-replica-verification",
     "kafka-log-dirs",
+    "kafka-reassign-partitions",
     "kafka-streams-application-reset",
 )
 #: Not built yet.

@@ -69,8 +69,8 @@ ARRAY_MAX_ELEMENTS = 1_000_000
 #: Elements of all arrays of one request together. A request may have one more element for each existing partition. The
 #: limit is needed because the event loop serves no other connection while it handles a request.
 REQUEST_ELEMENTS_MAX = 10_000
-#: The same limit for requests that describe partitions with their replicas: CreateTopics, and the requests of a
-#: controller.
+#: The same limit for requests that describe partitions with their replicas: CreateTopics, AlterPartitionReassignments,
+#: and the requests of a controller.
 CREATION_ELEMENTS_MAX = 60_000
 #: Settings that one DescribeConfigs response may contain for resources that the request names a second time.
 DESCRIBED_AGAIN_MAX = 10_000

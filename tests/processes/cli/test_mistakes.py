@@ -25,6 +25,7 @@ ASKS = {
     "kafka_leader_election": "--bootstrap-server @ --election-type preferred --topic {} --partition 0",
     "kafka_preferred_replica_election": "--bootstrap-server @ --path-to-json-file &",
     "kafka_replica_verification": "--bootstrap-server @ --topics-include {} --reports 1",
+    "kafka_reassign_partitions": "--bootstrap-server @ --execute --reassignment-json-file &",
     "kafka_log_dirs": "--bootstrap-server @ --describe --topic-list {}",
     "kafka_streams_application_reset": "--bootstrap-server @ --application-id mistakes --input-topics {}",
     "kafka_features": "--bootstrap-server @ describe",
@@ -63,7 +64,9 @@ def main_of(name: str) -> Callable[[Sequence[str] | None], int]:
 
 def words(name: str, bootstrap: str, directory: Path) -> list[str]:
     file = directory / "offsets.json"
-    file.write_text(json.dumps({"partitions": [{"topic": "never-was", "partition": 0, "offset": 1}], "version": 1}))
+    file.write_text(
+        json.dumps({"partitions": [{"topic": "never-was", "partition": 0, "offset": 1, "replicas": [0]}], "version": 1})
+    )
     return [
         word.replace("@", bootstrap).replace("&", str(file)).replace("{}", "never-was") for word in ASKS[name].split()
     ]

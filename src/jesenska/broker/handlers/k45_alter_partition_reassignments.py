@@ -6,7 +6,8 @@
          answered as in the request; it is true if the request names no topic or its timeout has passed
 
 If the request's timeout is 0 or less, the answer is REQUEST_TIMED_OUT. The answer is NOT_CONTROLLER if another broker
-is controller. A topic or partition that is named twice is answered each time, with the outcome of the last."""
+is controller. A topic or partition that is named twice is answered once for each time, with the outcome of the
+last."""
 
 from __future__ import annotations
 

@@ -38,9 +38,9 @@ from jesenska.wire.registry import API_VERSIONS, APIS, Api
 Handler = Callable[[Any, Any, Any], Any]
 H = TypeVar("H", bound=Handler)
 
-#: Requests that may name partitions that do not exist yet: CreateTopics, CreatePartitions, and the controller's
-#: requests to brokers.
-_DESCRIBING: Final = frozenset({4, 5, 6, 19, 37})
+#: Requests that describe partitions with their replicas: CreateTopics, CreatePartitions, AlterPartitionReassignments,
+#: and the controller's requests to brokers.
+_DESCRIBING: Final = frozenset({4, 5, 6, 19, 37, 45})
 #: The API key of ControlledShutdown, whose version 0 has a header without a client id.
 _WITHOUT_CLIENT_ID: Final = 7
 #: The size in bytes of key, version and correlation id. The client id follows them.

@@ -25,6 +25,7 @@ from jesenska.controller.changes.topic_changes import TopicChanges
 from jesenska.controller.context import TopicView
 from jesenska.controller.effects import Get, Read, TopicPartitions
 from jesenska.controller.events import AlterReassignments
+from jesenska.controller.plans.branches import branching_topics
 from jesenska.controller.plans.reassignments import (
     PARTITIONS_AT_ONCE,
     ReassignmentPlan,
@@ -69,13 +70,19 @@ class Reassignments:
         may_change_factor = event.may_change_factor
         errors: dict[TopicPartition, KafkaError] = {}
         accepted: dict[TopicPartition, Sequence[int] | None] = {}
+        branching = branching_topics(self._context)
         for topic_partition, target in event.wanted.items():
             topic = self._context.topics.get(topic_partition.topic)
             try:
                 if topic is None:
                     raise UnknownTopicOrPartitionError(f"Unable to find a topic named {topic_partition.topic}.")
                 check_target(
-                    self._context, topic, topic_partition.partition, target, may_change_factor=may_change_factor
+                    self._context,
+                    topic,
+                    topic_partition.partition,
+                    target,
+                    may_change_factor=may_change_factor,
+                    is_branching=topic.name in branching,
                 )
                 accepted[topic_partition] = target
             except KafkaError as error:

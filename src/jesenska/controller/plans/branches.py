@@ -103,6 +103,18 @@ def branches_under_way(view: ControllerContext, source: str) -> list[str]:
     return found
 
 
+def branching_topics(view: ControllerContext) -> set[str]:
+    """Returns the topics that are being created as copies (branches), and the source topics of these branches."""
+    found: set[str] = set()
+    for entity, config in view.configs.items():
+        kind, _, name = entity.partition("/")
+        if kind == "topics" and name in view.topics and not view.topics[name].deleting:
+            point = branch_point(config.settings)
+            if point is not None:
+                found |= {name, point.source}
+    return found
+
+
 def require_not_branched(view: ControllerContext, name: str) -> None:
     """Raises InvalidRequestError if a branch (a copy) of the topic is being created. The topic cannot be deleted
     during this time."""

@@ -34,7 +34,7 @@ from jesenska.base.errors import (
     UnknownTopicOrPartitionError,
 )
 from jesenska.controller.context import ControllerContext, PartitionView, TopicView
-from jesenska.controller.plans.branches import branch_point, branches_under_way
+from jesenska.controller.plans.branches import branching_topics
 from jesenska.controller.plans.partition_states import NO_LEADER, Change, changed
 from jesenska.metadata import paths
 from jesenska.metadata.nodes import PartitionStateNode, TopicNode
@@ -102,15 +102,22 @@ def moving(topic: TopicView) -> list[int]:
 
 
 def check_target(
-    view: ControllerContext, topic: TopicView, number: int, target: Sequence[int] | None, *, may_change_factor: bool
+    view: ControllerContext,
+    topic: TopicView,
+    number: int,
+    target: Sequence[int] | None,
+    *,
+    may_change_factor: bool,
+    is_branching: bool,
 ) -> Reassignment:
-    """Returns the reassignment that a request begins. The target None cancels a reassignment. Raises KafkaError with
-    the error code and message for the client if the request is refused."""
+    """Returns the reassignment that a request begins. The target None cancels a reassignment. `is_branching` is True
+    if the topic is a branch or the source of a branch (`branching_topics`). Raises KafkaError with the error code and
+    message for the client if the request is refused."""
     if topic.deleting:
         raise UnknownTopicOrPartitionError(f"Topic {topic.name} is being deleted.")
     if number not in topic.node.replicas or number not in topic.partitions:
         raise UnknownTopicOrPartitionError(f"Unable to find partition {topic.name}:{number}.")
-    if branch_point(view.topic_settings(topic.name)) is not None or branches_under_way(view, topic.name):
+    if is_branching:
         raise ReassignmentInProgressError(f"Topic {topic.name} is being branched: try again when that is done.")
     current = reassignment_of(topic.node, number)
     if target is None:
@@ -158,9 +165,12 @@ def plan_request(
     that has nothing to wait for is planned to its end. `errors` of the plan has the refused requests."""
     after: dict[int, Reassignment] = {}
     errors: dict[int, KafkaError] = {}
+    is_branching = topic.name in branching_topics(view)
     for number, target in wanted.items():
         try:
-            after[number] = check_target(view, topic, number, target, may_change_factor=may_change_factor)
+            after[number] = check_target(
+                view, topic, number, target, may_change_factor=may_change_factor, is_branching=is_branching
+            )
         except KafkaError as error:
             errors[number] = error
     return _plan(view, topic, after)._replace(errors=errors)

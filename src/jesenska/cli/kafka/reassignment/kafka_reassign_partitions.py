@@ -1,9 +1,9 @@
 """kafka-reassign-partitions: moves replicas of partitions to other brokers, and to other log directories. Flags and
 output lines are those of Apache Kafka 4.3.1's tool.
 
-    --generate --topics-to-move-json-file FILE --broker-list 1,2,3    proposes an assignment, and prints the present one
+    --generate --topics-to-move-json-file FILE --broker-list 1,2,3    proposes an assignment, prints the present one
     --execute --reassignment-json-file FILE [--throttle BYTES]        begins the moves of a file
-    --verify --reassignment-json-file FILE                            prints what is done; when all is done, removes the
+    --verify --reassignment-json-file FILE                            prints what is done; if all is done, removes the
                                                                       throttles
     --cancel --reassignment-json-file FILE                            ends moves; the replicas are as before
     --list                                                            prints the moves that are not done
@@ -12,9 +12,10 @@ With --zookeeper the tool works as the tools of Kafka 0.8 to 2.x: it writes the 
 (/admin/reassign_partitions), and prints what 1.0.2's tool prints (`reassignment_in_tree`).
 
 The exit code is 1 if a request was refused. A file is checked completely before anything is sent: its form, its
-partitions, brokers and log directories. Differs from Kafka's tool: an unknown broker in --broker-list is refused (there
-it is left out), and so is a file with mistakes for --verify and --cancel; --cancel ends its lines with line breaks; and
-a broker that is down keeps its throttle, with a line about it (there the tool waits for the broker, and fails)."""
+partitions, brokers and log directories. Differs from Kafka's tool: an unknown broker in --broker-list is refused
+(there it is left out), and so is a file with mistakes for --verify and --cancel; --cancel ends its lines with line
+breaks; and a broker that is down keeps its throttle, with a line about it (there the tool waits for the broker, and
+fails)."""
 
 from __future__ import annotations
 

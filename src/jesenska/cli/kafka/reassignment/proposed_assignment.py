@@ -48,8 +48,8 @@ def places_of(brokers: Sequence[int], racks: Mapping[int, str | None], *, ignore
 def proposed(
     current: Mapping[TopicPartition, Sequence[int]], places: Sequence[BrokerPlace], chance: Callable[[int], int]
 ) -> dict[TopicPartition, tuple[int, ...]]:
-    """Returns an assignment of these partitions to the brokers of `places`, topic by topic. Each topic keeps the number
-    of replicas of its first partition. `chance(n)` returns a number from 0 to n - 1. Raises
+    """Returns an assignment of these partitions to the brokers of `places`, topic by topic. Each topic keeps the
+    number of replicas of its first partition. `chance(n)` returns a number from 0 to n - 1. Raises
     InvalidReplicationFactorError if there are fewer brokers than replicas."""
     by_topic: dict[str, dict[int, Sequence[int]]] = {}
     for key in sorted(current):

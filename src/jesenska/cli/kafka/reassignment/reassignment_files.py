@@ -112,7 +112,8 @@ def as_items(
     assignments: Mapping[TopicPartition, Sequence[int]],
     log_dirs: Mapping[TopicPartition, Sequence[str]] | None = None,
 ) -> list[dict[str, Any]]:
-    """Returns replicas by partition as the items of a file, sorted. Partitions that are not in `log_dirs` get "any"."""
+    """Returns replicas by partition as the items of a file, sorted. Partitions that are not in `log_dirs` get
+    "any"."""
     return [
         {
             "topic": key.topic,

@@ -1,5 +1,5 @@
-"""kafka-reassign-partitions with --zookeeper: reads and writes ZooKeeper's nodes directly, as the tools of 0.8.2 to 2.x
-did. The output is that of 1.0.2's tool.
+"""kafka-reassign-partitions with --zookeeper: reads and writes ZooKeeper's nodes directly, as the tools of 0.8.2 to
+2.x did. The output is that of 1.0.2's tool.
 
     /admin/reassign_partitions          the request: partitions with their wanted replicas. The controller removes each
                                         partition that is done, and then the node

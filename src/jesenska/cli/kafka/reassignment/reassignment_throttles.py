@@ -69,8 +69,8 @@ def _listed(replicas: Iterable[tuple[int, int]]) -> str:
 
 
 async def throttle(admin: Admin, moves: Mapping[TopicPartition, Move], bytes_per_second: int) -> list[int]:
-    """Sets the throttle of these moves at their topics and brokers. Returns the brokers that are not up, which are left
-    out."""
+    """Sets the throttle of these moves at their topics and brokers. Returns the brokers that are not up, which are
+    left out."""
     for name, settings in throttled_replicas(moves).items():
         if settings:
             await admin.alter_configs(TOPIC, name, [ConfigChange(*item) for item in settings.items()])

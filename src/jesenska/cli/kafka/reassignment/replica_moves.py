@@ -20,8 +20,8 @@ _PAUSE_SECONDS: Final = 0.5
 
 
 class MoveState(NamedTuple):
-    """The log directory of a replica and, if it is being moved, the directory to which it is moved. None means that the
-    broker has no such replica, or is not up."""
+    """The log directory of a replica and, if it is being moved, the directory to which it is moved. None means that
+    the broker has no such replica, or is not up."""
 
     current: str | None
     future: str | None

@@ -19,18 +19,19 @@ import argparse
 import re
 import sys
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from jesenska.base.errors import (
+    ClusterAuthorizationFailedError,
     InvalidConfigError,
     JesenskaError,
     KafkaError,
     TopicAlreadyExistsError,
     UnsupportedVersionError,
 )
-from jesenska.base.identifiers import NO_UUID, uuid_from_text, uuid_to_text
+from jesenska.base.identifiers import NO_UUID, TopicPartition, uuid_from_text, uuid_to_text
 from jesenska.cli.kafka.topics import topics_in_tree
 from jesenska.cli.kafka.topics.config_listing import ShownSetting, settings_of_topics, with_near_miss
 from jesenska.cli.shared.tool import (
@@ -44,6 +45,7 @@ from jesenska.cli.shared.tool import (
     telling,
 )
 from jesenska.client.administration.admin import Admin
+from jesenska.client.administration.reassignment_administration import OngoingReassignment
 from jesenska.client.administration.topic_administration import NewTopic
 from jesenska.client.cluster import Cluster, PartitionInfo, TopicInfo
 from jesenska.config.settings.topic_settings import TOPIC_SETTINGS
@@ -358,6 +360,10 @@ async def _existing(cluster: Cluster, options: argparse.Namespace) -> list[Topic
 # --- describe --------------------------------------------------------------------------------------------------------
 
 
+#: The reassignments that are not complete.
+_Moves = Mapping[TopicPartition, OngoingReassignment]
+
+
 @dataclass(frozen=True, slots=True)
 class _Eligible:
     """The eligible leader replicas of a partition (KIP-966), and the last known eligible leader replicas. Both are
@@ -392,6 +398,7 @@ async def _describe(cluster: Cluster, options: argparse.Namespace) -> int:
     eligible = await _eligible(
         cluster, [topic.name for topic in topics], options.partition_size_limit_per_response or 2000
     )
+    moves = await _reassignments(cluster, topics)
     documents: list[dict[str, Any]] = []
     filtering = any(getattr(options, name) for name in _FILTERS)
     for topic in topics:
@@ -399,34 +406,53 @@ async def _describe(cluster: Cluster, options: argparse.Namespace) -> int:
         changed = [item for item in all_settings if not item.is_default]
         if options.topics_with_overrides:
             if changed and options.output == "text":
-                print(_topic_line(topic, changed))
+                print(_topic_line(topic, changed, moves))
             if changed:
-                documents.append(_document(topic, (), changed, eligible))
+                documents.append(_document(topic, (), changed, eligible, moves))
             continue
-        partitions = [item for item in topic.partitions if _wanted(item, options, all_settings, cluster)]
+        partitions = [item for item in topic.partitions if _wanted(item, options, all_settings, cluster, moves)]
         if options.output == "json":
             if partitions or not filtering:
-                documents.append(_document(topic, partitions, changed, eligible))
+                documents.append(_document(topic, partitions, changed, eligible, moves))
             continue
         if not filtering:
-            print(_topic_line(topic, changed))
+            print(_topic_line(topic, changed, moves))
         for partition in partitions:
-            print(
-                _partition_line(
-                    partition, eligible.get((topic.name, partition.topic_partition.partition), _Eligible()), cluster
-                )
-            )
+            extra = eligible.get((topic.name, partition.topic_partition.partition), _Eligible())
+            print(_partition_line(partition, extra, moves.get(partition.topic_partition), cluster))
     if options.output == "json":
         print_json(documents)
     return 0
 
 
+async def _reassignments(cluster: Cluster, topics: Sequence[TopicInfo]) -> _Moves:
+    """Returns the reassignments of these topics that are not complete. Returns none, as Kafka's tool, if the brokers
+    do not support the request, or if the user may not describe the cluster."""
+    keys = [partition.topic_partition for topic in topics for partition in topic.partitions]
+    if not keys:
+        return {}
+    try:
+        return await Admin(cluster).list_reassignments(keys)
+    except (UnsupportedVersionError, ClusterAuthorizationFailedError):
+        return {}
+
+
+def _factor(partition: PartitionInfo, moves: _Moves) -> int:
+    """Returns the number of replicas without those that a reassignment is adding."""
+    move = moves.get(partition.topic_partition)
+    return len(partition.replicas) - (0 if move is None else len(move.adding))
+
+
 def _wanted(
-    partition: PartitionInfo, options: argparse.Namespace, settings: Iterable[ShownSetting], cluster: Cluster
+    partition: PartitionInfo,
+    options: argparse.Namespace,
+    settings: Iterable[ShownSetting],
+    cluster: Cluster,
+    moves: _Moves,
 ) -> bool:
     in_sync = len(partition.in_sync_replicas)
     if options.under_replicated_partitions:
-        return in_sync < len(partition.replicas)
+        return in_sync < _factor(partition, moves)
     if options.unavailable_partitions:
         return partition.leader not in cluster.nodes
     if options.under_min_isr_partitions or options.at_min_isr_partitions:
@@ -435,9 +461,9 @@ def _wanted(
     return True
 
 
-def _topic_line(topic: TopicInfo, changed: Iterable[ShownSetting]) -> str:
+def _topic_line(topic: TopicInfo, changed: Iterable[ShownSetting], moves: _Moves) -> str:
     configs = ",".join(f"{item.name}={item.value}" for item in changed)
-    factor = len(topic.partitions[0].replicas) if topic.partitions else 0
+    factor = _factor(topic.partitions[0], moves) if topic.partitions else 0
     identifier = f"\tTopicId: {uuid_to_text(topic.topic_id)}" if topic.topic_id != NO_UUID else ""
     return (
         f"Topic: {topic.name}{identifier}\tPartitionCount: {len(topic.partitions)}\tReplicationFactor: "
@@ -445,12 +471,15 @@ def _topic_line(topic: TopicInfo, changed: Iterable[ShownSetting]) -> str:
     )
 
 
-def _partition_line(partition: PartitionInfo, eligible: _Eligible, cluster: Cluster) -> str:
+def _partition_line(
+    partition: PartitionInfo, eligible: _Eligible, move: OngoingReassignment | None, cluster: Cluster
+) -> str:
+    moving = "" if move is None else f"\tAdding Replicas: {_ids(move.adding)}\tRemoving Replicas: {_ids(move.removing)}"
     leader = str(partition.leader) if partition.leader in cluster.nodes else "none"
     return (
         f"\tTopic: {partition.topic_partition.topic}\tPartition: {partition.topic_partition.partition}\tLeader: "
         f"{leader}"
-        f"\tReplicas: {_ids(partition.replicas)}\tIsr: {_ids(partition.in_sync_replicas)}"
+        f"\tReplicas: {_ids(partition.replicas)}\tIsr: {_ids(partition.in_sync_replicas)}{moving}"
         f"\tElr: {_ids(eligible.replicas)}\tLastKnownElr: {_ids(eligible.last_known)}"
     )
 
@@ -464,10 +493,13 @@ def _document(
     partitions: Iterable[PartitionInfo],
     changed: Iterable[ShownSetting],
     eligible: dict[tuple[str, int], _Eligible],
+    moves: _Moves,
 ) -> dict[str, Any]:
     found = []
     for item in partitions:
         extra = eligible.get((topic.name, item.topic_partition.partition), _Eligible())
+        move = moves.get(item.topic_partition)
+        moving = {} if move is None else {"addingReplicas": list(move.adding), "removingReplicas": list(move.removing)}
         found.append(
             {
                 "partition": item.topic_partition.partition,
@@ -476,6 +508,7 @@ def _document(
                 "isr": list(item.in_sync_replicas),
                 "elr": extra.replicas,
                 "lastKnownElr": extra.last_known,
+                **moving,
             }
         )
     return {
@@ -483,7 +516,7 @@ def _document(
         "topicId": None if topic.topic_id == uuid.UUID(int=0) else uuid_to_text(topic.topic_id),
         "internal": topic.is_internal,
         "partitionCount": len(topic.partitions),
-        "replicationFactor": len(topic.partitions[0].replicas) if topic.partitions else 0,
+        "replicationFactor": _factor(topic.partitions[0], moves) if topic.partitions else 0,
         "configs": {item.name: item.value for item in changed},
         "partitions": found,
     }
