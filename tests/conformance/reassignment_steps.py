@@ -19,6 +19,7 @@ from jesenska.client.administration.topic_administration import NewTopic
 from jesenska.client.cluster import Cluster
 from jesenska.client.producer import Producer
 from tests.cluster.cluster import until
+from tests.cluster.view import view_of
 from tests.processes.cli.groups import ask
 
 TOOL = "kafka-reassign-partitions"
@@ -99,6 +100,19 @@ class Steps:
         """Returns when no reassignment is under way, but these."""
         until(lambda: self.ongoing() == set(but), "a reassignment does not end")
 
+    def until_placed(self, *placed: tuple[str, int, Sequence[int]]) -> None:
+        """Returns when all brokers tell their clients that partitions have these replicas."""
+
+        def is_so() -> bool:
+            views = [view_of(address) for address in self.bootstrap.split(",")]
+            return all(
+                view.of(topic, number).replicas == tuple(replicas)
+                for view in views
+                for topic, number, replicas in placed
+            )
+
+        until(is_so, f"not all brokers know of {placed}")
+
     def rates(self) -> list[dict[str, str]]:
         """The throttles of the brokers."""
 
@@ -157,6 +171,7 @@ def steps_of_a_life(at: Steps) -> list[Any]:
     step("--verify", "--reassignment-json-file", plan)
     step("--execute", "--reassignment-json-file", plan)
     at.until_quiet()
+    at.until_placed((small, 0, [1, 2]), (small, 1, [2, 0]))
     step("--verify", "--reassignment-json-file", plan, "--preserve-throttles")
     step("--cancel", "--reassignment-json-file", plan)
     # A move that does not end.
@@ -170,6 +185,7 @@ def steps_of_a_life(at: Steps) -> list[Any]:
     # A second move, and another throttle.
     step("--execute", "--reassignment-json-file", at.plan((small, 1, [1])), "--additional")
     at.until_quiet(on_the_move)
+    at.until_placed((small, 1, [1]))
     step("--execute", "--reassignment-json-file", slow, "--throttle", 2000, "--additional")
     at.until_rates(2000)
     step("--cancel", "--reassignment-json-file", slow)

@@ -101,13 +101,16 @@ def test_each_tool_is_registered_under_both_names(bash_script: Path) -> None:
         (
             "jesenska ",
             [
+                "balance",
                 "branch",
                 "cert",
                 "completion",
+                "decommission",
                 "export",
                 "forget-broker",
                 "import",
                 "init",
+                "recommission",
                 "settings",
                 "status",
                 "streams",

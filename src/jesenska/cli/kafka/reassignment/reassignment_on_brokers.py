@@ -4,6 +4,7 @@ tool; with --output json each action prints one document."""
 from __future__ import annotations
 
 import argparse
+import asyncio
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
@@ -50,6 +51,9 @@ _RUN_VERIFY: Final = (
     "Warning: You must run --verify periodically, until the reassignment completes, to ensure the throttle is removed."
 )
 _TIMEOUT_MS: Final = 10_000
+#: The largest number of times that metadata are read which may not show the end of a move yet, and the pause between.
+_LOOKS_MAX: Final = 10
+_LOOK_SECONDS: Final = 0.1
 #: The number of refused partitions that an error names.
 _NAMED_MAX: Final = 5
 
@@ -136,7 +140,7 @@ class ReassignmentOnBrokers:
     async def _verify(self) -> dict[str, Any]:
         targets = read_targets(self._options.reassignment_json_file)
         ongoing = await self._admin.list_reassignments()
-        known = await self._admin.topics()
+        known = await self._topics_after(targets, ongoing)
         states: list[dict[str, Any]] = []
         self._say("Status of partition reassignment:")
         for key in sorted(targets):
@@ -168,6 +172,22 @@ class ReassignmentOnBrokers:
             ],
             "throttlesRemoved": clears,
         }
+
+    async def _topics_after(
+        self, targets: Mapping[TopicPartition, Target], ongoing: Collection[TopicPartition]
+    ) -> Mapping[str, TopicInfo]:
+        """Returns the topics. A broker learns of the end of a move a moment after the controller. So for a moment the
+        topics are read again while a partition that is not being moved still has all replicas of the move."""
+        for _ in range(_LOOKS_MAX):
+            known = await self._admin.topics()
+            if not any(
+                set(replicas_in(known, key)) > set(target.replicas)
+                for key, target in targets.items()
+                if key not in ongoing
+            ):
+                break
+            await asyncio.sleep(_LOOK_SECONDS)
+        return known
 
     async def _cancel(self) -> dict[str, Any]:
         targets = read_targets(self._options.reassignment_json_file)
