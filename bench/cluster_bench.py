@@ -102,8 +102,8 @@ class Theirs:
 
     name = "Apache Kafka"
 
-    def __init__(self, directory: Path) -> None:
-        self._kafka = ApacheKafka(KAFKA, directory, nodes=BROKERS)
+    def __init__(self, directory: Path, release: str = KAFKA, *, zookeeper: bool = False) -> None:
+        self._kafka = ApacheKafka(release, directory, nodes=BROKERS, zookeeper=zookeeper)
 
     @property
     def bootstrap(self) -> str:
@@ -125,7 +125,7 @@ class Theirs:
 SIDES = {side.name: side for side in (Ours, Theirs)}
 
 
-def _tool(name: str, *arguments: str) -> str:
+def kafka_tool(name: str, *arguments: str) -> str:
     done = subprocess.run(tool_command(KAFKA, name, *arguments), text=True, capture_output=True, check=False)
     if done.returncode != 0:
         raise SystemExit(f"{name} failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
@@ -134,7 +134,7 @@ def _tool(name: str, *arguments: str) -> str:
 
 def _create(side: Side, topic: str, partitions: int) -> None:
     sizes = ("--partitions", str(partitions), "--replication-factor", str(BROKERS))
-    _tool("kafka-topics", "--bootstrap-server", side.bootstrap, "--create", "--topic", topic, *sizes)
+    kafka_tool("kafka-topics", "--bootstrap-server", side.bootstrap, "--create", "--topic", topic, *sizes)
 
 
 @contextmanager
@@ -146,7 +146,7 @@ def _measured(side: Side, figures: Figures, row: str) -> Iterator[None]:
 
 def _produce(side: Side, topic: str, records: int, size: int, settings: tuple[str, ...]) -> float:
     """Records a second."""
-    said = _tool(
+    said = kafka_tool(
         "kafka-producer-perf-test",
         "--topic",
         topic,

@@ -16,9 +16,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from tests.peers.apache_kafka import ApacheKafka
-
-from bench.cluster_bench import Ours, Side, _tool
+from bench.cluster_bench import Ours, Side, Theirs, kafka_tool
 from bench.figures import Figures, cpu, table
 from bench.machine import settle
 from bench.needs import kafka, require
@@ -34,35 +32,19 @@ _LOOK_SECONDS: Final = 0.05
 _TOPIC: Final = "moved"
 
 
-class Theirs:
+class Old(Theirs):
     """Apache Kafka's brokers on its ZooKeeper."""
 
     name = f"Apache Kafka {_RELEASE}"
 
     def __init__(self, directory: Path) -> None:
-        self._kafka = ApacheKafka(_RELEASE, directory, nodes=3, zookeeper=True)
-
-    @property
-    def bootstrap(self) -> str:
-        return self._kafka.bootstrap
-
-    @property
-    def pids(self) -> list[int]:
-        return self._kafka.pids
-
-    def start(self) -> float:
-        begun = time.monotonic()
-        self._kafka.start()
-        return time.monotonic() - begun
-
-    def stop(self) -> None:
-        self._kafka.stop()
+        super().__init__(directory, _RELEASE, zookeeper=True)
 
 
 def _measure(side: Side, figures: Figures, gigabytes: float) -> None:
     brokers = asyncio.run(_create(side))
     records = int(gigabytes * 1e9 / _RECORD_BYTES)
-    _tool(
+    kafka_tool(
         *("kafka-producer-perf-test", "--topic", _TOPIC, "--num-records", str(records)),
         *("--record-size", str(_RECORD_BYTES), "--throughput", "-1", "--producer-props"),
         *(f"bootstrap.servers={side.bootstrap}", "batch.size=65536", "linger.ms=10"),
@@ -113,7 +95,7 @@ def main() -> None:
     parser.add_argument("--dir", default=None, help="Where the data are (default: the place for temporary files).")
     options = parser.parse_args()
     require("reassignment_bench", kafka(_RELEASE))
-    sides: tuple[type[Ours | Theirs], ...] = (Ours, Theirs)
+    sides: tuple[type[Ours | Old], ...] = (Ours, Old)
     gathered = {kind.name: Figures() for kind in sides}
     for number in range(options.rounds):
         for kind in sides if number % 2 == 0 else sides[::-1]:

@@ -15,9 +15,9 @@ from jesenska.base.identifiers import TopicPartition
 from jesenska.controller.plans.balance import (
     BYTES,
     LEADERS,
+    BalancedBroker,
     BalancePlan,
     BrokerLoad,
-    BrokerPlace,
     PartitionLoad,
     plan_balance,
 )
@@ -53,7 +53,7 @@ def busiest(plan: BalancePlan, of: Callable[[BrokerLoad], float], staying: Seque
 @pytest.mark.parametrize("factor", [1, 2, 3])
 def test_a_thousand_uneven_partitions_on_four_brokers_are_even_afterwards(seed: int, factor: int) -> None:
     brokers = [1, 2, 3, 4]
-    plan = plan_balance([BrokerPlace(number) for number in brokers], uneven(seed, brokers, factor))
+    plan = plan_balance([BalancedBroker(number) for number in brokers], uneven(seed, brokers, factor))
     assert busiest(plan, lambda load: load.size_bytes, brokers) <= 1.1
     assert busiest(plan, lambda load: load.leaders, brokers) <= 1.1
     assert busiest(plan, lambda load: load.bytes_per_second, brokers) <= 1.1
@@ -63,7 +63,7 @@ def test_a_thousand_uneven_partitions_on_four_brokers_are_even_afterwards(seed: 
 def test_each_broker_can_leave(leaving: int) -> None:
     brokers = [1, 2, 3, 4]
     staying = [number for number in brokers if number != leaving]
-    places = [BrokerPlace(number, leaves=number == leaving) for number in brokers]
+    places = [BalancedBroker(number, leaves=number == leaving) for number in brokers]
     plan = plan_balance(places, uneven(7, brokers, 3))
     assert plan.after[leaving] == BrokerLoad(0, 0, 0, 0)
     assert plan.stuck == ()
@@ -72,7 +72,7 @@ def test_each_broker_can_leave(leaving: int) -> None:
 
 
 def test_an_empty_broker_is_filled() -> None:
-    plan = plan_balance([BrokerPlace(number) for number in range(1, 6)], uneven(1, [1, 2, 3, 4], 3))
+    plan = plan_balance([BalancedBroker(number) for number in range(1, 6)], uneven(1, [1, 2, 3, 4], 3))
     assert busiest(plan, lambda load: load.size_bytes, [1, 2, 3, 4, 5]) <= 1.1
     assert busiest(plan, lambda load: load.leaders, [1, 2, 3, 4, 5]) <= 1.1
 
@@ -106,7 +106,7 @@ def test_hardly_more_bytes_are_moved_than_by_the_best_plan(tolerance: float) -> 
             continue
         compared += 1
         plan = plan_balance(
-            [BrokerPlace(number) for number in (1, 2, 3)], partitions, tolerance=tolerance, goals=(BYTES,)
+            [BalancedBroker(number) for number in (1, 2, 3)], partitions, tolerance=tolerance, goals=(BYTES,)
         )
         assert max(load.size_bytes for load in plan.after.values()) <= limit
         assert plan.moved_bytes <= 1.2 * best
@@ -128,7 +128,7 @@ def test_whatever_the_loads_are_a_plan_keeps_its_promises(
 ) -> None:
     racks = {number: "abc"[number % 3] if has_racks else None for number in range(1, 6)}
     places = {
-        number: BrokerPlace(number, racks[number], leaves=kind == "leaves", closed=kind == "closed")
+        number: BalancedBroker(number, racks[number], leaves=kind == "leaves", closed=kind == "closed")
         for number, kind in enumerate(kinds, 1)
     }
     loads = [partition(number, replicas, size, rate) for number, (replicas, size, rate) in enumerate(partitions)]
@@ -155,13 +155,13 @@ def test_whatever_the_loads_are_a_plan_keeps_its_promises(
 
 def test_what_is_even_stays() -> None:
     loads = [partition(number, [1 + number % 3, 1 + (number + 1) % 3], 100, 5.0) for number in range(9)]
-    plan = plan_balance([BrokerPlace(number) for number in (1, 2, 3)], loads)
+    plan = plan_balance([BalancedBroker(number) for number in (1, 2, 3)], loads)
     assert (plan.replicas, plan.moved_bytes, plan.before) == ({}, 0, plan.after)
 
 
 def test_leaders_alone_move_no_bytes() -> None:
     loads = [partition(number, [1, 2, 3], 100) for number in range(9)]
-    plan = plan_balance([BrokerPlace(number) for number in (1, 2, 3)], loads, goals=(LEADERS,))
+    plan = plan_balance([BalancedBroker(number) for number in (1, 2, 3)], loads, goals=(LEADERS,))
     assert plan.moved_bytes == 0
     assert [plan.after[number].leaders for number in (1, 2, 3)] == [3, 3, 3]
 
@@ -169,17 +169,17 @@ def test_leaders_alone_move_no_bytes() -> None:
 def test_leaders_go_through_a_third_broker() -> None:
     """Broker 1 leads too many, and shares no partition with broker 3, which leads none."""
     loads = [partition(0, [1, 2]), partition(1, [1, 2]), partition(2, [2, 3])]
-    plan = plan_balance([BrokerPlace(number) for number in (1, 2, 3)], loads, goals=(LEADERS,))
+    plan = plan_balance([BalancedBroker(number) for number in (1, 2, 3)], loads, goals=(LEADERS,))
     assert [plan.after[number].leaders for number in (1, 2, 3)] == [1, 1, 1]
 
 
 def test_a_leaving_broker_without_a_successor_is_named_and_does_not_lead() -> None:
     loads = [partition(0, [1, 2, 3], 10)]
-    plan = plan_balance([BrokerPlace(1, leaves=True), BrokerPlace(2), BrokerPlace(3)], loads)
+    plan = plan_balance([BalancedBroker(1, leaves=True), BalancedBroker(2), BalancedBroker(3)], loads)
     assert plan.stuck == (TopicPartition("t", 0),)
     assert plan.replicas[TopicPartition("t", 0)][-1] == 1
 
 
 def test_a_broker_that_is_away_is_not_counted() -> None:
-    plan = plan_balance([BrokerPlace(1), BrokerPlace(2)], [partition(0, [1, 9], 10), partition(1, [1, 9], 10)])
+    plan = plan_balance([BalancedBroker(1), BalancedBroker(2)], [partition(0, [1, 9], 10), partition(1, [1, 9], 10)])
     assert [plan.after[number].size_bytes for number in (1, 2)] == [10, 10]

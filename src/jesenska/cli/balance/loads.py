@@ -10,13 +10,13 @@ from jesenska.base.errors import JesenskaError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.client.administration.admin import Admin
 from jesenska.client.cluster import TopicInfo
-from jesenska.controller.plans.balance import BrokerPlace, PartitionLoad
+from jesenska.controller.plans.balance import BalancedBroker, PartitionLoad
 
 
 class Loads(NamedTuple):
     """The brokers that are up, and the partitions of the cluster. `leaders` are the present leaders."""
 
-    brokers: tuple[BrokerPlace, ...]
+    brokers: tuple[BalancedBroker, ...]
     partitions: tuple[PartitionLoad, ...]
     leaders: Mapping[TopicPartition, int]
 
@@ -46,7 +46,7 @@ async def read_loads(admin: Admin, leaving: frozenset[int], sample_seconds: floa
         )
     nodes = admin.cluster.nodes
     brokers = tuple(
-        BrokerPlace(
+        BalancedBroker(
             broker_id,
             nodes[broker_id].rack if broker_id in nodes else None,
             leaves=broker_id in leaving,

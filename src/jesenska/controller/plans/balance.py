@@ -33,7 +33,7 @@ _BACK_MAX: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
-class BrokerPlace:
+class BalancedBroker:
     """A broker. A broker that `leaves` must not keep a replica; one that is `closed` keeps its replicas, and gets no
     others."""
 
@@ -75,7 +75,7 @@ class BalancePlan(NamedTuple):
 
 
 def plan_balance(
-    brokers: Iterable[BrokerPlace],
+    brokers: Iterable[BalancedBroker],
     partitions: Iterable[PartitionLoad],
     *,
     tolerance: float = 0.05,
@@ -104,7 +104,9 @@ def plan_balance(
 class _Placement:
     """The replicas while they are being planned. A partition is named by its index in `partitions`."""
 
-    def __init__(self, brokers: Sequence[BrokerPlace], partitions: Sequence[PartitionLoad], tolerance: float) -> None:
+    def __init__(
+        self, brokers: Sequence[BalancedBroker], partitions: Sequence[PartitionLoad], tolerance: float
+    ) -> None:
         self.brokers = {broker.broker_id: broker for broker in sorted(brokers, key=lambda item: item.broker_id)}
         self.partitions = partitions
         self.tolerance = tolerance
