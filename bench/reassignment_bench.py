@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 from typing import Final
 
+from bench.brokers import KAFKA
 from bench.cluster_bench import Ours, Side, Theirs, kafka_tool
 from bench.figures import Figures, cpu, table
 from bench.machine import settle
@@ -94,7 +95,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--dir", default=None, help="Where the data are (default: the place for temporary files).")
     options = parser.parse_args()
-    require("reassignment_bench", kafka(_RELEASE))
+    # Records are written by the newest release's tool, on either side.
+    require("reassignment_bench", kafka(KAFKA), kafka(_RELEASE))
     sides: tuple[type[Ours | Old], ...] = (Ours, Old)
     gathered = {kind.name: Figures() for kind in sides}
     for number in range(options.rounds):

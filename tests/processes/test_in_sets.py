@@ -16,7 +16,7 @@ from tests.in_sets import Runner, Set, sets, sets_of
 from tests.profiles import CI, EVERYTHING, QUICK
 from tests.tiers import HOUR, ROOT
 
-_SEEDS = ("seeds", "cluster_seeds", "transaction_seeds", "access_seeds")
+_SEEDS = ("seeds", "cluster_seeds", "transaction_seeds", "access_seeds", "move_seeds")
 
 
 def _holds(command: list[str], path: str) -> bool:

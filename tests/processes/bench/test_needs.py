@@ -48,6 +48,7 @@ _TOLD: dict[str, tuple[str, ...]] = {
     "move_bench": _KAFKA_3,
     "old_formats_bench": (*_KAFKA_3, _jars("0.10.2.2")),
     "quota_bench": _KAFKA,
+    "reassignment_bench": (*_KAFKA, _jars("3.9.1")),
     "spark_connector_bench": (*_KAFKA, _CONNECTOR),
     "streams_bench": (_JAVA, _jars("3.9.1", " and its Streams")),
     "tls_bench": _KAFKA,
