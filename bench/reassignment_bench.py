@@ -96,7 +96,7 @@ def main() -> None:
     parser.add_argument("--dir", default=None, help="Where the data are (default: the place for temporary files).")
     options = parser.parse_args()
     # Records are written by the newest release's tool, on either side.
-    require("reassignment_bench", kafka(KAFKA), kafka(_RELEASE))
+    require("reassignment_bench", (*kafka(KAFKA), *kafka(_RELEASE)))
     sides: tuple[type[Ours | Old], ...] = (Ours, Old)
     gathered = {kind.name: Figures() for kind in sides}
     for number in range(options.rounds):
