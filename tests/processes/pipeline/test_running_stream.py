@@ -81,7 +81,7 @@ def test_a_topic_that_goes_stops_the_query_and_is_named(reading: Reading, topics
         topics.delete(second)
         with pytest.raises(
             Exception,
-            match=f"{second}-0 does not exist any more; the stream was at its offset 2. Set failOnDataLoss to false",
+            match=f"{second}-0 does not exist any more; the stream was at its offset 2. To go on",
         ):
             while True:
                 stream.query.processAllAvailable()
