@@ -231,7 +231,7 @@ def data_loss(sentence: str, fail: bool, remedy: str = "reading goes on at the e
     """Reports data loss: raises DataLossError if `fail` (the option failOnDataLoss) is True; otherwise logs a warning
     with `remedy`."""
     if fail:
-        raise DataLossError(f"{sentence} To go on without the lost records, set failOnDataLoss to false.")
+        raise DataLossError(f"{sentence} To go on without these records, set failOnDataLoss to false.")
     logger.warning("%s As failOnDataLoss is false, %s.", sentence, remedy)
 
 

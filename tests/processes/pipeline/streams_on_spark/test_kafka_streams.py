@@ -207,7 +207,7 @@ def test_an_application_runs_until_it_is_closed(spark: SparkSession, topics: Top
         wanted = last_values(expected(topology, lines(source), sink))
         wait_until(lambda: last_values(written(topics, sink)) == wanted)
         assert dict(streams.store("counts").all())["kafka"] == 3
-        with pytest.raises(StreamsError, match="runs already"):
+        with pytest.raises(StreamsError, match="uses the state in"):
             application.streams(topology).start()
         with pytest.raises(StreamsError, match=r"this Spark session already runs a query with the name"):
             Application(spark, topics, tmp_path / "other", f"runs-{source}").streams(topology).start()
