@@ -166,7 +166,7 @@ def test_our_broker_does_not_take_kafkas_partitions_for_strangers_but_by_a_tree_
     """Its own tree would be empty, and one that knows no cluster is not the one of these data. A shared one says what
     there is: what it does not know is named and left alone."""
     before = {path: path.read_bytes() for directory in copied.glob("theirs-*") for path in directory.iterdir()}
-    with pytest.raises(ServerFailedError, match="give Apache Kafka's data to jesenska import first"):
+    with pytest.raises(ServerFailedError, match="run jesenska import first"):
         BrokerProcess(copied, settings={"broker.id": "0"}).start()
     with ServedTree(tmp_path_factory.mktemp("tree") / "tree.db") as served:
         settings = {"broker.id": "0", "zookeeper.connect": served.address}

@@ -558,9 +558,10 @@ class Broker:
                 continue
             if not stays:
                 return
-            logger.info("%d partitions are led by this broker still, since no other replica is in sync", len(stays))
+            logger.info("this broker still leads %d partitions, since no other replica is in sync", len(stays))
         logger.warning(
-            "this broker stops though it leads partitions still: they have no leader until another replica may lead"
+            "this broker stops although it still leads partitions: these partitions have no leader until another "
+            "replica may lead"
         )
 
     async def _ask_to_stop(self, serving: Serving) -> Sequence[TopicPartition]:

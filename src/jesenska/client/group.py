@@ -287,8 +287,8 @@ class GroupConsumer:
             return
         if self.generation < 0:
             raise UnknownMemberIdError(
-                f"Group {self.group_id} has no member here at present: poll first; what was read since the last "
-                f"commit is read again."
+                f"Group {self.group_id} does not have this consumer as a member at present: call poll, which "
+                "joins the group again. Records that were read since the last commit are read again."
             )
         topics: dict[str, OffsetCommitRequestTopic] = {}
         for key, position in sorted(wanted.items()):

@@ -144,7 +144,7 @@ def _parse(setting: str, text: str, protocols: dict[str, str]) -> tuple[Endpoint
         matched = _ENDPOINT.match(entry.strip())
         if matched is None:
             raise InvalidConfigError(
-                f"{setting} holds {entry.strip()!r}, which is no address; write NAME://host:port, as in "
+                f"{setting} holds {entry.strip()!r}, which is not an address; write NAME://host:port, as in "
                 "PLAINTEXT://127.0.0.1:9092."
             )
         name, port = matched["name"].upper(), int(matched["port"])

@@ -253,7 +253,9 @@ def _names(directory: Path, pattern: re.Pattern[str]) -> list[Path]:
     try:
         return sorted(path for path in where.iterdir() if pattern.fullmatch(path.name))
     except (FileNotFoundError, NotADirectoryError):
-        raise JesenskaError(f"There is no directory {directory}: name the one that ZooKeeper's dataDir says.") from None
+        raise JesenskaError(
+            f"There is no directory {directory}: name the directory of ZooKeeper's setting dataDir."
+        ) from None
 
 
 def _files(directory: Path, pattern: re.Pattern[str]) -> list[tuple[int, Path]]:

@@ -384,8 +384,8 @@ class LogDirectories:
         candidates = [directory for directory in self.usable if not directory.is_cordoned]
         if not candidates:
             raise KafkaStorageError(
-                f"{topic_partition} has no log here, since every log directory is cordoned: take one out of "
-                f"cordoned.log.dirs."
+                f"{topic_partition} has no log here, since every log directory is cordoned: remove a directory "
+                "from cordoned.log.dirs."
             )
         return min(candidates, key=lambda candidate: len(candidate.logs))
 
@@ -587,8 +587,8 @@ class LogDirectories:
         machine."""
         if topic_partition in self.offline:
             raise KafkaStorageError(
-                f"{topic_partition} cannot be deleted while its log directory is offline: mend that and start the "
-                f"broker again."
+                f"{topic_partition} cannot be deleted while its log directory is offline: repair the directory, "
+                "and start the broker again."
             )
         log = self.logs.pop(topic_partition, None) or self._undeleted.pop(topic_partition, None)
         if log is None:

@@ -120,7 +120,7 @@ def _count_old(
     try:
         count, reason = policy.count_old(segments, config, now_ms)
         if not isinstance(count, int) or not isinstance(reason, str) or not 0 <= count <= len(segments):
-            raise ValueError(f"it answered {count!r}, {reason!r} for {len(segments)} segments")
+            raise ValueError(f"the policy returned {count!r}, {reason!r} for {len(segments)} segments")
     except Exception as error:
         logger.error(
             "retention policy %s failed, nothing is deleted by it: %s: %s",

@@ -100,7 +100,8 @@ def listening_socket(host: str, port: int, backlog: int = 100, *, only_v6: bool 
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             raise PortTakenError(
-                f"Port {port} is taken by another process: stop that one, or choose another port for {wanted}.", port
+                f"Port {port} is taken by another process: stop that process, or choose another port for {wanted}.",
+                port,
             ) from error
         if error.errno == errno.EACCES:
             raise JesenskaError(f"This user may not listen on {wanted}: choose a port above 1023.") from error

@@ -150,7 +150,8 @@ class ExactlyOnce:
     ) -> None:
         if not query:
             raise JesenskaError(
-                "A query that writes exactly once needs a name of its own, which it keeps: ExactlyOnce(query=...)."
+                "A query that writes exactly once needs a name that no other query has and that never changes: "
+                "set ExactlyOnce(query=...)."
             )
         given = dict(options)
         self.query = query
@@ -205,9 +206,9 @@ class ExactlyOnce:
                 return
             if last is None and batch_id and batch.query_id:
                 logger.warning(
-                    "The query %s has written nothing under this name so far, and begins with micro-batch %d, which "
-                    "may be there already if it had another "
-                    "name or another %s.", self.query, batch_id, _TOPIC_OPTION,
+                    "The query %s has written nothing under this name so far, but begins with micro-batch %d. If "
+                    "the query had another name or another %s before, this micro-batch may be written a second "
+                    "time.", self.query, batch_id, _TOPIC_OPTION,
                 )  # fmt: skip
             written = self._run_tasks(rows, writing.ticket)
             if self._offsets is not None and self._offsets.offsets:
@@ -225,7 +226,10 @@ class ExactlyOnce:
                     f"and was aborted: read less at once (maxOffsetsPerTrigger), or raise {_TIMEOUT_OPTION}."
                 ) from error
             if isinstance(error, ProducerFencedError):
-                raise JesenskaError(f"Another run of the query {self.query} has begun: this one has ended.") from error
+                raise JesenskaError(
+                    f"Another run of the query {self.query} has started, so this run has ended: run a query only "
+                    "once at a time."
+                ) from error
             if isinstance(error, KafkaError):
                 raise _AgainError(str(error)) from error
             raise
@@ -234,8 +238,8 @@ class ExactlyOnce:
         took_ms = (self._clock.monotonic() - begun) * 1000
         if took_ms > self.timeout_ms / 2:
             logger.warning(
-                "Micro-batch %d of the query %s took %.0f s, and may take %.0f s: read less at once "
-                "(maxOffsetsPerTrigger), or raise %s.",
+                "Micro-batch %d of the query %s took %.0f s, and its transaction may take at most %.0f s: read "
+                "less at once (maxOffsetsPerTrigger), or raise %s.",
                 batch_id, self.query, took_ms / 1000, self.timeout_ms / 1000, _TIMEOUT_OPTION,
             )  # fmt: skip
         logger.debug("Micro-batch %d of the query %s: %d records", batch_id, self.query, sum(written.values()))
@@ -339,8 +343,7 @@ class _Checkpoint:
                 self._stream = streams.get(spark._jvm.java.util.UUID.fromString(self.query_id))  # type: ignore[union-attr]
             except (Py4JError, AttributeError, TypeError) as error:
                 logger.warning(
-                    "Spark does not say what the checkpoint has, so an old copy of it may not be told from the right "
-                    "one: %s",
+                    "Spark's checkpoint cannot be looked at, so an old copy of the checkpoint may not be noticed: %s",
                     error,
                 )
 
@@ -358,8 +361,8 @@ class _Checkpoint:
             return "\n".join(end.get().json() if end.isDefined() else "-" for end in ends)
         except (Py4JError, AttributeError, TypeError) as error:
             logger.warning(
-                "Spark does not say where micro-batch %d ends, so an old copy of the checkpoint may not be told from "
-                "the right one: %s",
+                "The end offsets of micro-batch %d in Spark's checkpoint cannot be read, so an old copy of the "
+                "checkpoint may not be noticed: %s",
                 number,
                 error,
             )
@@ -374,7 +377,8 @@ class _Checkpoint:
             return self._stream is None or bool(self._stream.commitLog().get(number).isDefined())
         except (Py4JError, AttributeError, TypeError) as error:
             logger.warning(
-                "Spark does not say whether micro-batch %d is done, so offsets of another query may not be told: %s",
+                "Whether micro-batch %d is done cannot be read from Spark's checkpoint, so offsets of another "
+                "query may not be noticed: %s",
                 number,
                 error,
             )

@@ -77,8 +77,8 @@ class MicroBatch:
             return cls(int(known["number"]), *(str(known.get(name, "")) for name in ("query", "ends", "topic")))
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise JesenskaError(
-                f"A record in the topic of micro-batches is none of jesenska's ({bytes(value[:40])!r}): name another "
-                f"topic with the option batches.topic."
+                f"The topic of micro-batches has a record that jesenska did not write ({bytes(value[:40])!r}): "
+                "set the option batches.topic to another topic."
             ) from error
 
     def to_bytes(self) -> bytes:
@@ -96,28 +96,27 @@ class MicroBatch:
             return False
         if self.query_id and last.query_id and self.query_id != last.query_id:
             raise JesenskaError(
-                f"Micro-batch {self.number} was not written, since the name {name} belongs to a query with another "
-                f"checkpoint, which has written up to "
-                f"micro-batch {last.number} (its id in Spark is {last.query_id}, and this one's is {self.query_id}): "
-                f"give this query a name of its own, or start it with that checkpoint{last._where_to_go_on()}."
+                f"Micro-batch {self.number} was not written: the query name {name} belongs to a query with "
+                f"another checkpoint, which has written up to micro-batch {last.number} (Spark's query id is "
+                f"{last.query_id} in that checkpoint, and {self.query_id} in this query's): give this query a "
+                f"name of its own, or start it with that checkpoint{last._where_to_go_on()}."
             )
         if self.query_id and (
             self.number < last.number
             or (self.number == last.number and self.ends and last.ends and self.ends != last.ends)
         ):
             raise JesenskaError(
-                f"Micro-batch {self.number} was not written, since the query {name} has written up to micro-batch "
-                f"{last.number} already and its checkpoint "
-                "does not know that, as one that was put back from a copy: put back the newest checkpoint, or begin "
-                "with a new one under another "
+                f"Micro-batch {self.number} was not written: the query {name} has already written up to "
+                f"micro-batch {last.number}, but its checkpoint is older, for example because it was restored "
+                "from a copy: restore the newest checkpoint, or start with a new checkpoint and another query "
                 f"name{last._where_to_go_on()}."
             )
         if self.number == last.number and self.topic and last.topic and self.topic != last.topic:
             raise JesenskaError(
-                f"Micro-batch {self.number} of the query {name} was written to the topic {last.topic} and so not to "
-                f"{self.topic}: give what is written to "
-                f"another topic another name; where the query has changed its topic, start it once with {last.topic} "
-                f"first."
+                f"Micro-batch {self.number} of the query {name} was not written to the topic {self.topic}, "
+                f"because it was already written to the topic {last.topic}: if another query writes to "
+                f"{last.topic}, give this query another name. If you have changed this query's topic, start it "
+                f"once with {last.topic} first."
             )
         return self.number <= last.number
 
@@ -127,24 +126,26 @@ class MicroBatch:
         checkpoint, or is empty if the checkpoint does not have them. `is_before_done` is True if the micro-batch
         before this micro-batch is complete, or is `last`."""
         if self.query_id and ends and last.ends and _kept(ends) != last.ends:
-            reason = f"micro-batch {last.number} has ended elsewhere"
+            reason = f"micro-batch {last.number} ends at other offsets in its checkpoint"
         elif self.query_id and not is_before_done:
-            reason = f"micro-batch {self.number - 1} is not done, which would be left out"
+            reason = f"micro-batch {self.number - 1} is not done in its checkpoint and would be skipped"
         else:
             return
         raise JesenskaError(
-            f"Micro-batch {self.number} was not written, since the query {name} has written up to micro-batch "
-            f"{last.number}, and its checkpoint says that "
-            f"{reason}, as one that has the offsets of another query: put back the newest checkpoint, or begin with "
-            f"a new one under another "
-            f"name{last._where_to_go_on()}."
+            f"Micro-batch {self.number} was not written: the query {name} has written up to micro-batch "
+            f"{last.number}, but {reason}. The checkpoint seems to have the offsets of another query: restore the "
+            f"newest checkpoint, or start with a new checkpoint and another query name{last._where_to_go_on()}."
         )
 
     def _where_to_go_on(self) -> str:
         """Returns the part of an error message that names the offsets at which a new query continues after this
         micro-batch. Returns an empty text if the offsets are not known."""
         has_ends = self.ends.startswith("{") and "\n" not in self.ends
-        return f"; one that goes on where the other has ended begins at startingOffsets={self.ends}" if has_ends else ""
+        return (
+            f"; a new checkpoint continues after micro-batch {self.number} with startingOffsets={self.ends}"
+            if has_ends
+            else ""
+        )
 
 
 def _kept(ends: str) -> str:
@@ -250,7 +251,11 @@ class MicroBatchTransaction:
                 self._transactions.note_written()
                 await self._producer.abort_transaction()
         except KafkaError as error:
-            logger.info("The transaction of the query %s is left to the next attempt: %s", self._query.name, error)
+            logger.info(
+                "The transaction of the query %s could not be aborted now; the next attempt aborts it: %s",
+                self._query.name,
+                error,
+            )
         finally:
             await self._producer.close(flush=False)
 
@@ -306,8 +311,8 @@ class _Followed:
             if record.key is not None and bytes(record.key) == name and record.value is not None:
                 if not header.is_transactional:
                     raise JesenskaError(
-                        f"A record for the query {name.decode()} in the topic of micro-batches was written by no "
-                        f"transaction: delete it."
+                        f"A record for the query {name.decode()} in the topic of micro-batches was written "
+                        "without a transaction, so jesenska did not write it: delete the record."
                     )
                 self.undecided[header.producer_id] = MicroBatch.from_bytes(bytes(record.value))
 
@@ -324,8 +329,8 @@ async def _read_on(cluster: Cluster, key: TopicPartition, name: bytes, end: int)
     followed = _followed.setdefault(cluster, {}).setdefault((key, name), _Followed())
     if end < followed.position:
         raise JesenskaError(
-            f"The topic of micro-batches {key.topic} has lost records: start the query under another name, "
-            f"where it is to begin."
+            f"The topic of micro-batches {key.topic} has lost records: start the query with a new checkpoint and "
+            "another query name, and set startingOffsets to where it is to continue."
         )
     consumer = Consumer(cluster, auto_offset_reset="earliest")
     try:

@@ -222,7 +222,7 @@ class _Translator:
             name = re.sub(r"(?i)^(general_category|gc|script|sc)=", "", name).removeprefix("java").lower()
             found = _NAMED_SETS.get(name, _NAMED_SETS.get(name.removeprefix("is")))
             if found is None:
-                raise _NotAPattern(f"\\p{{{name}}} is no class that is known here")
+                raise _NotAPattern(f"\\p{{{name}}} is not a known class")
             return self._everything_but(found) if following == "P" else frozenset(found)
         if following.lower() in _SHORT_SETS:
             found = _SHORT_SETS[following.lower()]

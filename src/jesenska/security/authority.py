@@ -93,7 +93,10 @@ def read_authority(directory: Path) -> Authority:
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
     if (directory / "ca.pem").exists() and not (directory / "ca.key").exists():
-        raise JesenskaError(f"The key of the authority, {directory / 'ca.key'}, is not here: bring it back to sign.")
+        raise JesenskaError(
+            f"The key of the authority, {directory / 'ca.key'}, is missing, so no certificate can be made: put "
+            "the key file back."
+        )
     try:
         certificate = x509.load_pem_x509_certificate((directory / "ca.pem").read_bytes())
         key = load_pem_private_key((directory / "ca.key").read_bytes(), None)

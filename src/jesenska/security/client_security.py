@@ -132,7 +132,7 @@ def client_security(
     name. Raises InvalidConfigError with one sentence if the settings cannot be used."""
     protocol = str(get("security.protocol") or "PLAINTEXT").upper()
     if protocol not in PROTOCOLS:
-        raise InvalidConfigError(f"security.protocol={protocol} is none of {', '.join(PROTOCOLS)}.")
+        raise InvalidConfigError(f"security.protocol={protocol} is not known: set it to one of {', '.join(PROTOCOLS)}.")
     if protocol == "PLAINTEXT":
         return None
     tls = tls_settings(get)

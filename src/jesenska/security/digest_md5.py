@@ -55,7 +55,7 @@ class DigestMd5Client:
     def _response(self, challenge: bytes) -> bytes:
         said = _parts(challenge)
         if said.get("algorithm") != "md5-sess" or "auth" not in said.get("qop", "auth").split(","):
-            raise SaslError("the server's challenge is none of DIGEST-MD5")
+            raise SaslError("the server's challenge is not one of DIGEST-MD5")
         nonce, realm = said.get("nonce", ""), said.get("realm", "")
         if not nonce:
             raise SaslError("the server's challenge has no nonce")

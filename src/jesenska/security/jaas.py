@@ -63,7 +63,7 @@ def parse_login(text: str) -> Login:
     tokens = _tokens(text)
     logins = _logins(tokens)
     if tokens or len(logins) != 1:
-        raise InvalidConfigError("sasl.jaas.config has one login module that ends with a semicolon; this one has not.")
+        raise InvalidConfigError("sasl.jaas.config must have exactly one login module, which ends with a semicolon.")
     return logins[0]
 
 

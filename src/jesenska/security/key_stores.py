@@ -165,7 +165,8 @@ def _pkcs12(path: str, data: bytes, password: str | None) -> object:
     except ValueError:
         if b"-----BEGIN " in data:
             raise InvalidConfigError(
-                f"The store {path} is PEM: set ssl.keystore.type or ssl.truststore.type, whichever is its own, to PEM."
+                f"The store {path} is PEM: set ssl.keystore.type=PEM for a key store, or ssl.truststore.type=PEM "
+                "for a trust store."
             ) from None
         raise InvalidConfigError(
             f"The store {path} cannot be opened: it is damaged, or the password is wrong."

@@ -216,7 +216,7 @@ def test_a_record_that_is_none_of_ours_is_named(tmp_path: Path, kind: str, key: 
     record = RawRecord("app-s-changelog", 7, key, b"value", 0)
     with pytest.raises(
         StreamsError,
-        match="app-s-changelog-0 has a record at offset 7 that no application of streams has written there",
+        match="app-s-changelog-0 has a record at offset 7 that no streams application has written",
     ):
         restore_partition(tmp_path / "0.state", {"app-s-changelog": store}, iter([record]))
 

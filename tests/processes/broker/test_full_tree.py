@@ -107,7 +107,7 @@ def test_a_full_disk_of_the_tree_refuses_changes_and_nothing_else(tmp_path: Path
         assert said is not None
         assert "the ZooKeeper server cannot write it, and its log says why" in said
         assert asyncio.run(_send(broker.bootstrap)) == 0
-        assert "ends every connection: it is no ZooKeeper, or one whose log says why" in _shell(tree.address)
+        assert "closes every connection. Either it is not a ZooKeeper, or its log says why" in _shell(tree.address)
 
         disk.free()
         assert asyncio.run(_create(broker.bootstrap, "after")) is None

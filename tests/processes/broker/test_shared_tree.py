@@ -366,7 +366,7 @@ def test_what_a_crash_left_is_waited_for(tmp_path: Path) -> None:
             "There is no ZooKeeper at 127.0.0.1:1",
         ),
         ({"zookeeper.connect": "localhost:port"}, "zookeeper.connect=localhost:port is not understood"),
-        ({"jesenska.zookeeper.listener": "2181"}, "jesenska.zookeeper.listener=2181 is no address"),
+        ({"jesenska.zookeeper.listener": "2181"}, "jesenska.zookeeper.listener=2181 is not an address"),
     ],
 )
 def test_a_tree_that_cannot_be_had_stops_the_start(tmp_path: Path, settings: dict[str, str], words: str) -> None:

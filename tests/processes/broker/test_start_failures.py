@@ -79,7 +79,8 @@ def test_a_taken_port_for_zookeepers_clients_is_told_as_theirs(tmp_path: Path, m
         port = stranger.getsockname()[1]
         said = refused(tmp_path / "data", "--port", "0", "--zookeeper-port", str(port), *more)
     assert (
-        said == f"Port {port} is taken by another process: stop that one, or choose another port for 127.0.0.1:{port}."
+        said
+        == f"Port {port} is taken by another process: stop that process, or choose another port for 127.0.0.1:{port}."
     )
 
 

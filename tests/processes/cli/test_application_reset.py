@@ -164,7 +164,7 @@ def test_state_goes_with_state_dir_but_not_while_the_application_runs(
     with (state / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         refused = at(RESET, *flags)
-        assert (refused.code, "runs already" in refused.err, state.exists()) == (1, True, True)
+        assert (refused.code, "uses the state in" in refused.err, state.exists()) == (1, True, True)
         assert f"{application}-x-repartition" in topics_of(at, application)
     assert at(RESET, *flags, "--dry-run").code == 0
     assert state.exists()

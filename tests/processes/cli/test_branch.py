@@ -183,7 +183,7 @@ def test_mistakes_are_one_sentence(branch: Branch, fast_broker: BrokerProcess, t
     assert (missing.code, missing.out) == (1, "")
     assert (
         missing.err
-        == "jesenska branch: There is no topic 'nobody': kafka-topics --list shows what there is.\n".replace(
+        == "jesenska branch: There is no topic 'nobody': kafka-topics --list shows the topics that exist.\n".replace(
             "jesenska branch", "jesenska"
         )
     )

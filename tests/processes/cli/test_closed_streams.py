@@ -91,4 +91,7 @@ def test_an_error_is_told_although_the_disk_behind_the_output_is_full(tmp_path: 
 
 def test_the_trees_shell_ends_at_once_without_an_input() -> None:
     code, errors = said("TOOL <&- >&-", "zookeeper_shell --timeout-ms 300 127.0.0.1:1")
-    assert (code, errors) == (1, "zookeeper-shell: No ZooKeeper answers at 127.0.0.1:1: start it, or name another.\n")
+    assert (code, errors) == (
+        1,
+        "zookeeper-shell: No ZooKeeper answers at 127.0.0.1:1: start the ZooKeeper, or name another one.\n",
+    )

@@ -146,7 +146,7 @@ _REFUSALS: list[tuple[str, Callable[[Path], list[str]], str]] = [
         lambda data: ["--zookeeper-data", str(data.parent / "zookeeper"), "--chroot", "/kafka"],
         "has no node /kafka",
     ),
-    ("metadata", lambda data: ["--metadata", str(data)], "--metadata belongs to KRaft mode"),
+    ("metadata", lambda data: ["--metadata", str(data)], "--metadata is only for KRaft mode"),
     ("broker id", lambda data: ["--broker-id", "2"], "belongs to broker 1, but --broker-id is 2"),
     ("nobody there", lambda data: ["--zookeeper", "127.0.0.1:1"], "No ZooKeeper answers at 127.0.0.1:1"),
 ]
@@ -237,7 +237,7 @@ def test_a_broker_is_not_started_on_what_was_not_imported(data: Path) -> None:
     """The broker would consider every partition a foreign one, and start an empty tree beside them."""
     said = refused(data)
     assert "has partitions (such as t-0), but" in said
-    assert "give Apache Kafka's data to jesenska import first" in said
+    assert "if the data are Apache Kafka's, run jesenska import first" in said
     assert not (data / "jesenska-metadata.db").exists()
 
 

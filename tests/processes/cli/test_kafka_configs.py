@@ -107,7 +107,7 @@ def test_a_broker_and_the_default_of_all_brokers_are_told_apart(at: Tool) -> Non
         (["--alter", "--user", "anna", "--add-config", "producer_byte_rate=fast"], "Cannot parse quota configuration"),
         (
             ["--alter", "--user", "anna", "--add-config", "SCRAM-SHA-999=[password=of-anna]"],
-            "SCRAM-SHA-999 is no mechanism: write SCRAM-SHA-256 or SCRAM-SHA-512.",
+            "SCRAM-SHA-999 is not a SCRAM mechanism: write SCRAM-SHA-256 or SCRAM-SHA-512.",
         ),
         (["--alter", "--user", "anna", "--add-config", "burst=1"], "Invalid configuration key burst"),
         (["--alter", "--user", "anna", "--delete-config", "producer_byte_rate"], "has no such quota"),

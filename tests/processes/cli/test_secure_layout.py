@@ -143,7 +143,7 @@ def test_files_that_are_there_stay_and_a_half_is_refused(tmp_path: Path, tool: T
     for words in (("--host", "two.example"), ("--port", "1235")):
         other = tool(jesenska, "init", str(tmp_path), "--secure", *words)
         assert other.code == 1
-        assert "server.properties has the address one.example:1234 already, and is not changed" in other.err
+        assert "server.properties has the address one.example:1234 already and is not changed" in other.err
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
     (tmp_path / "config" / "client.properties").unlink()
     refused = tool(jesenska, "init", str(tmp_path), "--secure")

@@ -153,7 +153,7 @@ def test_a_listener_without_a_name_is_told_how_to_write_it(tool: Tool, tmp_path:
     result = tool(kafka_server_start.main, str(tmp_path / "server.properties"))
     assert (result.code, result.err) == (
         1,
-        "kafka-server-start: listeners holds '127.0.0.1:9092', which is no address; write NAME://host:port, as in "
+        "kafka-server-start: listeners holds '127.0.0.1:9092', which is not an address; write NAME://host:port, as in "
         "PLAINTEXT://127.0.0.1:9092.\n",
     )
 
@@ -203,8 +203,8 @@ def test_whoever_may_read_the_lock_is_told_who_holds_it_and_others_why_not(
         assert (result.code, result.out) == (1, "")
         assert (
             result.err
-            == f"kafka-server-stop: {tmp_path / 'data'} may not be read by this user: use the user of its server, "
-            f"or root.\n"
+            == f"kafka-server-stop: This user may not read {tmp_path / 'data'}: run the command as the user that "
+            "runs the server, or as root.\n"
         )
 
 

@@ -151,26 +151,26 @@ async def test_what_is_no_order_is_refused_and_ends_nothing(tmp_path: Path) -> N
         await store.create("/a", ephemeral=True)
         await store.create("/kept")
         for line, number, why in (
-            (b"end-session /a", None, "no JSON"),
-            (b"\xff\xfe", None, "no JSON"),
-            (b"[" * TREE_ORDER_MAX_BYTES, None, "no JSON"),
-            (b"", None, "no JSON"),
-            (b'["end-session", "/a"]', None, "no JSON object"),
+            (b"end-session /a", None, "not JSON"),
+            (b"\xff\xfe", None, "not JSON"),
+            (b"[" * TREE_ORDER_MAX_BYTES, None, "not JSON"),
+            (b"", None, "not JSON"),
+            (b'["end-session", "/a"]', None, "not a JSON object"),
             (b'{"order": "end-session", "path": "/a"}', None, "no number"),
             (b'{"number": true, "order": "end-session", "path": "/a"}', None, "no number"),
-            (b'{"number": 1, "order": "end", "path": "/a"}', 1, "no such order"),
-            (b'{"number": 1, "order": ["end-session"], "path": "/a"}', 1, "no such order"),
+            (b'{"number": 1, "order": "end", "path": "/a"}', 1, "The order is not known"),
+            (b'{"number": 1, "order": ["end-session"], "path": "/a"}', 1, "The order is not known"),
             (b'{"number": 2, "order": "end-session"}', 2, "and nothing else"),
             (b'{"number": 2, "order": "end-session", "path": "/a", "session": 1}', 2, "and nothing else"),
             (b'{"number": 3, "order": "end-session", "path": "a"}', 3, "a path begins with /"),
-            (b'{"number": 3, "order": "end-session", "path": 7}', 3, "no text"),
+            (b'{"number": 3, "order": "end-session", "path": 7}', 3, "not a text"),
             (b'{"number": 3, "order": "end-session", "path": "/\\ud800"}', 3, "does not hold the character"),
             (b'{"number": 4, "order": "end-session", "path": "/kept"}', 4, "not ephemeral"),
-            (b'{"number": 5, "order": "end-session", "session": "1"}', 5, "no id"),
-            (b'{"number": 5, "order": "end-session", "session": 1e999}', 5, "no id"),
-            (b'{"number": 6, "order": "guard", "process": 0, "grace_seconds": 1}', 6, "no id"),
-            (b'{"number": 6, "order": "guard", "process": 1, "grace_seconds": NaN}', 6, "no time"),
-            (b'{"number": 6, "order": "guard", "process": 1, "grace_seconds": 1}', 6, "no other child"),
+            (b'{"number": 5, "order": "end-session", "session": "1"}', 5, "not the id"),
+            (b'{"number": 5, "order": "end-session", "session": 1e999}', 5, "not the id"),
+            (b'{"number": 6, "order": "guard", "process": 0, "grace_seconds": 1}', 6, "not the id"),
+            (b'{"number": 6, "order": "guard", "process": 1, "grace_seconds": NaN}', 6, "not a time"),
+            (b'{"number": 6, "order": "guard", "process": 1, "grace_seconds": 1}', 6, "not another child"),
             (
                 b'{"number": 7, "order": "end-session", "path": "/a' + b"a" * TREE_ORDER_MAX_BYTES + b'"}',
                 None,
@@ -252,8 +252,8 @@ def test_whom_it_guards_ends_with_the_orders(tmp_path: Path, script: str, code: 
 def test_it_guards_no_strangers(tmp_path: Path) -> None:
     with serving(tmp_path) as tree:
         for process, why in (
-            (os.getpid(), "no other child"),
-            (tree.process.pid, "no other child"),
+            (os.getpid(), "not another child"),
+            (tree.process.pid, "not another child"),
             (2**22 + 1, "cannot be guarded"),
         ):
             assert why in tree.ask(number=1, order="guard", process=process, grace_seconds=1)["refused"]
@@ -268,19 +268,19 @@ def test_it_says_why_it_cannot_start(tmp_path: Path) -> None:
                 tmp_path / "tree",
                 ["7"],
                 subprocess.PIPE,
-                "7 is no descriptor of a socket that listens: give one, or leave it out.",
+                "7 is not the descriptor of a listening socket: give such a descriptor, or leave the argument out.",
             ),
             (
                 tmp_path / "tree",
                 ["x"],
                 subprocess.PIPE,
-                "x is no descriptor of a socket that listens: give one, or leave it out.",
+                "x is not the descriptor of a listening socket: give such a descriptor, or leave the argument out.",
             ),
             (
                 tmp_path / "tree",
                 ["1", "2"],
                 subprocess.PIPE,
-                "Give a directory for the tree, and perhaps the descriptor of a socket that listens.",
+                "Give a directory for the tree, and optionally the descriptor of a listening socket.",
             ),
             (
                 file,

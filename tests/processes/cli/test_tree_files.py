@@ -171,8 +171,8 @@ def test_a_tree_that_was_backed_up_is_put_back(tmp_path: Path, tool: Tool) -> No
         refused = tool(jesenska.main, "tree", "backup", str(backup), "--data", str(data))
         assert (refused.code, refused.out) == (1, "")
         assert (
-            "is in use by a broker that keeps its tree in its own process: stop it, or start it with --zookeeper-port"
-            in refused.err
+            "is in use by a broker that keeps its tree in its own process: stop the broker, or start it with "
+            "--zookeeper-port" in refused.err
         )
         broker.stop()
         done = tool(jesenska.main, "tree", "backup", str(backup), "--data", str(data))
@@ -274,7 +274,7 @@ def test_a_tree_below_a_path_is_built_anew_below_it(tmp_path: Path, tool: Tool) 
         ),
         (
             ["backup", "{tmp}/no/new", "--data", "{tmp}"],
-            "There is no directory {tmp}/no: make it, or name the file elsewhere.",
+            "There is no directory {tmp}/no: make this directory, or name a file in another directory.",
         ),
         (
             ["restore", "{tmp}/nothing", "--data", "{tmp}/new"],

@@ -124,7 +124,7 @@ def test_the_server_serves_tls_and_knows_clients_by_their_certificates(tmp_path:
         ({"sessionRequireClientSASLAuth": "true"}, "there are no users"),
         ({"enforce.auth.enabled": "true"}, "set enforce.auth.schemes"),
         ({"secureClientPort": "0"}, "ssl.keystore.location"),
-        ({"secureClientPort": "x"}, "is no port"),
+        ({"secureClientPort": "x"}, "is not a port"),
         ({"secureClientPort": "0", "ssl.clientAuth": "perhaps"}, "ssl.clientAuth=perhaps"),
     ],
 )

@@ -185,7 +185,7 @@ def test_groups_in_the_tree(tool: Tool, served: tuple[BrokerProcess, str]) -> No
     assert groups("--list").lines == ["live"]
     refused = groups("--reset-offsets", "--group", "live", "--topic", "clicks", "--to-earliest", "--execute")
     assert refused.code == 1
-    assert "--reset-offsets is not done in ZooKeeper" in refused.err
+    assert "--reset-offsets cannot be used with --zookeeper" in refused.err
 
 
 def test_old_flags_of_the_console_consumer(tool: Tool, served: tuple[BrokerProcess, str]) -> None:
@@ -227,7 +227,7 @@ def test_mistakes_are_one_sentence(
     monkeypatch.setattr("jesenska.cli.shared.zookeeper_option._CONNECT_MS", 100)
     for main, words, said in (
         (kafka_topics.main, ["--zookeeper", "127.0.0.1:1", "--list"], "No ZooKeeper answers at 127.0.0.1:1"),
-        (kafka_topics.main, ["--zookeeper", "here:there", "--list"], "'here:there' is no address"),
+        (kafka_topics.main, ["--zookeeper", "here:there", "--list"], "'here:there' is not an address"),
         (kafka_topics.main, ["--zookeeper", address, "--bootstrap-server", broker.bootstrap, "--list"], "only one of"),
         (
             kafka_topics.main,

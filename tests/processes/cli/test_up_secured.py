@@ -218,5 +218,6 @@ def test_a_key_of_the_authority_that_was_moved_away_is_named(tool: Tool, tmp_pat
     refused = tool(jesenska, "cert", str(tmp_path), "broker-0")
     assert refused.code == 1
     assert refused.err == (
-        f"jesenska: The key of the authority, {tmp_path}/security/ca.key, is not here: bring it back to sign.\n"
+        f"jesenska: The key of the authority, {tmp_path}/security/ca.key, is missing, so no certificate can be "
+        "made: put the key file back.\n"
     )

@@ -129,9 +129,9 @@ def test_the_announcement_has_all_brokers_in_every_command() -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["-n", "0"], "'0' is no number of brokers: write one from 1 to 32"),
-        (["-n", "33"], "'33' is no number of brokers"),
-        (["--brokers", "three"], "'three' is no number of brokers"),
+        (["-n", "0"], "'0' is not a number of brokers: write a number from 1 to 32"),
+        (["-n", "33"], "'33' is not a number of brokers"),
+        (["--brokers", "three"], "'three' is not a number of brokers"),
         (["-n", "-3"], "-n"),
         (
             ["-n", "3", "--port", "65534"],
@@ -270,8 +270,8 @@ def test_ports_follow_each_other_unless_one_is_taken(three_free_ports: int, caps
         with pytest.raises(JesenskaError) as refused:
             ports_for(options_of(*words), kept)
         assert str(refused.value) == (
-            f"Port {taken} is taken by another process, perhaps another broker: stop that one, choose others with "
-            f"--port, or add --any-port."
+            f"Port {taken} is taken by another process, perhaps another broker: stop that process, choose other "
+            f"ports with --port, or add --any-port."
         )
     with listening_socket("127.0.0.1", taken), ExitStack() as kept:
         first, other, last = ports_for(options_of(*words, "--any-port"), kept)
@@ -432,7 +432,7 @@ def test_three_brokers_are_one_cluster_and_keep_what_they_have(tool: Tool, tmp_p
             assert (again.code, again.err) == (
                 1,
                 f"jesenska: The directory {brokers.data} is in use by process {brokers.pid}: "
-                "stop it with kafka-server-stop, or name another one with --data.\n",
+                "stop that process with kafka-server-stop, or name another directory with --data.\n",
             )
             assert brokers.stop() == 0
         assert not re.search(r"Traceback|ERROR|SIGKILL|starts again", brokers.log)

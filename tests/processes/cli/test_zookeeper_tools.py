@@ -48,7 +48,7 @@ def server(properties: Path, *arguments: str) -> Iterator[str]:
     [
         (
             "127.0.0.1",
-            "Port {port} is taken by another process: stop that one, or choose another port for 127.0.0.1:{port}.",
+            "Port {port} is taken by another process: stop that process, or choose another port for 127.0.0.1:{port}.",
         ),
         ("192.0.2.1", "192.0.2.1 is not an address of this machine: name one of its addresses."),
     ],
@@ -103,7 +103,7 @@ def test_the_shell_shows_and_changes_what_the_server_keeps(tool: Tool, propertie
             result = tool(zookeeper_shell.main, address, *words)
             assert (result.code, result.out, result.err) == (1, "", f"{told}\n")
         assert tool(zookeeper_shell.main, address, "frobnicate").err.startswith(
-            "frobnicate is no command of this shell.\nls [-s]"
+            "frobnicate is not a command of this shell.\nls [-s]"
         )
         assert shell("deleteall", "/a") == []
         assert shell("ls", "/") == ["[zookeeper]"]
@@ -127,7 +127,7 @@ def test_the_shell_reads_commands_from_its_input(properties: Path) -> None:
     ("overrides", "told"),
     [
         (["dataDir="], "dataDir is missing"),
-        (["tickTime=often"], "tickTime=often is no number"),
+        (["tickTime=often"], "tickTime=often is not a number"),
         (["tickTime=0"], "tickTime a number of milliseconds from 1"),
         (["server.1=a:2888:3888"], "an ensemble is not built"),
         (["secureClientPort=2281"], "There is no certificate"),
@@ -154,7 +154,7 @@ def test_the_shell_says_when_nobody_answers(tool: Tool) -> None:
     result = tool(zookeeper_shell.main, "--timeout-ms", "300", "127.0.0.1:1", "ls", "/")
     assert (result.code, result.err) == (
         1,
-        "zookeeper-shell: No ZooKeeper answers at 127.0.0.1:1: start it, or name another.\n",
+        "zookeeper-shell: No ZooKeeper answers at 127.0.0.1:1: start the ZooKeeper, or name another one.\n",
     )
 
 

@@ -120,10 +120,13 @@ def test_an_interrupted_balance_goes_on_with_the_same_command(four: BrokerCluste
     ("words", "says"),
     [
         (("decommission", "9"), "There is no broker 9: the cluster has 1, 2, 3, 4."),
-        (("balance", "--goals", "beauty"), "--goals beauty is none of bytes, rates, leaders."),
-        (("balance", "--throttle", "fast"), "'fast' is no rate: write bytes a second, such as 50M"),
-        (("balance", "--tolerance", "-1"), "'-1' is no percentage"),
-        (("balance", "--at-once", "0"), "'0' is no number of partitions"),
+        (
+            ("balance", "--goals", "beauty"),
+            "--goals beauty is not a list of goals: write one or more of bytes, rates, leaders, separated by commas.",
+        ),
+        (("balance", "--throttle", "fast"), "'fast' is not a rate: write bytes a second, such as 50M"),
+        (("balance", "--tolerance", "-1"), "'-1' is not a percentage"),
+        (("balance", "--at-once", "0"), "'0' is not a number of partitions"),
     ],
 )
 def test_a_mistake_is_one_sentence(four: BrokerCluster, tool: Tool, words: tuple[str, ...], says: str) -> None:

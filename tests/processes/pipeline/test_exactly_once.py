@@ -449,7 +449,7 @@ def test_another_checkpoint_under_a_name_is_refused_and_so_is_an_old_one(
                 connection.run(Admin(connection.cluster).describe_transaction(f"jesenska-spark-named-{target}"))
                 == before
             ), "nobody is fenced"
-    with pytest.raises(StreamingQueryException, match="put back the newest checkpoint"):
+    with pytest.raises(StreamingQueryException, match="restore the newest checkpoint"):
         run(target, copied)
     run(target, checkpoint)
     assert committed(spark, topics, target) == list(range(30))
@@ -458,7 +458,7 @@ def test_another_checkpoint_under_a_name_is_refused_and_so_is_an_old_one(
 
 @pytest.mark.parametrize(
     ("offsets_at_once", "reason"),
-    [("5", "micro-batch 1 has ended elsewhere"), ("10", "micro-batch 2 is not done, which would be left out")],
+    [("5", "micro-batch 1 ends at other offsets"), ("10", "micro-batch 2 is not done in its checkpoint")],
 )
 def test_offsets_of_another_query_in_the_checkpoint_are_refused(
     spark: SparkSession, topics: Topics, tmp_path: Path, offsets_at_once: str, reason: str
@@ -481,9 +481,7 @@ def test_offsets_of_another_query_in_the_checkpoint_are_refused(
     run(other, maxOffsetsPerTrigger=offsets_at_once)
     (tmp_path / target / "offsets").rename(tmp_path / "own")
     shutil.copytree(tmp_path / other / "offsets", tmp_path / target / "offsets")
-    with pytest.raises(
-        StreamingQueryException, match=rf"its checkpoint says that {reason}.*put back the newest checkpoint"
-    ):
+    with pytest.raises(StreamingQueryException, match=rf"but {reason}.*restore the newest checkpoint"):
         run(target)
     shutil.rmtree(tmp_path / target / "offsets")
     (tmp_path / "own").rename(tmp_path / target / "offsets")

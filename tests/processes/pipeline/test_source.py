@@ -223,7 +223,7 @@ def test_a_schema_of_the_users_own_is_refused(reading: Reading, topics: Topics) 
         .schema("value string")
         .option("kafka.bootstrap.servers", reading.bootstrap)
     )
-    with pytest.raises(Exception, match="have a schema of their own"):
+    with pytest.raises(Exception, match="always have the schema"):
         frame.option("subscribe", topics.create()).load().count()
 
 

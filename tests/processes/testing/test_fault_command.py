@@ -79,7 +79,7 @@ def test_a_history_that_cannot_be_read_ends_with_2_and_one_sentence(
 ) -> None:
     (tmp_path / "bad").write_text("nonsense\nmore\n")
     for path, reason in (
-        (tmp_path / "bad", "line 1: This is no operation: it is not JSON."),
+        (tmp_path / "bad", "line 1: This is not an operation: it is not JSON."),
         (tmp_path / "none", "cannot be read"),
     ):
         assert main(["check", _file(tmp_path / "h", _correct()), str(path)]) == 2

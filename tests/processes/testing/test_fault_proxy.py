@@ -351,7 +351,7 @@ def test_a_proxy_that_is_closed_resets_and_can_be_started_on_its_port_again(echo
 
 
 def test_what_makes_no_sense_is_refused(proxy: FaultProxy) -> None:
-    with pytest.raises(ValueError, match="is no delay"):
+    with pytest.raises(ValueError, match="is not a delay"):
         proxy.delay(-1)
     with pytest.raises(ValueError, match="use hold"):
         proxy.limit(0)

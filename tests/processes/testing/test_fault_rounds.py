@@ -89,7 +89,7 @@ def test_what_is_no_schedule_is_refused(name: str | None) -> None:
         if name == "target":
             del found["rounds"][0]["faults"][0]["target"]
         text = json.dumps(found)
-    with pytest.raises(ScheduleError, match="This is no schedule of faults"):
+    with pytest.raises(ScheduleError, match="This is not a schedule of faults"):
         Schedule.from_json(text)
 
 

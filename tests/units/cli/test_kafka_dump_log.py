@@ -103,7 +103,7 @@ def test_indexes_that_do_not_fit_are_named(tool: Tool, segment: Path) -> None:
     index.write_bytes(bytes(80))
     assert tool(main, "--files", str(index)).lines[1:] == [f"{index} is empty."]
     index.write_bytes(b"123")
-    assert "no multiple" in tool(main, "--files", str(index)).err
+    assert "not a multiple" in tool(main, "--files", str(index)).err
 
 
 def test_a_batch_with_a_wrong_crc_and_bytes_at_the_end_are_told(tool: Tool, segment: Path) -> None:
@@ -163,7 +163,7 @@ def test_a_key_that_its_decoder_cannot_read_is_one_sentence(tool: Tool, segment:
     dumped = tool(main, "--files", str(segment), "--key-decoder-class", "kafka.serializer.LongDecoder")
     assert (dumped.code, dumped.err) == (
         1,
-        "kafka-dump-log: 1 bytes are no number of 8 bytes, which the decoder expects: name another decoder.\n",
+        "kafka-dump-log: 1 bytes are not a number of 8 bytes, which the decoder expects: name another decoder.\n",
     )
 
 

@@ -90,7 +90,7 @@ def test_a_file_has_lines_with_groups_or_without(tmp_path: Path) -> None:
     file.write_text('a,0,5\r\n\n "b" , 1 , 7 \n')
     plain = read_file(str(file))
     assert of_group(plain, "any", only_group=True) == {TopicPartition("a", 0): 5, TopicPartition("b", 1): 7}
-    with pytest.raises(JesenskaError, match="names no groups"):
+    with pytest.raises(JesenskaError, match="name no group"):
         of_group(plain, "any", only_group=False)
     file.write_text('"g1","a",0,5\ng2,a,0,6\n')
     grouped = read_file(str(file))

@@ -159,7 +159,7 @@ def test_an_event_that_makes_no_sense_is_named_and_taken_away(data: bytes) -> No
     world = up(1)
     say(world, data)
     assert events(world) == []
-    assert any("is taken away" in said for said in world.said)
+    assert any("is removed" in said for said in world.said)
 
 
 def test_an_event_of_a_broker_that_is_gone_or_without_replicas_asks_nobody() -> None:

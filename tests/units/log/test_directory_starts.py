@@ -78,7 +78,7 @@ def test_a_file_that_is_not_understood_says_nothing(
     (tmp_path / FILE_NAME).write_bytes(data)
     directories = _started(tmp_path)
     assert [directory.starts for directory in directories.directories] == [None]
-    assert f"{tmp_path / FILE_NAME} is not understood" in caplog.text
+    assert f"{tmp_path / FILE_NAME} cannot be read" in caplog.text
     directories.close()
 
 

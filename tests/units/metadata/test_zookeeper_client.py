@@ -195,7 +195,7 @@ def test_a_server_that_does_not_know_what_the_session_has_seen_is_told_of(caplog
             await store.close()
 
     asyncio.run(body())
-    lines = [record for record in caplog.records if "ends every connection of this session" in record.getMessage()]
+    lines = [record for record in caplog.records if "closes every connection of this session" in record.getMessage()]
     # From the third in a row on; the first may be a server that stops.
     assert 2 <= len(lines) <= 4
     assert all(record.levelname == "WARNING" and "once_a_minute" in record.__dict__ for record in lines)

@@ -67,8 +67,8 @@ def test_a_time_for_all_beats_times_by_partition_which_beat_offsets() -> None:
 @pytest.mark.parametrize(
     ("extra", "sentence"),
     [
-        ({"subscribe": "a", "assign": '{"a": [0]}'}, "assign and subscribe are there"),
-        ({}, "none of them is there"),
+        ({"subscribe": "a", "assign": '{"a": [0]}'}, "assign and subscribe are set"),
+        ({}, "none of them is set"),
         ({"subscribe": " , "}, "names no topic"),
         ({"subscribe": "a/b"}, "'a/b' in the option subscribe cannot be the name of a topic"),
         ({"subscribePattern": "("}, "is not a regular expression"),
@@ -116,7 +116,7 @@ def test_a_time_for_all_beats_times_by_partition_which_beat_offsets() -> None:
             "columns names 'offsets', which a row does not have: choose from key, value",
         ),
         ({"subscribe": "a", "columns": " "}, "columns names no column"),
-        ({"subscribe": "a", "columns": "value", "includeHeaders": "true"}, "columns leaves headers out"),
+        ({"subscribe": "a", "columns": "value", "includeHeaders": "true"}, "columns does not name headers"),
         ({"subscribe": "a", "maxTriggerDelay": "soon"}, "write a time such as 15m"),
         ({"subscribe": "a", "startingOfsets": "earliest"}, "startingofsets is not known; did you mean startingOffsets"),
         ({"subscribe": "a", "kafka.auto.offset.reset": "earliest"}, "use startingOffsets"),

@@ -89,7 +89,7 @@ def test_a_partition_that_does_not_come_is_an_error_when_the_time_is_over() -> N
     connection = GrowingTopic(2)
     with pytest.raises(
         JesenskaError,
-        match=r"asks for partition 7 of the topic orders, which has 2 after 5 s \(kafka\.max\.block\.ms\)",
+        match=r"asks for partition 7 of the topic orders, which has 2 partitions after 5 s \(kafka\.max\.block\.ms\)",
     ):
         placed(connection, 7)
     assert connection.asked == 5
@@ -112,7 +112,7 @@ def test_a_record_over_the_largest_request_is_refused(key: str | None) -> None:
     assert pack(largest, largest, 1) == 1
     with pytest.raises(
         JesenskaError,
-        match=r"partition 0 of the topic orders has 1001 bytes .* kafka\.max\.request\.size allows \(1000\): raise it",
+        match=r"partition 0 of the topic orders has 1001 bytes .* kafka\.max\.request\.size allows \(1000\): raise",
     ):
         pack(1, largest + 1)
 

@@ -405,7 +405,7 @@ async def test_a_leader_that_is_too_old_to_say_where_logs_part_is_not_followed(
     pair = Pair(tmp_path, version=11)
     pair.follow(FIRST)
     pair.leader.append(FIRST)
-    await pair.until(lambda: "cannot be followed, which takes 12" in caplog.text)
+    await pair.until(lambda: "cannot be followed, which needs version 12" in caplog.text)
     assert pair.leader.requests == []
     pair.link.close()
 

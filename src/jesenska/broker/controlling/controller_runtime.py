@@ -149,7 +149,7 @@ class ControllerRuntime(EffectsRuntime):
                 await self._carry_out_once(order)
                 return
             except KafkaError as error:
-                logger.info("this broker did not carry out %s, which is tried again: %s", type(order).__name__, error)
+                logger.info("this broker could not carry out %s, and tries it again: %s", type(order).__name__, error)
             await asyncio.sleep(_PAUSE_SECONDS)
 
     async def _carry_out_once(self, order: ToBroker) -> None:

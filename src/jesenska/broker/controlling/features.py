@@ -117,7 +117,7 @@ class Features:
             except TreeError as error:
                 # The features are read again when the connection to the tree is restored. Until then the known levels
                 # remain.
-                logger.info("features cannot be looked at: %s", error)
+                logger.info("the cluster's features cannot be read from the tree now: %s", error)
             if not self._again:
                 return
 

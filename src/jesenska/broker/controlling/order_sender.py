@@ -132,7 +132,7 @@ class OrderSender(PeerTask):
         key = (self.broker_id, "not told")
         if now - self._failing_since < self._warned_after_seconds:
             logger.info(
-                "broker %d was not told %s, which is tried again: %s",
+                "broker %d was not told %s, and is told again: %s",
                 self.broker_id,
                 type(request).__name__,
                 error,

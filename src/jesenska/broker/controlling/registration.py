@@ -111,7 +111,12 @@ class Registration:
                 await self._store.set(paths.broker(self._broker_id), node.encode(), stat.version)
         except TreeError as error:
             # The next controller treats this broker as crashed once more, which only causes unnecessary elections.
-            logger.info("that broker %d crashed stays in its node: %s", self._broker_id, error)
+            logger.info(
+                "the node of broker %d in the tree still says that the broker has crashed, which may cause "
+                "unnecessary elections: %s",
+                self._broker_id,
+                error,
+            )
 
     def _entered(self, state: SessionState) -> None:
         if state in (SessionState.EXPIRED, SessionState.CLOSED) and self.broker_epoch >= 0:

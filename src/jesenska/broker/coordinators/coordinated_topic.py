@@ -65,8 +65,8 @@ class CoordinatedTopic(Generic[S]):
             except TopicAlreadyExistsError:
                 pass
             except KafkaError as error:
-                logger.error("the topic %s could not be made: %s", name, error)
-                raise CoordinatorNotAvailableError(f"{name} could not be made") from error
+                logger.error("the topic %s could not be created: %s", name, error)
+                raise CoordinatorNotAvailableError(f"{name} could not be created") from error
             topic = self._core.view.topics.get(name)
             if topic is None:
                 raise CoordinatorNotAvailableError(f"{name} is not known here yet")

@@ -188,7 +188,7 @@ class TransactionMarkers:
         if error in (ErrorCode.NONE, ErrorCode.INVALID_PRODUCER_EPOCH):
             if error:
                 logger.info(
-                    "transaction %s has no end to be marked in %s: its producer has gone on",
+                    "transaction %s needs no marker in %s: its producer already has a newer epoch there",
                     end.order.transactional_id,
                     key,
                 )

@@ -74,7 +74,7 @@ async def _transactional(
         return _refused(refusal.code)
     except (TreeError, ProducerIdsExhausted) as failure:
         logger.warning(
-            "the producer of a transactional id gets no id: %s",
+            "a transactional producer could not get a producer id: %s",
             failure,
             extra={"once_a_minute": ("", "no producer id")},
         )
@@ -94,7 +94,9 @@ async def _new_id(uses: TransactionFamily) -> InitProducerIdResponse:
     try:
         producer_id = await uses.producer_ids.new()
     except (TreeError, ProducerIdsExhausted) as error:
-        logger.warning("a producer gets no id: %s", error, extra={"once_a_minute": ("", "no producer id")})
+        logger.warning(
+            "a producer could not get a producer id: %s", error, extra={"once_a_minute": ("", "no producer id")}
+        )
         code = (
             ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if isinstance(error, TreeError) else ErrorCode.UNKNOWN_SERVER_ERROR
         )

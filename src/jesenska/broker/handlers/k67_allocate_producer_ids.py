@@ -39,7 +39,7 @@ async def _allocate(uses: PeerFamily, broker_id: int) -> AllocateProducerIdsResp
         block = await uses.producer_ids.claim_for(broker_id)
     except (TreeError, ProducerIdsExhausted) as error:
         logger.warning(
-            "broker %d gets no producer ids: %s",
+            "broker %d could not get producer ids: %s",
             broker_id,
             error,
             extra={"once_a_minute": (str(broker_id), "no producer ids")},

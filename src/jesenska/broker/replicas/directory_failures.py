@@ -42,7 +42,7 @@ class DirectoryFailures:
             if directory.is_offline and directory.logs:
                 lost = self._directories.take_offline(directory)
                 logger.error(
-                    "%d partitions are offline with %s; %d are left",
+                    "%d partitions are offline with the log directory %s; %d partitions are left",
                     len(lost),
                     directory.path,
                     len(self._directories.logs),
@@ -70,7 +70,7 @@ class DirectoryFailures:
                 )
             except TreeError as error:
                 self._is_unreported = True
-                logger.info("the controller is not told yet that replicas cannot be read: %s", error)
+                logger.info("the controller could not be told yet that replicas are offline: %s", error)
                 return
 
     async def close(self) -> None:

@@ -227,7 +227,7 @@ class ReplicaManager:
             return False
         logger.error(
             "%s has no replica here: %s holds data of an earlier topic of that name. Stop this broker, move that "
-            "directory away, and start it again.",
+            "directory away, and start the broker again.",
             topic_partition,
             log.directory,
             extra={"once_a_minute": (topic_partition.topic, "another topic")},
@@ -267,10 +267,10 @@ class ReplicaManager:
         Otherwise the replica's log is used as it is."""
         if self._waits_for_data(topic_partition, leader, config):
             logger.error(
-                "%s is not led here: this broker's replica was in sync, but its log is missing, is an older copy, or "
-                "has lost records at its end. Start a broker that has the records, or mount the right disk and start "
-                "this broker again. If no broker has them any more, let another broker lead with the records "
-                "that it has: kafka-leader-election --election-type unclean.",
+                "%s is not led here: this broker's replica was in sync, but its log is missing, is an older "
+                "copy, or has lost records at its end. Start a broker that has the records, or mount the right "
+                "disk and start this broker again. If no broker has these records any more, let another broker "
+                "lead with the records that it has: kafka-leader-election --election-type unclean.",
                 topic_partition,
                 extra={"once_a_minute": (topic_partition.topic, "no data")},
             )
@@ -599,7 +599,8 @@ class ReplicaManager:
         source (`is_whole`) and the copy was not made."""
         if topic_partition in self._core.directories.offline:
             logger.error(
-                "%s has no log here while a log directory is offline",
+                "%s has no log here while a log directory is offline: repair the directory, and start this "
+                "broker again",
                 topic_partition,
                 extra={"once_a_minute": ("", "offline")},
             )
@@ -607,9 +608,9 @@ class ReplicaManager:
         point = branch_point(config.overrides)
         if point is not None and is_whole and self._core.directories.get(topic_partition) is None:
             logger.error(
-                "%s has no log: it is to be a branch of %s, and this broker cannot make one, or does not know yet "
-                "that it has all that was committed. It is tried again every second. If that goes on, delete topic "
-                "%s, and branch again.",
+                "%s has no log: it is to be a branch of %s, but this broker cannot make the branch, or does not "
+                "know yet whether its log of the source has all committed records. The broker tries again every "
+                "second. If this goes on, delete topic %s, and branch again.",
                 topic_partition,
                 point.source,
                 topic_partition.topic,

@@ -60,8 +60,8 @@ class Starts:
             if is_older(directory.starts, self._written):
                 self.has_older = True
                 logger.warning(
-                    "the log directory %s is older than the last start of broker %s, which had another disk there: "
-                    "its replicas do not lead until another broker has led them",
+                    "the log directory %s is older than the last start of broker %s, so it may be another disk "
+                    "or an old copy: its replicas do not lead until another broker has led them",
                     directory.path,
                     self._path.rpartition("/")[2],
                 )
@@ -94,7 +94,9 @@ class Starts:
     async def _write(self, starts: BrokerStarts) -> None:
         data = starts.encode()
         if len(data) > _NODE_BYTES_MAX:
-            logger.warning("this broker lacks so many partitions that the tree cannot keep which disks had them")
+            logger.warning(
+                "the list of this broker's replicas without data is too long for the tree, and is not stored"
+            )
             starts = BrokerStarts(starts.directories)
             data = starts.encode()
         try:

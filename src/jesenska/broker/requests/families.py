@@ -142,7 +142,8 @@ class PeerFamily(NamedTuple):
         the request is then not a broker of the cluster."""
         if not self.may_have_peers:
             raise ClusterAuthorizationFailedError(
-                "This broker has its tree for itself: there is no other broker that may ask for this."
+                "Only other brokers of the cluster may ask for this, and this broker is the only one: its "
+                "metadata tree is not shared."
             )
 
 

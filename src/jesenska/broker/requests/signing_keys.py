@@ -129,7 +129,9 @@ class SigningKeys:
             self._stamp = stamp
             self._keys = parse_keys(self._read())
         except (DocumentError, ValueError, OSError) as error:
-            logger.error("the keys of OAUTHBEARER in %s cannot be read: %s; the older ones serve", self._address, error)
+            logger.error(
+                "the keys of OAUTHBEARER in %s cannot be read: %s; the older keys stay in use", self._address, error
+            )
 
     def _stamp_of_file(self) -> tuple[int, int]:
         assert self._address.path is not None

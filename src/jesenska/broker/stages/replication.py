@@ -168,7 +168,7 @@ def lost_data(core: SharedParts, facts: ControllerContext, *, has_older_director
     )
     if lost:
         logger.warning(
-            "%d in-sync replicas have lost data here (%s): they do not lead until another broker has led",
+            "%d in-sync replicas have lost data here (%s): these replicas do not lead until another broker has led",
             len(lost),
             first_of(lost),
         )

@@ -95,7 +95,7 @@ async def _settle(
     await again(partial(ensure_paths, store, with_acls=has_acls, with_tokens=has_tokens))
     cluster_id = await again(partial(ensure_cluster_id, store, found_id or uuid_to_text(machine.new_uuid())))
     if is_first and home.is_shared:
-        logger.info("%s knew no cluster: cluster %s begins there", home.name, cluster_id)
+        logger.info("%s had no cluster: the new cluster %s begins there", home.name, cluster_id)
     broker_id = config.integer("broker.id")
     if broker_id < 0:
         known_id = next((item.broker_id for item in found if item is not None and item.broker_id is not None), None)

@@ -185,6 +185,6 @@ def _address(text: str | None) -> tuple[str, int] | None:
     host, colon, port = text.strip().rpartition(":")
     if not colon or not (port.isascii() and port.isdigit() and int(port) < 65536):
         raise JesenskaError(
-            f"jesenska.zookeeper.listener={text} is no address: write host:port, such as 127.0.0.1:2181."
+            f"jesenska.zookeeper.listener={text} is not an address: write host:port, such as 127.0.0.1:2181."
         )
     return host.removeprefix("[").removesuffix("]"), int(port)

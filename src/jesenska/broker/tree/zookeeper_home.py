@@ -90,8 +90,8 @@ class ZooKeeperHome:
                 await _first_request(store)
         except ConnectionLossError as error:
             raise JesenskaError(
-                f"There is no ZooKeeper at {servers}: start it, correct zookeeper.connect, or leave it out for one "
-                f"broker alone."
+                f"There is no ZooKeeper at {servers}: start ZooKeeper, correct zookeeper.connect, or leave "
+                "zookeeper.connect out for a single broker."
             ) from error
         except TreeError as error:
             raise JesenskaError(f"The ZooKeeper at {servers} refuses this broker: {error}") from error

@@ -98,7 +98,7 @@ def _rate(text: str) -> int:
     found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([KMG]?)", text, re.IGNORECASE)
     value = 0 if found is None else int(float(found[1]) * _UNITS[found[2].upper()])
     if not 0 < value < 2**63:
-        raise argparse.ArgumentTypeError(f"{text!r} is no rate: write bytes a second, such as 50M")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a rate: write bytes a second, such as 50M")
     return value
 
 
@@ -108,13 +108,13 @@ def _percent(text: str) -> float:
     except ValueError:
         value = -1.0
     if not 0 <= value <= 1000:
-        raise argparse.ArgumentTypeError(f"{text!r} is no percentage: write a number such as 5")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a percentage: write a number such as 5")
     return value / 100
 
 
 def _positive(text: str) -> int:
     if not text.isdigit() or not 0 < int(text) < 10**6:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of partitions: write one such as 10")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of partitions: write a number such as 10")
     return int(text)
 
 
@@ -122,7 +122,10 @@ def balance(options: argparse.Namespace) -> int:
     goals = [item.strip() for item in options.goals.split(",") if item.strip()]
     unknown = [item for item in goals if item not in GOALS]
     if unknown or not goals:
-        raise JesenskaError(f"--goals {options.goals} is none of {', '.join(GOALS)}.")
+        raise JesenskaError(
+            f"--goals {options.goals} is not a list of goals: write one or more of {', '.join(GOALS)}, separated "
+            "by commas."
+        )
     return asyncio.run(_work(options, goals, None))
 
 

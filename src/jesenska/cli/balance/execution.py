@@ -102,7 +102,9 @@ class Execution:
         answers = await self._admin.alter_reassignments(wave)
         refused: dict[TopicPartition, KafkaError] = {key: error for key, error in answers.items() if error is not None}
         for key, error in sorted(refused.items())[:1]:
-            raise JesenskaError(f"{len(refused)} moves were refused, such as that of {key}: {error}")
+            raise JesenskaError(
+                f"{len(refused)} moves of partitions were refused, for example the move of {key}: {error}"
+            )
 
     def _tell(self, text: str) -> None:
         if time.monotonic() - self._told_at >= _TELL_SECONDS:

@@ -58,11 +58,11 @@ async def _branch(options: argparse.Namespace) -> int:
             await Admin(cluster).branch_topic(source, target, properties_of(options.config))
         except UnknownTopicOrPartitionError as error:
             raise UnknownTopicOrPartitionError(
-                f"There is no topic {source!r}: kafka-topics --list shows what there is."
+                f"There is no topic {source!r}: kafka-topics --list shows the topics that exist."
             ) from error
         except TopicAlreadyExistsError as error:
             raise TopicAlreadyExistsError(
-                f"There is a topic {target!r} already: name another one for the branch, or delete that one."
+                f"The topic {target!r} already exists: give the branch another name, or delete that topic."
             ) from error
         ranges = await _ranges(cluster, target)
         if options.groups:

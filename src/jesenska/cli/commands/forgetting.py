@@ -186,8 +186,8 @@ async def _ask(store: Store, lost: frozenset[int], timeout_seconds: float) -> No
         with suppress(NoNodeError):
             await store.delete(paths.LOST_BROKERS)
         raise JesenskaError(
-            f"The controller, broker {controller_id}, has not acted within {timeout_seconds:g} s: try again. A "
-            "controller of Apache Kafka does not support it."
+            f"The controller, broker {controller_id}, has not acted within {timeout_seconds:g} s: try again. If "
+            "the controller is an Apache Kafka broker, it does not support this command."
         )
 
 

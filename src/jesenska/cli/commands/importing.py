@@ -146,7 +146,7 @@ def _found(
     if any(_is_raft(item) for item in directories):
         if options.zookeeper or options.zookeeper_data:
             raise JesenskaError(
-                f"{directories[0].path} is of KRaft mode, and its metadata are in no ZooKeeper: leave --zookeeper "
+                f"{directories[0].path} is of KRaft mode, so its metadata are not in ZooKeeper: leave --zookeeper "
                 "and --zookeeper-data out."
             )
         tree, where, notes = _from_raft(options, directories, cluster_id or "", telling_of)
@@ -157,8 +157,8 @@ def _found(
         )
     if options.metadata:
         raise JesenskaError(
-            f"--metadata belongs to KRaft mode, and {directories[0].path} is of ZooKeeper mode: give --zookeeper in "
-            f"its place."
+            f"--metadata is only for KRaft mode, but {directories[0].path} is of ZooKeeper mode: give --zookeeper "
+            "in place of --metadata."
         )
     tree, where = _tree(options, telling_of)
     return tree, Source(where, broker_id, cluster_id, partitions), []
@@ -175,7 +175,8 @@ def _from_raft(
     if len(logs) != 1:
         what = "No directory holds" if not logs else "Several directories hold"
         raise JesenskaError(
-            f"{what} {KRAFT_LOG}, the metadata log: name the one that metadata.log.dir says with --metadata."
+            f"{what} {KRAFT_LOG}, the metadata log: name the directory of Kafka's setting metadata.log.dir with "
+            "--metadata."
         )
     log = RaftLog(logs[0], telling_of.tell)
     image = RaftImage().take_all(log.records())

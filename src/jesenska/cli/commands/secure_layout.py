@@ -152,9 +152,9 @@ def refuse_other_address(directory: Path, host: str | None, port: int | None) ->
     known = listeners_of(broker_config(str(file), environment={}, warns=False)).advertised[0]
     if (host or known.host, port or known.port) != (known.host, known.port):
         raise JesenskaError(
-            f"{file} has the address {known.host}:{known.port} already, and is not changed: correct listeners and "
-            f"advertised.listeners in it, or name another directory. jesenska cert {directory} broker-0 --host NAME "
-            "makes a certificate for another host."
+            f"{file} has the address {known.host}:{known.port} already and is not changed: correct listeners and "
+            f"advertised.listeners in it, or name another directory. jesenska cert {directory} broker-0 --host "
+            "NAME makes a certificate for another host."
         )
 
 

@@ -35,12 +35,13 @@ def load(named: str) -> StreamsProgram:
     path = Path(text if colon and text.endswith(".py") else named)
     wanted = name if colon and text.endswith(".py") else "topology"
     if path.suffix != ".py" or not path.is_file():
-        raise JesenskaError(f"{path} is no Python file: name one that has a topology, such as app.py.")
+        raise JesenskaError(f"{path} is not a Python file: name a Python file that has a topology, such as app.py.")
     module = _executed(path)
     found = getattr(module, wanted, None)
     if found is None:
         raise JesenskaError(
-            f"{path} has no {wanted}: write topology = builder.build(), or name what it has with {path}:NAME."
+            f"{path} has no {wanted}: write topology = builder.build(), or give the name of the topology in the "
+            f"file with {path}:NAME."
         )
     if callable(found) and not isinstance(found, StreamsBuilder | Topology):
         found = _run(path, found)

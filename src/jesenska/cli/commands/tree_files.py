@@ -161,7 +161,9 @@ def _backup(options: argparse.Namespace) -> int:
     if target.exists():
         raise JesenskaError(f"{target} is there already: name another file, or move it away.")
     if not target.parent.is_dir():
-        raise JesenskaError(f"There is no directory {target.parent}: make it, or name the file elsewhere.")
+        raise JesenskaError(
+            f"There is no directory {target.parent}: make this directory, or name a file in another directory."
+        )
     found, where = _found(options)
     if paths.CLUSTER_ID not in found.nodes:
         raise JesenskaError(f"{where} holds no cluster: correct the directory or the path (--chroot with --data).")
@@ -191,8 +193,8 @@ def _found(options: argparse.Namespace) -> tuple[FoundTree, str]:
             address = (directory / ADDRESS_FILE).read_text(encoding="ascii").strip()
         except FileNotFoundError:
             raise JesenskaError(
-                f"{directory} is in use by a broker that keeps its tree in its own process: stop it, or start it "
-                "with --zookeeper-port and name that with --zookeeper."
+                f"{directory} is in use by a broker that keeps its tree in its own process: stop the broker, or "
+                "start it with --zookeeper-port and give that port with --zookeeper."
             ) from None
         access = access_of(login_file=login_file_of(directory))
         return asyncio.run(_read(address + chroot, access)), str(directory) + _shown_path(chroot)

@@ -38,7 +38,7 @@ def add_verify(command: argparse.ArgumentParser) -> None:
 
 def _rate(text: str) -> int:
     if not text.isascii() or not text.isdigit() or not int(text):
-        raise argparse.ArgumentTypeError(f"{text} is no number of bytes above 0")
+        raise argparse.ArgumentTypeError(f"{text} is not a number of bytes above 0")
     return int(text)
 
 

@@ -113,7 +113,9 @@ async def _until_stopped(broker: Broker, stopped: asyncio.Task[bool]) -> bool:
     await asyncio.wait({stopped, failed}, return_when=asyncio.FIRST_COMPLETED)
     has_failed = failed.done()
     if has_failed:
-        logger.error("every log directory has failed, so this broker stops: mend one of them and start it again")
+        logger.error(
+            "every log directory has failed, so this broker stops: repair a log directory, and start the broker again"
+        )
     failed.cancel()
     importing.cancel()
     return has_failed

@@ -39,8 +39,8 @@ def refuse_data_without_metadata(config: BrokerConfig) -> None:
             )
         raise JesenskaError(
             f"{directory} has partitions (such as {partition}), but {directories[0]} has no metadata about them "
-            f"({METADATA_FILE}): give Apache Kafka's data to jesenska import first, put the file back, or correct "
-            "the order of log.dirs."
+            f"({METADATA_FILE}): if the data are Apache Kafka's, run jesenska import first; otherwise put the "
+            "file back, or correct the order of log.dirs."
         )
 
 

@@ -101,7 +101,7 @@ def held_directory(data: Path) -> Iterator[None]:
     except LogDirectoryError as error:
         if (holder := lock_holder(data)) is None:
             raise JesenskaError(
-                f"The directory {data} is locked by another program: name another one with --data."
+                f"The directory {data} is locked by another program: name another directory with --data."
             ) from error
         # The name is imported here because its module imports the metadata tree, which a supervisor does not need
         # otherwise.
@@ -109,7 +109,8 @@ def held_directory(data: Path) -> Iterator[None]:
 
         tool = "zookeeper-server-stop" if (data / ADDRESS_FILE).exists() else "kafka-server-stop"
         raise JesenskaError(
-            f"The directory {data} is in use by process {holder}: stop it with {tool}, or name another one with --data."
+            f"The directory {data} is in use by process {holder}: stop that process with {tool}, or name another "
+            "directory with --data."
         ) from error
     try:
         yield

@@ -87,7 +87,7 @@ def lock_holder(directory: Path) -> int | None:
         return None
     except PermissionError as error:
         raise JesenskaError(
-            f"{directory} may not be read by this user: use the user of its server, or root."
+            f"This user may not read {directory}: run the command as the user that runs the server, or as root."
         ) from error
     try:
         text = os.pread(descriptor, 32, 0).strip()

@@ -263,14 +263,14 @@ def seconds(text: str) -> float:
     except ValueError:
         value = 0.0
     if not 0 < value < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is no time to wait: write a number of seconds above 0")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time to wait: write a number of seconds above 0")
     return value
 
 
 def id_of_broker(text: str) -> int:
     """Parses the value of a flag for a broker's id."""
     if not (text.isascii() and text.isdigit() and len(text) < 11):
-        raise argparse.ArgumentTypeError(f"{text!r} is no broker's id: write a number from 0 on")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a broker's id: write a number from 0 on")
     return int(text)
 
 

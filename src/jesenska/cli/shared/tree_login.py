@@ -51,7 +51,11 @@ def guard_of_directory(directory: Path) -> Guard:
     try:
         _make(path)
         if stat.S_IMODE(path.stat().st_mode) & 0o077:
-            logger.warning("%s could be read by other users, and is made private: remove it for a new password", path)
+            logger.warning(
+                "%s could be read by other users and is now private. If another user may have read the password, "
+                "remove the file: the next start makes a new password",
+                path,
+            )
             path.chmod(0o600)
     except OSError as error:
         raise JesenskaError(

@@ -97,15 +97,15 @@ async def tree_at(
         raise JesenskaError(str(error)) from error
     except ConnectionLossError as error:
         raise JesenskaError(
-            f"No ZooKeeper answers at {servers}: start it, correct --zookeeper, or name a broker with "
-            f"--bootstrap-server."
+            f"No ZooKeeper answers at {servers}: start ZooKeeper, correct --zookeeper, or name a broker with "
+            "--bootstrap-server."
         ) from error
     try:
         yield protected_by(access, store) if protects else store
     except NoAuthError as error:
         raise JesenskaError(
-            f"The tree at {servers} refuses it ({error}): log in with a JAAS file, "
-            f'KAFKA_OPTS="-Djava.security.auth.login.config=FILE".'
+            f"The tree at {servers} does not allow this ({error}): log in with a JAAS file, "
+            'KAFKA_OPTS="-Djava.security.auth.login.config=FILE".'
         ) from error
     except (TreeError, NodeFormatError) as error:
         raise JesenskaError(f"The tree at {servers} cannot be used: {error}") from error

@@ -41,7 +41,9 @@ class Guarded:
             raise NotGuardedError(f"Process {process} cannot be guarded ({error.strerror}).") from error
         if process == os.getpid() or _parent_of(process) != os.getppid():
             os.close(descriptor)
-            raise NotGuardedError(f"Process {process} is no other child of this process's parent.")
+            raise NotGuardedError(
+                f"Process {process} cannot be guarded, because it is not another child of this process's parent."
+            )
         if process in self._by_process:
             self._forget(process)
         self._by_process[process] = _Process(descriptor, grace_seconds)

@@ -66,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.getLogger().handlers[0].addFilter(OnceAMinute(SystemClock().monotonic))
     try:
         if not 1 <= len(words) <= 2:
-            raise JesenskaError("Give a directory for the tree, and perhaps the descriptor of a socket that listens.")
+            raise JesenskaError("Give a directory for the tree, and optionally the descriptor of a listening socket.")
         asyncio.run(_serve(Path(words[0]), words[1] if len(words) == 2 else None, has_login))
     except JesenskaError as error:
         _say(failed=str(error))
@@ -122,7 +122,8 @@ def _inherited(descriptor: str) -> socket.socket:
             raise ValueError
     except (ValueError, OSError) as error:
         raise JesenskaError(
-            f"{descriptor} is no descriptor of a socket that listens: give one, or leave it out."
+            f"{descriptor} is not the descriptor of a listening socket: give such a descriptor, or leave the "
+            "argument out."
         ) from error
     listening.set_inheritable(False)
     listening.setblocking(False)

@@ -166,7 +166,7 @@ class Supervisor:
         try:
             check_path(child.node)
         except BadArgumentsError as error:
-            raise ValueError(f"{child.node} is no path of a node: {error.reason}") from error
+            raise ValueError(f"{child.node} is not the path of a node: {error.reason}") from error
         environment = {
             **os.environ,
             "PYTHONUNBUFFERED": "1",

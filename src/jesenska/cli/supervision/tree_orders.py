@@ -73,9 +73,9 @@ def parse_order(line: bytes) -> Order:
     try:
         said = json.loads(line)
     except (ValueError, RecursionError):
-        raise OrderError("The line is no JSON: write one object on each line.") from None
+        raise OrderError("The line is not JSON: write one object on each line.") from None
     if not isinstance(said, dict):
-        raise OrderError("The line is no JSON object: write one on each line.")
+        raise OrderError("The line is not a JSON object: write one object on each line.")
     number = _whole(said.pop("number", None), 0, _NUMBER_MAX)
     if number is None:
         raise OrderError("The order has no number: give it one from 0 on.")
@@ -85,27 +85,27 @@ def parse_order(line: bytes) -> Order:
         case "end-session" if said.keys() == {"session"}:
             session_id = _whole(said["session"], 1, _NUMBER_MAX)
             if session_id is None:
-                raise OrderError("The session is no id of a session: write a number from 1 on.", number)
+                raise OrderError("The session is not the id of a session: write a number from 1 on.", number)
             return EndSession(number, session_id)
         case "end-session":
             raise OrderError("end-session ends one session: give its path or its session, and nothing else.", number)
         case "guard" if said.keys() == {"process", "grace_seconds"}:
             process, grace_seconds = _whole(said["process"], 1, _PROCESS_MAX), said["grace_seconds"]
             if process is None:
-                raise OrderError("The process is no id of a process: write a number from 1 on.", number)
+                raise OrderError("The process is not the id of a process: write a number from 1 on.", number)
             if (
                 isinstance(grace_seconds, bool)
                 or not isinstance(grace_seconds, int | float)
                 or not 0 <= grace_seconds <= _GRACE_SECONDS_MAX
             ):
                 raise OrderError(
-                    f"grace_seconds is no time: write a number of seconds from 0 to {_GRACE_SECONDS_MAX:g}.", number
+                    f"grace_seconds is not a time: write a number of seconds from 0 to {_GRACE_SECONDS_MAX:g}.", number
                 )
             return Guard(number, process, float(grace_seconds))
         case "guard":
             raise OrderError("guard is about one process: give process and grace_seconds, and nothing else.", number)
         case _:
-            raise OrderError("There is no such order: there are end-session and guard.", number)
+            raise OrderError("The order is not known: write end-session or guard.", number)
 
 
 def _whole(value: Any, least: int, most: int) -> int | None:
@@ -114,7 +114,7 @@ def _whole(value: Any, least: int, most: int) -> int | None:
 
 def _path(value: Any, number: int) -> str:
     if not isinstance(value, str):
-        raise OrderError("The path is no text: write one that begins with /.", number)
+        raise OrderError("The path is not a text: write a path that begins with /.", number)
     try:
         check_path(value)
     except BadArgumentsError as error:

@@ -47,8 +47,8 @@ def run_alone(options: argparse.Namespace) -> int:
             raise
         if not options.any_port:
             raise JesenskaError(
-                f"Port {error.port} is taken by another process, perhaps another broker: stop that one, choose one "
-                f"with --port, or add --any-port."
+                f"Port {error.port} is taken by another process, perhaps another broker: stop that process, "
+                "choose another port with --port, or add --any-port."
             ) from error
         print(f"Port {error.port} is taken; using another one.", file=sys.stderr)
         options.port = 0

@@ -67,13 +67,15 @@ def add_up(up: argparse.ArgumentParser) -> None:
 
 def _port(text: str) -> int:
     if not (text.isascii() and text.isdigit()) or int(text) > _PORT_MAX:
-        raise argparse.ArgumentTypeError(f"{text!r} is no port: write a number from 0 (any free one) to {_PORT_MAX}")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port: write a number from 0 (any free one) to {_PORT_MAX}")
     return int(text)
 
 
 def _brokers(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 4 and 1 <= int(text) <= _BROKERS_MAX):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of brokers: write one from 1 to {_BROKERS_MAX}")
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a number of brokers: write a number from 1 to {_BROKERS_MAX}"
+        )
     return int(text)
 
 

@@ -185,8 +185,8 @@ def ports_for(options: argparse.Namespace, kept: ExitStack) -> list[int]:
         except PortTakenError as error:
             if not options.any_port:
                 raise JesenskaError(
-                    f"Port {error.port} is taken by another process, perhaps another broker: stop that one, choose "
-                    f"others with --port, or add --any-port."
+                    f"Port {error.port} is taken by another process, perhaps another broker: stop that process, "
+                    "choose other ports with --port, or add --any-port."
                 ) from error
             print(f"Port {error.port} is taken; using another one.", file=sys.stderr)
             one = ReservedPort(host, 0)

@@ -117,7 +117,7 @@ class _Sockets:
         self._secure_host = settings.get("secureClientPortAddress", "")
         secure = settings.get("secureClientPort", "").strip()
         if secure and not (secure.isascii() and secure.isdigit() and int(secure) < 65536):
-            raise JesenskaError(f"secureClientPort={secure} is no port: write a number from 0 (any) to 65535.")
+            raise JesenskaError(f"secureClientPort={secure} is not a port: write a number from 0 (any) to 65535.")
         self._port = port if "clientPort" in settings or not secure else None
         self._secure_port = int(secure) if secure else None
         self._contexts: TlsContexts | None = None
@@ -158,7 +158,7 @@ def _checked(settings: Mapping[str, str]) -> tuple[Path, dict[str, int]]:
     for name, default in _NUMBERS.items():
         text = settings.get(name, str(default)).strip()
         if not (text.lstrip("-").isascii() and text.removeprefix("-").isdigit()):
-            raise JesenskaError(f"{name}={text} is no number: write one.")
+            raise JesenskaError(f"{name}={text} is not a number: write a number.")
         numbers[name] = int(text)
     if not 0 <= numbers["clientPort"] < 65536 or numbers["tickTime"] < 1 or numbers["maxClientCnxns"] < 0:
         raise JesenskaError(

@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 async def _work(parser: Parser, options: argparse.Namespace) -> int:
     if (options.file is None) == (options.data is None):
-        parser.error("give either FILE or --data, which name the server")
+        parser.error("name the server with either FILE or --data, not with both")
     named = options.data or read_properties(options.file).get("dataDir")
     if not named:
         raise JesenskaError(f"{options.file} has no dataDir: name the directory with --data.")

@@ -162,7 +162,9 @@ async def _connected(where: ConnectString, timeout_ms: int, access: TreeAccess) 
         with explained(", ".join(f"{host}:{port}" for host, port in where.servers), TLS_FLAG):
             return await connecting
     except ConnectionLossError as error:
-        raise JesenskaError(f"{error.reason[:1].upper()}{error.reason[1:]}: start it, or name another.") from error
+        raise JesenskaError(
+            f"{error.reason[:1].upper()}{error.reason[1:]}: start the ZooKeeper, or name another one."
+        ) from error
     finally:
         connecting.cancel()
 
@@ -241,7 +243,7 @@ def _parsed(command: str, words: Sequence[str]) -> tuple[dict[str, int], list[st
     """Returns a command's flags, each with its number (0 for flags without a number), and its words."""
     form = _COMMANDS.get(command)
     if form is None:
-        raise _UsageError(f"{shlex.join([command, *words])} is no command of this shell.")
+        raise _UsageError(f"{shlex.join([command, *words])} is not a command of this shell.")
     flags, rest, waiting = {}, [], list(words)
     while waiting:
         word = waiting.pop(0)
@@ -252,7 +254,7 @@ def _parsed(command: str, words: Sequence[str]) -> tuple[dict[str, int], list[st
         else:
             rest.append(word)
     if not form.least <= len(rest) <= form.most:
-        raise _UsageError(f"{shlex.join([command, *words])} is no command of this shell.")
+        raise _UsageError(f"{shlex.join([command, *words])} is not a command of this shell.")
     if command in ("set", "delete") and len(rest) == form.most:
         flags["v"] = _number(rest.pop())
     return flags, rest
@@ -262,7 +264,7 @@ def _number(text: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise _UsageError(f"{text!r} is no version: write a number.") from None
+        raise _UsageError(f"{text!r} is not a version: write a number.") from None
 
 
 def parse_acl(text: str) -> tuple[Acl, ...]:

@@ -156,8 +156,7 @@ class TransactionAdministration(Administration):
             )
             if code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
                 raise TransactionalIdNotFoundError(
-                    f"There is no transactional id {transactional_id}: kafka-transactions list shows those that "
-                    f"there are."
+                    f"There is no transactional id {transactional_id}: kafka-transactions list shows those that exist."
                 )
             if code != ErrorCode.NONE:
                 raise KafkaError.of(

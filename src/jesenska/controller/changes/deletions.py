@@ -112,7 +112,8 @@ class Deletions:
                 states.move(name, broker_id, ReplicaState.DELETION_DONE)
             self._shared.say(
                 "warning",
-                f"the deletion of topic {name} goes on without brokers {sorted(waited_for)}, which are said to be lost",
+                f"the deletion of topic {name} continues without brokers {sorted(waited_for)}, because they were "
+                "reported as lost",
             )
             yield from self._settle(name, deletion)
 

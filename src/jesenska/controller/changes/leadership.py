@@ -176,8 +176,8 @@ class Leadership:
             if lost:
                 self._shared.say(
                     "warning",
-                    f"broker {broker_id} cannot read its replicas of topic {name} ({first_of(lost)}): others lead "
-                    f"them, where they can",
+                    f"broker {broker_id} cannot read its replicas of topic {name} ({first_of(lost)}): other "
+                    "brokers lead these partitions where they can",
                 )
             before = topic.partitions
             yield from self.elect(

@@ -103,7 +103,7 @@ class Reassignments:
             try:
                 wanted = decode_reassignment(found[0])
             except NodeFormatError as error:
-                self._shared.say("error", f"{path} is taken away: {error}")
+                self._shared.say("error", f"{path} cannot be read and is removed: {error}")
         new = {key: target for key, target in wanted.items() if self._target_of(key) != target}
         errors = yield from self._begin(new)
         for topic_partition, refused in errors.items():

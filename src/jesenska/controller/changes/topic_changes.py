@@ -339,8 +339,8 @@ class TopicChanges:
                     continue
                 self._shared.say(
                     "warning",
-                    f"topic {name} is made, and the tree could not be told that it is: {error}; the next controller "
-                    f"tells it",
+                    f"the branch {name} is complete, but this could not be written to the tree: {error}; the next "
+                    "controller writes it",
                 )
                 return
             self._context.configs[entity] = ConfigView(settings, known.version + 1)

@@ -114,8 +114,8 @@ class TreeLooks:
         ]:
             self._shared.say(
                 "error",
-                f"topic {name} was taken away from the tree: clients do not see it any more, its data stay in the "
-                f"log directories",
+                f"topic {name} was removed from the tree: clients do not see it any more, but its data stay in "
+                "the log directories",
             )
             self._watched.discard(name)
             forget_topic(self._context, name)
@@ -176,12 +176,15 @@ class TreeLooks:
             if name not in self._context.topics:
                 yield from self._topics_written([name])
             if name not in self._context.topics:
-                self._shared.say("info", f"{paths.delete_topic(name)} names no topic: taken away")
+                self._shared.say(
+                    "info", f"{paths.delete_topic(name)} names a topic that does not exist, and is removed"
+                )
                 yield from self._take_away(paths.delete_topic(name))
             elif not self._shared.config.boolean("delete.topic.enable"):
                 self._shared.say(
                     "warning",
-                    f"{paths.delete_topic(name)} is taken away without deleting the topic: delete.topic.enable=false",
+                    f"{paths.delete_topic(name)} is removed, and the topic is not deleted, because "
+                    "delete.topic.enable=false",
                 )
                 yield from self._take_away(paths.delete_topic(name))
             else:
@@ -224,7 +227,7 @@ class TreeLooks:
         try:
             lost = decode_lost_brokers(found[0])
         except NodeFormatError as error:
-            self._shared.say("error", f"{path} is taken away: {error}")
+            self._shared.say("error", f"{path} cannot be read and is removed: {error}")
         else:
             yield from self._deletions.forget_brokers(lost)
         yield from self._take_away(path)
@@ -242,7 +245,7 @@ class TreeLooks:
                     if topic is not None and number in topic.partitions:
                         changed.setdefault(name, {})[number] = None
             except NodeFormatError as error:
-                self._shared.say("error", f"{path} is taken away: {error}")
+                self._shared.say("error", f"{path} cannot be read and is removed: {error}")
         for name, numbers in changed.items():
             if not self._context.topics[name].deleting:
                 yield from self._leadership.read_again(name, numbers)
@@ -261,7 +264,7 @@ class TreeLooks:
                 if node is not None:
                     brokers[decode_log_dir_event(node[0])] = None
             except NodeFormatError as error:
-                self._shared.say("error", f"{path} is taken away: {error}")
+                self._shared.say("error", f"{path} cannot be read and is removed: {error}")
         for broker_id in brokers:
             self._leadership.ask_for_replicas(broker_id)
         for path in change_paths:
@@ -276,8 +279,8 @@ class TreeLooks:
             if name != str(self._shared.broker_id):
                 self._shared.say(
                     "error",
-                    f"broker {name} has registered beside this one, which cannot be one of several yet: it gets no "
-                    f"partitions",
+                    f"broker {name} has registered, but this broker cannot be one of several brokers yet: broker "
+                    f"{name} gets no partitions",
                 )
 
     def _registered(self, broker_ids: Sequence[int]) -> Steps:

@@ -332,7 +332,8 @@ def _require_dynamic(changed: Mapping[str, str], settings: Mapping[str, str], ta
         )
     if secret:
         raise InvalidRequestError(
-            f"Passwords cannot be kept among the dynamic configs yet, for nothing encrypts them: [{', '.join(secret)}]"
+            "Passwords cannot be kept among the dynamic configs yet, because nothing encrypts them: "
+            f"[{', '.join(secret)}]"
         )
 
 

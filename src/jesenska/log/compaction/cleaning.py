@@ -122,8 +122,8 @@ class _CleanedFile:
             segment.note_entries(self._scan.take_entries())
             if not good:
                 raise CorruptMessageError(
-                    f"what was to be written to {segment.file.path} at position {self._position + at} is no batch "
-                    f"that may follow"
+                    f"the data to be written to {segment.file.path} at position {self._position + at} is not a "
+                    "valid next batch"
                 )
             at += good
         if at:
@@ -270,9 +270,8 @@ class Cleaning:
                 if keys.is_full:
                     if keys.latest_offset < self._first_dirty:
                         raise NotCompactedError(
-                            f"a batch at offset {self._first_dirty} or later has more keys than the table has room "
-                            f"for ({keys.most}): "
-                            "give it more with log.cleaner.dedupe.buffer.size"
+                            f"a batch at offset {self._first_dirty} or later has more keys than the table has "
+                            f"room for ({keys.most}): raise log.cleaner.dedupe.buffer.size"
                         )
                     return
         if keys.latest_offset < self._groups[-1][-1].end_offset - 1:

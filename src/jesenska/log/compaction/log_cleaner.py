@@ -294,7 +294,7 @@ class LogCleaner:
         try:
             renamed = log.replace_segments(sources, replacement.cleaned)
         except OSError as error:
-            logger.error("%s: a compaction could not be ended: %s", log.topic_partition, error)
+            logger.error("%s: a compaction could not be completed: %s", log.topic_partition, error)
             return False
         self._doomed.add(self._around.monotonic_ms() + log.config.file_delete_delay_ms, renamed)
         return True
@@ -312,7 +312,7 @@ class LogCleaner:
         after = sum(segment.size_bytes for segment in log.segments if segment.base_offset < run.part.end_offset)
         seconds = (self._around.monotonic_ms() - run.begun_ms) / 1000
         logger.info(
-            "%s: compacted up to offset %d, %d bytes are %d now, in %.1f s",
+            "%s: compacted up to offset %d, from %d bytes to %d bytes, in %.1f s",
             log.topic_partition,
             offsets[log.topic_partition],
             before,

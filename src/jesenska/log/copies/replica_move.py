@@ -487,7 +487,7 @@ class ReplicaMove:
             self._again(f"{self.target.path} cannot be written: {error.error.strerror or error.error}")
         elif not isinstance(error, MoveIsOverError):
             logger.error("the move of %s to %s failed: %r", self.topic_partition, self.target.path, error)
-            self.give_up("of a mistake in the broker")
+            self.give_up("the copy failed because of a mistake in the broker")
 
     def _source_failed(self, error: OSError, is_in_doubt: bool) -> None:
         self.source.writer.disk_failed(error, is_in_doubt)

@@ -235,7 +235,9 @@ class ReplicaMoves:
             self._files.rename(copy, doomed)
         except OSError as error:
             logger.warning(
-                "%s is a copy that is not needed any more, and cannot be renamed: %s; remove it", copy, error
+                "%s is a copy that is not needed any more, and cannot be renamed: %s; remove this directory",
+                copy,
+                error,
             )
             return
         self._doomed.add(self._around.monotonic_ms(), [doomed])

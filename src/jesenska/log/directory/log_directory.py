@@ -229,7 +229,9 @@ class LogDirectory:
             self.starts = None
         except ValueError as error:
             self.starts = None
-            logger.warning("%s is not understood (%s): no start on this directory is known", path, error)
+            logger.warning(
+                "%s cannot be read (%s), so it is not known which starts of the broker used this directory", path, error
+            )
 
     def started(self, starts: DirectoryStarts) -> None:
         """Records that the broker has started with this directory. Raises OSError if the write fails."""

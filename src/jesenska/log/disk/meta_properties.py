@@ -92,8 +92,8 @@ def check_meta_properties(directory: Path, found: MetaProperties | None, cluster
     if found.cluster_id is not None and found.cluster_id != cluster_id:
         raise ForeignDataError(
             f"The log directory {directory} belongs to cluster {found.cluster_id}, but this broker is of cluster "
-            f"{cluster_id}: "
-            "correct zookeeper.connect where it names the wrong tree, or name another directory in log.dirs."
+            f"{cluster_id}: correct zookeeper.connect if it names the wrong tree, or name another directory in "
+            "log.dirs."
         )
     if found.broker_id is not None and found.broker_id != broker_id:
         raise ForeignDataError(

@@ -162,7 +162,7 @@ class _Window:
             self.fetch(min(left, _LEGACY_CHECK_BYTES))
             if _is_legacy_message(self.buffer[self.position - self.start : self.end - self.start]):
                 raise
-            return "the magic is none of a batch"
+            return "the magic is not that of a batch"
         except CorruptMessageError as error:
             return error.message
         size = header.size_bytes

@@ -258,8 +258,8 @@ class ProducerState:
         sequence = header.base_sequence
         if sequence != 0 and verification.is_for_new_clients and not has_batches:
             raise OutOfOrderSequenceNumberError(
-                f"No batch of producer {header.producer_id} is known, and it begins with sequence {sequence} and not "
-                f"with 0."
+                f"Producer {header.producer_id} begins with sequence {sequence} and not with 0, but no earlier "
+                "batch of this producer is known."
             )
         if sequence > verification.lowest_sequence:
             raise OutOfOrderSequenceNumberError(

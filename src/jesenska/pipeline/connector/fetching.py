@@ -230,7 +230,8 @@ class _RangeReader:
             self._position = self._wanted.end
             return
         raise RequestTimedOutError(
-            f"{self._key} gives nothing at offset {self._position}, although its log goes up to {latest}."
+            f"{self._key}: the broker returned no records at offset {self._position}, although the log goes up to "
+            f"offset {latest}."
         )
 
 

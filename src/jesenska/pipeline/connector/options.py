@@ -300,8 +300,8 @@ def _columns(options: _Given) -> tuple[str, ...]:
         raise JesenskaError(f"The option columns {what}: choose from {', '.join(COLUMNS_WITH_HEADERS)}.")
     if with_headers and "headers" not in chosen:
         raise JesenskaError(
-            "The option includeHeaders is true, but columns leaves headers out: name it there, or leave "
-            "includeHeaders out."
+            "The option includeHeaders is true, but the option columns does not name headers: add headers to "
+            "columns, or leave includeHeaders out."
         )
     return chosen
 
@@ -425,7 +425,7 @@ def _settings(options: _Given, table: Table, used: Collection[str]) -> dict[str,
     try:
         client_security(settings.get, bytes)
     except InvalidConfigError as error:
-        raise JesenskaError(f"The connection cannot be secured as the kafka. options say: {error}") from None
+        raise JesenskaError(f"The TLS or SASL options that begin with kafka. are not valid: {error}") from None
     for unknown in table.unknown(texts):
         logger.warning("%s", Unknown(f"kafka.{unknown.name}", unknown.nearest and f"kafka.{unknown.nearest}"))
     for name in sorted(texts):
@@ -457,9 +457,9 @@ def _client(settings: Mapping[str, Value]) -> ClientOptions:
 def _subscription(options: _Given) -> Subscription:
     given = [name for name in _CHOICES if options.text(name) is not None]
     if len(given) != 1:
-        count = "none of them is there" if not given else f"{' and '.join(given)} are there"
+        count = "none of them is set" if not given else f"{' and '.join(given)} are set"
         raise JesenskaError(
-            f"Exactly one of the options assign, subscribe and subscribePattern says what to read: {count}."
+            f"Set exactly one of the options assign, subscribe and subscribePattern, which say what to read: {count}."
         )
     text = options.text(given[0]) or ""
     if given[0] == "subscribe":
@@ -561,7 +561,8 @@ def _by_partition(text: str, option: str, *, times: bool) -> dict[TopicPartition
                 continue
             if not re.match(r"\d{1,9}\Z", partition):
                 raise JesenskaError(
-                    f"The option {option} has {partition!r} where a partition of the topic {topic} is meant: {form}."
+                    f"The option {option} has {partition!r} where a partition number of the topic {topic} is "
+                    f"expected: {form}."
                 )
             if not isinstance(number, int) or isinstance(number, bool) or not lowest <= number < 2**63:
                 raise JesenskaError(f"The option {option} has {number!r} for {topic}-{partition}: {form}.")

@@ -231,7 +231,7 @@ def data_loss(sentence: str, fail: bool, remedy: str = "reading goes on at the e
     """Reports data loss: raises DataLossError if `fail` (the option failOnDataLoss) is True; otherwise logs a warning
     with `remedy`."""
     if fail:
-        raise DataLossError(f"{sentence} Set failOnDataLoss to false to go on without them.")
+        raise DataLossError(f"{sentence} To go on without these records, set failOnDataLoss to false.")
     logger.warning("%s As failOnDataLoss is false, %s.", sentence, remedy)
 
 
@@ -275,8 +275,8 @@ async def plan_batch(cluster: Cluster, options: SourceOptions) -> list[OffsetRan
     for key in partitions:
         if start[key] > end[key]:
             raise JesenskaError(
-                f"{key} would be read from offset {start[key]} to {end[key]}: {options.start.option} lies behind "
-                f"{options.end.option}."
+                f"{key} would be read from offset {start[key]} to {end[key]}: {options.start.option} is after "
+                f"{options.end.option}. Choose an earlier start or a later end."
             )
         ranges.append(
             within(OffsetRange(key.topic, key.partition, start[key], end[key]), bounds, options.fail_on_data_loss)

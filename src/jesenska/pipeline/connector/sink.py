@@ -289,9 +289,9 @@ class Placing:
         if not 0 <= number < topic.partitions:
             waited = f" after {self._options.max_block_ms / 1000:g} s (kafka.max.block.ms)" if number >= 0 else ""
             raise JesenskaError(
-                f"A row asks for partition {number} of the topic {topic.name}, which has {topic.partitions}{waited}: "
-                f"they are numbered from 0, "
-                "and kafka-topics --alter adds some."
+                f"A row asks for partition {number} of the topic {topic.name}, which has {topic.partitions} "
+                f"partitions{waited}: name a partition from 0 to {topic.partitions - 1}, or add partitions with "
+                "kafka-topics --alter."
             )
 
     async def _count_with(self, topic: str, number: int) -> int:
@@ -398,9 +398,9 @@ class Packing(Placing):
         largest = pc.max(sizes[0] if len(sizes) == 1 else pc.add(*sizes)).as_py()
         if largest > limit:
             raise JesenskaError(
-                f"A row for partition {key.partition} of the topic {key.topic} has {largest} bytes of key and value, "
-                f"more than kafka.max.request.size "
-                f"allows ({limit}): raise it, or write smaller rows."
+                f"A row for partition {key.partition} of the topic {key.topic} has {largest} bytes of key and "
+                f"value, more than kafka.max.request.size allows ({limit}): raise kafka.max.request.size, or "
+                "write smaller rows."
             )
 
     def is_of_old_format(self, topic: str) -> bool:

@@ -121,8 +121,8 @@ def _refuse_other_schema(schema: StructType, options: SourceOptions) -> None:
         (item.name, item.dataType) for item in expected.fields
     ]:
         raise JesenskaError(
-            f"The rows of topics have a schema of their own, {expected.simpleString()}: leave out schema(...) and "
-            f"select from these columns."
+            f"The rows of a topic always have the schema {expected.simpleString()}: leave out schema(...) and "
+            "select from these columns."
         )
 
 

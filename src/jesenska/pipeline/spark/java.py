@@ -88,7 +88,7 @@ def _home_from_wheel(environment: Mapping[str, str]) -> Path:
         return _make_home(Path(tempfile.mkdtemp(prefix="jesenska-")) / name, script, java)
     except OSError:
         raise JesenskaError(
-            "No folder could be written for starting Java: set XDG_CACHE_HOME to one that can."
+            "Starting Java needs a folder that can be written, and none was found: set XDG_CACHE_HOME to such a folder."
         ) from None
 
 

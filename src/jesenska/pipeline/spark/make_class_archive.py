@@ -56,7 +56,8 @@ def make() -> Path:
             shutil.rmtree(work, ignore_errors=True)
         return path
     raise JesenskaError(
-        "No folder could be written for the archive of Spark's classes: set XDG_CACHE_HOME to one that can."
+        "The archive of Spark's classes needs a folder that can be written, and none was found: set "
+        "XDG_CACHE_HOME to such a folder."
     )
 
 

@@ -151,5 +151,7 @@ def ready_python() -> ReadyPython | None:
         return ReadyPython(directory)
     except OSError as error:
         shutil.rmtree(directory, ignore_errors=True)
-        logger.info("Spark's workers are not forked from a Python that is ready: %s", error)
+        logger.info(
+            "Spark's Python workers start more slowly, since they cannot be forked from a prepared process: %s", error
+        )
         return None

@@ -254,9 +254,8 @@ def prepare_environment(master: str = "local", executors_python: str | None = No
     if shutil.which(python) is None:
         os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
         logger.warning(
-            "The executors' Python, %s, is not on this machine: Spark starts the tasks that read and write topics "
-            "with the driver's, %s, which must be on the "
-            "executors under the same path.",
+            "The executors' Python, %s, is not on this machine: Spark starts the tasks that read and write "
+            "topics with the driver's Python, %s. Install Python under the same path on the executors.",
             python,
             sys.executable,
         )

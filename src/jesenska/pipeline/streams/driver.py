@@ -225,7 +225,7 @@ class TopologyTestDriver(SaysOurName):
             raise StreamsError(f"there is no store {name}: the topology has {', '.join(sorted(stores)) or 'none'}.")
         if not isinstance(stores[name], kind):
             raise StreamsError(
-                f"the store {name} is no {what} store: ask for a {self._processors.stores[name].kind} store."
+                f"the store {name} is not a {what} store: ask for a {self._processors.stores[name].kind} store."
             )
         return stores[name]
 

@@ -20,7 +20,7 @@ def milliseconds(what: str, duration: Duration, lowest: int = 0) -> int:
         ms = duration
     else:
         raise refused(
-            f"{what} is {duration!r}, which is no length of time: give milliseconds as an int, or a timedelta."
+            f"{what} is {duration!r}, which is not a length of time: give milliseconds as an int, or a timedelta."
         )
     if ms < lowest:
         raise refused(f"{what} is {ms} ms: give at least {lowest} ms.")

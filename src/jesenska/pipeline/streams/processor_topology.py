@@ -90,8 +90,8 @@ class ProcessorTopology:
         for topic in node.topics:
             if topic in self._topics:
                 raise refused(
-                    f"topic {topic} is read by two sources, {self._topics[topic]} and {node.name}: read it once, and "
-                    f"use what that gives twice."
+                    f"topic {topic} is read by two sources, {self._topics[topic]} and {node.name}: use one source "
+                    "for it, and connect both branches to this source."
                 )
             for pattern in self._patterns:
                 if re.fullmatch(pattern, topic):

@@ -70,7 +70,7 @@ def _servers(name: str, value: Any) -> str:
     for server in servers:
         if not re.fullmatch(r".+:[0-9]{1,5}", server):
             raise SettingError(
-                f"{name} has {server!r} in it, which is no address: write host:port, several separated by commas."
+                f"{name} has {server!r} in it, which is not an address: write host:port, several separated by commas."
             )
     return ",".join(servers)
 
@@ -78,14 +78,16 @@ def _servers(name: str, value: Any) -> str:
 def _server(name: str, value: Any) -> str:
     text = _text(name, value)
     if text and not re.fullmatch(r"[^\s,/]+:[0-9]{1,5}", text):
-        raise SettingError(f"{name} is {text!r}, which is no address: write host:port.")
+        raise SettingError(f"{name} is {text!r}, which is not an address: write host:port.")
     return text
 
 
 def _token(name: str, value: Any) -> str:
     # The message does not have the value, which is a secret.
     if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z0-9._~+/-]{16,1024}=*", value):
-        raise SettingError(f"{name} is no token: give at least 16 letters, digits and characters of ._~+/- in a text.")
+        raise SettingError(
+            f"{name} is not a token: give at least 16 letters, digits and characters of ._~+/- in a text."
+        )
     return value
 
 
@@ -385,9 +387,8 @@ class StreamsConfig:
         generated = [name for name in names if re.search(r"-[0-9]{10}(-|$)", name)]
         if generated and self.values["ensure.explicit.internal.resource.naming"]:
             raise SettingError(
-                "ensure.explicit.internal.resource.naming is true, but these names of stores and internal topics are "
-                "generated ones: "
-                f"{', '.join(generated)}. Give the operations name= and store=."
+                "ensure.explicit.internal.resource.naming is true, but these names of stores and internal topics "
+                f"are generated ones: {', '.join(generated)}. Give each of these operations a name= or store=."
             )
 
     @staticmethod
@@ -407,7 +408,7 @@ def _prefixed(name: str, value: Any) -> Any:
         near = table.nearest(inner)
         raise SettingError(
             f"the setting {name} is not "
-            f"known{f': did you mean {prefix}{near}?' if near else f': {inner} is no setting of a {table.kind}.'}"
+            f"known{f': did you mean {prefix}{near}?' if near else f': {inner} is not a setting of a {table.kind}.'}"
         )
     return _parsed(name, table[inner], value)
 

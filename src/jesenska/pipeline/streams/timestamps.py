@@ -54,9 +54,9 @@ def use_partition_time_on_invalid_timestamp(record: InputRecord, partition_time:
         return record.timestamp
     if partition_time < 0:
         raise StreamsError(
-            f"the first record of {record.topic}-{record.partition} has the timestamp {record.timestamp}, and there "
-            f"is no earlier one to take: "
-            "give the source another extractor."
+            f"the first record of {record.topic}-{record.partition} has the timestamp {record.timestamp}, and no "
+            "earlier record of the partition has a timestamp to use in its place: give the source another "
+            "extractor."
         )
     return partition_time
 

@@ -47,8 +47,8 @@ class Topology(SaysOurName):
         `taker`."""
         if not isinstance(given, cls):
             raise refused(
-                f"{taker} takes a Topology, and not a {type(given).__name__}: give what build() of a StreamsBuilder "
-                f"gives."
+                f"{taker} takes a Topology, and not a {type(given).__name__}: give the result of "
+                "StreamsBuilder.build()."
             )
         return given
 

@@ -164,13 +164,17 @@ class KafkaStreams:
 
     def _must_be(self, wanted: State, what: str) -> None:
         if self._state is not wanted:
-            raise StreamsError(f"{what} in the state {self._state.name}: that is for {wanted.name} alone.")
+            raise StreamsError(
+                f"{what} in the state {self._state.name}: this is possible only in the state {wanted.name}."
+            )
 
     def _set(self, new: State) -> None:
         with self._lock:
             old, self._state = self._state, new
         if old is not new:
-            logger.info("The application %s goes from %s to %s.", self.config.application_id, old.name, new.name)
+            logger.info(
+                "The application %s changes its state from %s to %s.", self.config.application_id, old.name, new.name
+            )
             if self._listener is not None:
                 self._listener(new, old)
 
@@ -196,7 +200,10 @@ class KafkaStreams:
         self._prepare_once()
         self._must_be(State.RUNNING, "process_available was called")
         if self._watcher is not None:
-            raise StreamsError("process_available was called while the application runs after start: use one of them.")
+            raise StreamsError(
+                "process_available was called after start, which already processes all records: use only one of "
+                "the two."
+            )
         with self._ends_with_error():
             self._take_over_once()
             ordered, circle = in_order([query.part for query in self._queries])

@@ -248,7 +248,8 @@ class FollowerLink:
                 channel.close()
                 if not self._is_out_of_reach:
                     logger.error(
-                        "broker %d speaks Fetch up to version %d: it cannot be followed, which takes %d",
+                        "broker %d supports Fetch only up to version %d, so it cannot be followed, which needs "
+                        "version %d: upgrade that broker",
                         self.leader_id,
                         version,
                         _FIRST_VERSION,

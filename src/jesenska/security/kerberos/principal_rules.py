@@ -106,7 +106,7 @@ def _parsed(text: str) -> _Rule:
     count = int(found["count"])
     for number in _PARAMETER.findall(found["format"]):
         if not number or int(number) > count:
-            raise InvalidConfigError(f"{SETTING}: ${number} in {text!r} is none of $0 to ${count}.")
+            raise InvalidConfigError(f"{SETTING}: ${number} in {text!r} is not one of $0 to ${count}.")
     match, pattern = (None if found[name] is None else _compiled(found[name], text) for name in ("match", "pattern"))
     replacement = () if pattern is None else _pieces(found["replacement"], pattern, text)
     return _Rule(count, found["format"], match, pattern, replacement, bool(found["all"]), found["case"])

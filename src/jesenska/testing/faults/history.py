@@ -364,7 +364,7 @@ def from_line(line: bytes) -> Operation:
 
 
 def _refuse(reason: str) -> NoReturn:
-    raise HistoryError(f"This is no operation: {reason}.")
+    raise HistoryError(f"This is not an operation: {reason}.")
 
 
 def value_text(value: bytes | None) -> str | None:

@@ -401,13 +401,13 @@ class FaultProxy:
     def delay(self, milliseconds: float, way: Way = Way.BOTH) -> None:
         """Delays each byte by `milliseconds`. The value 0 ends the delay, also for bytes that are being delayed."""
         if milliseconds < 0:
-            raise ValueError(f"{milliseconds} ms is no delay: give 0 or more.")
+            raise ValueError(f"{milliseconds} ms is not a delay: give 0 or more.")
         self._change(way, delay_seconds=milliseconds / 1000)
 
     def limit(self, bytes_per_second: float | None, way: Way = Way.BOTH) -> None:
         """Limits the bytes that are forwarded per second. None ends the limit."""
         if bytes_per_second is not None and bytes_per_second <= 0:
-            raise ValueError(f"{bytes_per_second} bytes a second is no limit: give a number above 0, or use hold().")
+            raise ValueError(f"{bytes_per_second} bytes a second is not a limit: give a number above 0, or use hold().")
         self._change(way, bytes_per_second=bytes_per_second)
 
     def hold(self, way: Way = Way.BOTH) -> None:

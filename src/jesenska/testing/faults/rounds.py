@@ -108,7 +108,9 @@ class Schedule:
             )
             return cls(int(found["seed"]), rounds)
         except (ValueError, TypeError, KeyError) as error:
-            raise ScheduleError(f"This is no schedule of faults ({error}): give the line that was printed.") from error
+            raise ScheduleError(
+                f"This is not a schedule of faults ({error}): give the line that was printed."
+            ) from error
 
 
 def _fault(found: Mapping[str, Any]) -> Fault:
@@ -120,7 +122,7 @@ def _fault(found: Mapping[str, Any]) -> Fault:
     if fault.way not in _WAYS:
         raise ScheduleError(f"there is no way {fault.way!r}")
     if not 0 <= fault.seconds < float("inf"):
-        raise ScheduleError(f"{fault.seconds} s is no time")
+        raise ScheduleError(f"{fault.seconds} s is not a time")
     return fault
 
 

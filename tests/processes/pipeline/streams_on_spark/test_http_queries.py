@@ -304,7 +304,7 @@ def test_queries_over_tls_and_a_new_certificate(state: State, tmp_path: Path) ->
 
 def test_a_key_store_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
     config = StreamsConfig({"application.server.ssl.keystore.location": str(tmp_path / "missing.jks")})
-    with pytest.raises(SettingError, match=r"application.server cannot have TLS as its ssl. settings say: .*missing"):
+    with pytest.raises(SettingError, match=r"the ssl. settings of application.server are not valid: .*missing"):
         http_security(config)
 
 

@@ -207,9 +207,9 @@ def test_an_application_runs_until_it_is_closed(spark: SparkSession, topics: Top
         wanted = last_values(expected(topology, lines(source), sink))
         wait_until(lambda: last_values(written(topics, sink)) == wanted)
         assert dict(streams.store("counts").all())["kafka"] == 3
-        with pytest.raises(StreamsError, match="runs already"):
+        with pytest.raises(StreamsError, match="uses the state in"):
             application.streams(topology).start()
-        with pytest.raises(StreamsError, match=r"a query with the name .* runs in this session of Spark already"):
+        with pytest.raises(StreamsError, match=r"this Spark session already runs a query with the name"):
             Application(spark, topics, tmp_path / "other", f"runs-{source}").streams(topology).start()
         assert streams.state() is State.RUNNING
     assert states == [State.REBALANCING, State.RUNNING, State.PENDING_SHUTDOWN, State.NOT_RUNNING]
@@ -323,14 +323,14 @@ def test_a_changed_topology_or_a_lost_state_is_refused(spark: SparkSession, topi
         )
         streams.process_available()
     assert topics.committed(f"changed-{source}")[source, 0] == 3
-    with pytest.raises(StreamsError, match="the topology is not the one that made the state"):
+    with pytest.raises(StreamsError, match="was made by another topology"):
         application.run(word_count(source, f"{source}-out"))
     directory = tmp_path / f"changed-{source}"
     shutil.rmtree(directory / "0" / "stores")
-    with pytest.raises(StreamsError, match="is gone, but the checkpoint beside it says what was read already"):
+    with pytest.raises(StreamsError, match="is gone, but its checkpoint says that records were already read"):
         application.run(topology)
     (directory / "topology").unlink()
-    with pytest.raises(StreamsError, match="topology is missing, which says what the state belongs to"):
+    with pytest.raises(StreamsError, match="topology, which says to what the state belongs, is missing"):
         application.run(topology)
 
 

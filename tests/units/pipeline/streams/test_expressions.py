@@ -149,17 +149,17 @@ def test_what_decides_alone_decides_beside_none(expression: Expression) -> None:
     [
         (
             value["id"] + 1,
-            r"\(value\['id'\] \+ 1\) cannot be computed of 'o1', 1 \('o1' is no number; concat joins strings\): cast "
-            r"the operands",
+            r"\(value\['id'\] \+ 1\) cannot be computed of 'o1', 1 \('o1' is not a number; concat joins strings\): "
+            r"cast the operands",
         ),
         (value["id"] < 1, "'o1' and 1 have no order"),
         (value["paid"] < 1, "True and 1 have no order"),
-        (value["paid"] + 1, "True is no number"),
-        (value["amount"].upper(), "12 is no string"),
-        (value["amount"] & True, "12 is no boolean"),
+        (value["paid"] + 1, "True is not a number"),
+        (value["amount"].upper(), "12 is not a string"),
+        (value["amount"] & True, "12 is not a boolean"),
         (value["amount"]["a"], "12 has no fields, so 'a' is not in it"),
-        (value["amount"][0], "12 is no list, so it has no element 0"),
-        (~value["amount"], "12 is no boolean"),
+        (value["amount"][0], "12 is not a list, so it has no element 0"),
+        (~value["amount"], "12 is not a boolean"),
         (value["amount"].length(), "12 has no length"),
     ],
 )
@@ -171,13 +171,13 @@ def test_operands_of_the_wrong_type_are_an_error(expression: Expression, sentenc
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [
-        (lambda: bool(value), "has no truth yet"),
+        (lambda: bool(value), "has no truth value yet"),
         (lambda: list(value), "is an expression, which cannot be iterated"),
         (
             lambda: value[1.5],  # type: ignore[index]
             "neither the name of a field nor a position",
         ),
-        (lambda: value.cast("decimal"), "'decimal' is no type that cast knows"),
+        (lambda: value.cast("decimal"), "'decimal' is not a type that cast knows"),
         (lambda: value.split(""), "a separator of at least one character"),
         (lambda: value.substring(-1, 2), "a start and a length of at least 0"),
         (lambda: value + object(), "cannot stand in an expression"),

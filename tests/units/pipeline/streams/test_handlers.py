@@ -195,7 +195,7 @@ def test_names_that_are_generated_are_refused_where_the_settings_want_none() -> 
     )
     with pytest.raises(
         SettingError,
-        match=r"are generated ones: KSTREAM-AGGREGATE-STATE-STORE-\d{10}\. Give the operations name= and store=",
+        match=r"are generated ones: KSTREAM-AGGREGATE-STATE-STORE-\d{10}\. Give each of these operations",
     ):
         TopologyTestDriver(builder.build(), config)
     builder = StreamsBuilder()

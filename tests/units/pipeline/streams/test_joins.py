@@ -356,7 +356,7 @@ def test_an_empty_value_of_the_other_table_is_not_taken_for_none() -> None:
             lambda s, t, g: s.join(s, lambda one: one, JoinWindows(5)),
             r"it is called with \(key, left, right\) or \(left, right\)",
         ),
-        (lambda s, t, g: t.join(t, value), "join has no value: the expression may use left, right"),
+        (lambda s, t, g: t.join(t, value), "the expression of join cannot use value: it may use left, right"),
         (lambda s, t, g: s.join(s, pair, JoinWindows(5).before(-6)), "is never met"),
     ],
 )

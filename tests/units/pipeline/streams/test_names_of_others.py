@@ -82,7 +82,7 @@ def test_a_name_of_others_is_answered_with_ours(written: Callable[[], object], s
 
 def test_a_builder_in_place_of_a_topology_is_told_to_be_built() -> None:
     with pytest.raises(
-        TopologyError, match=r"TopologyTestDriver takes a Topology, and not a StreamsBuilder: give what build\(\)"
+        TopologyError, match=r"TopologyTestDriver takes a Topology, and not a StreamsBuilder: give the result of"
     ):
         DRIVER(StreamsBuilder())
 
@@ -92,7 +92,7 @@ def test_a_builder_in_place_of_a_topology_is_told_to_be_built() -> None:
     [
         (lambda: len(ANY), "write value.length()"),
         (lambda: "a" in ANY, r"write value.contains\(…\)"),
-        (lambda: STREAM.filter(ANY == 1 and ANY == 2), "write &, | and ~"),
+        (lambda: STREAM.filter(ANY == 1 and ANY == 2), "write & for and, | for or, ~ for not"),
     ],
 )
 def test_an_expression_says_what_python_cannot_do_with_it(written: Callable[[], object], said: str) -> None:
@@ -127,7 +127,7 @@ def test_a_column_of_spark_is_answered_with_an_expression() -> None:
     class Column:
         __module__ = "pyspark.sql.column"
 
-    with pytest.raises(TopologyError, match="filter takes no column of Spark: write it with value and key"):
+    with pytest.raises(TopologyError, match="filter takes no Spark column: write the expression with value and key"):
         STREAM.filter(Column())
 
 

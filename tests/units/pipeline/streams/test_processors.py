@@ -131,7 +131,7 @@ def test_a_store_that_is_not_there_is_refused() -> None:
 
 def test_one_processor_for_all_tasks_is_refused() -> None:
     with pytest.raises(
-        TopologyError, match="process takes what makes a Processor for each task, and not one _Doubling for all tasks"
+        TopologyError, match="process needs a new Processor for each task, and cannot use one _Doubling for all tasks"
     ):
         StreamsBuilder().stream("in", **S).process(_Doubling())  # type: ignore[arg-type]
 

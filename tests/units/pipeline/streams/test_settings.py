@@ -117,7 +117,7 @@ def test_default_serdes_and_application_id_are_used_where_the_program_names_none
         ({"application.id": "my app"}, "application.id is 'my app', but topics are named after it"),
         (
             {"bootstrap.servers": "localhost"},
-            "bootstrap.servers has 'localhost' in it, which is no address: write host:port",
+            "bootstrap.servers has 'localhost' in it, which is not an address: write host:port",
         ),
         ({"processing.guarantee": "often"}, "processing.guarantee is 'often': set at_least_once"),
         ({"security.protocol": "TLS"}, "security.protocol: Invalid value TLS for configuration security.protocol"),
@@ -127,7 +127,7 @@ def test_default_serdes_and_application_id_are_used_where_the_program_names_none
             "the setting application.server.ssl.keystore.locations is not known: did you mean "
             "application.server.ssl.keystore.location?",
         ),
-        ({"application.server.token": "short"}, "application.server.token is no token: give at least 16"),
+        ({"application.server.token": "short"}, "application.server.token is not a token: give at least 16"),
         ({"commit.interval.ms": "soon"}, "commit.interval.ms is 'soon': give a whole number"),
         ({"commit.interval.ms": -1}, "commit.interval.ms is -1: give at least 0"),
         ({"default.value.serde": "xml"}, "default.value.serde is 'xml', which names no serde"),
@@ -147,7 +147,10 @@ def test_default_serdes_and_application_id_are_used_where_the_program_names_none
         ({"errors.dead.letter.queue.topic.name": "a b"}, "'a b'"),
         ({"commit.interval": 5}, "the setting commit.interval is not known: did you mean commit.interval.ms?"),
         ({"producer.ack": "all"}, "the setting producer.ack is not known: did you mean producer.acks?"),
-        ({"consumer.nonsense": 1}, "the setting consumer.nonsense is not known: nonsense is no setting of a consumer."),
+        (
+            {"consumer.nonsense": 1},
+            "the setting consumer.nonsense is not known: nonsense is not a setting of a consumer.",
+        ),
         ({"topic.retention.ms": "long"}, "topic.retention.ms: Invalid value long for configuration retention.ms"),
         ({"foo": 5}, "the setting foo is not known; docs/streams.md has all that are."),
     ],

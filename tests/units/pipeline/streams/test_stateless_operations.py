@@ -251,18 +251,18 @@ def test_a_value_that_its_serde_cannot_write_is_told_with_the_sink() -> None:
         (lambda stream: stream.to("no topic!"), "'no topic!' cannot be a name"),
         (
             lambda stream: stream.merge(StreamsBuilder().stream("in")),
-            "merge takes what the same StreamsBuilder has made, and <KStream",
+            "merge got <KStream",
         ),
         (
             lambda stream: stream.join(StreamsBuilder().table("other"), lambda left, right: left),
-            "join takes what the same StreamsBuilder has made",
+            "which another StreamsBuilder has made",
         ),
-        (lambda stream: StreamsBuilder().stream(5), "5 is no topic: give a name, a list of names, or a pattern"),  # type: ignore[arg-type]
+        (lambda stream: StreamsBuilder().stream(5), "5 is not a topic: give a name, a list of names, or a pattern"),  # type: ignore[arg-type]
         (lambda stream: stream.merge("other"), "merge takes a KStream, and not 'other'"),
         (lambda stream: stream.repartition(partitions=0), "a topic cannot have 0 partitions"),
-        (lambda stream: stream.to("out", key=str), "is no serde: write key=Serdes.string()"),
+        (lambda stream: stream.to("out", key=str), "is not a serde: write key=Serdes.string()"),
         (lambda stream: stream.join(stream, lambda left, right: left), "needs windows: give JoinWindows"),
-        (lambda stream: stream.filter(value > 1 and value < 3), "write &, | and ~ for and, or and not"),
+        (lambda stream: stream.filter(value > 1 and value < 3), "write & for and, | for or, ~ for not"),
     ],
 )
 def test_what_cannot_be_built_is_refused_with_the_line_of_the_program(build: Any, sentence: str) -> None:

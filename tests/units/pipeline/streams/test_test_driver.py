@@ -106,7 +106,7 @@ def test_a_store_of_another_kind_is_told_so() -> None:
     builder.table("in", store="kept", **S)
     with (
         driver_of(builder) as driver,
-        pytest.raises(StreamsError, match="the store kept is no window store: ask for a key-value store"),
+        pytest.raises(StreamsError, match="the store kept is not a window store: ask for a key-value store"),
     ):
         driver.get_window_store("kept")
 

@@ -272,7 +272,7 @@ def test_a_session_on_close_that_is_out_of_retention_grows_no_more() -> None:
         (lambda: TimeWindows(10, advance=11), "the advance is at most the size"),
         (lambda: TimeWindows(10, grace=-1), "the grace of a window is -1 ms"),
         (lambda: SessionWindows(0), "the inactivity gap of a session is 0 ms"),
-        (lambda: TimeWindows("10"), "'10', which is no length of time"),  # type: ignore[arg-type]
+        (lambda: TimeWindows("10"), "'10', which is not a length of time"),  # type: ignore[arg-type]
         (lambda: _windowed(TimeWindows(10, grace=5))[1].count(retention=14), "give at least 15 ms"),
         (lambda: _windowed(5), "windowed_by takes TimeWindows, SlidingWindows or SessionWindows"),
         (

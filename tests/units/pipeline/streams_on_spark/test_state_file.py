@@ -196,8 +196,8 @@ def test_a_micro_batch_begins_where_the_state_has_read_to(tmp_path: Path) -> Non
         _micro_batch(path, 4, {"lines": 5, "others": 2}, {"lines": 9, "others": 4})
     with pytest.raises(
         StreamsError,
-        match=r"has lines up to offset 9, but the next micro-batch begins at 11, so .*: put it back, or remove \S+/app, "  # noqa: E501
-        r"so that",
+        match=r"has lines up to offset 9, but the next micro-batch begins at 11, so .*: put the right state back, or "
+        r"remove \S+/app, so that",
     ):
         _micro_batch(path, 5, {"lines": 11, "others": 4}, {"lines": 12, "others": 4})
     with pytest.raises(StreamsError, match="has lines up to offset 5, but the next micro-batch begins at 6"):
@@ -213,9 +213,9 @@ def test_a_state_file_that_is_lost_is_not_begun_anew(tmp_path: Path) -> None:
     _micro_batch(path, 1, {"lines": 7}, {"lines": 8})
     path.unlink()
     for binding in (Binding("mine 0", {"lines": 7}, {}), Binding("mine 0", {"lines": 8}, {})):
-        with pytest.raises(StreamsError, match="is gone, but the checkpoint beside it says what was read already"):
+        with pytest.raises(StreamsError, match="is gone, but its checkpoint says that records were already read"):
             binding.check(path, 1)
-        with pytest.raises(StreamsError, match="is gone, but the checkpoint beside it says what was read already"):
+        with pytest.raises(StreamsError, match="is gone, but its checkpoint says that records were already read"):
             _micro_batch(path, 1, dict(binding.starts or {}), {"lines": 9})
     Binding("mine 0", {"lines": 0}, {}).check(path, 1)
     _micro_batch(path, 1, {"lines": 0}, {"lines": 9})  # a partition that was added

@@ -100,7 +100,7 @@ async def _ask_in_tree(store: Store, wanted: list[TopicPartition] | None, output
     if missing:
         raise JesenskaError(
             f"{len(missing)} of the partitions do not exist (the first is {missing[0]}): kafka-topics --describe "
-            f"shows what does."
+            "shows those that exist."
         )
     return 0
 

@@ -81,7 +81,7 @@ def _in_background(options: argparse.Namespace) -> int:
         output = log.open("ab")
     except OSError as error:
         raise JesenskaError(
-            f"{log} cannot be written ({error.strerror}): set LOG_DIR to a directory that can."
+            f"{log} cannot be written ({error.strerror}): set LOG_DIR to a directory that can be written."
         ) from error
     receiving, sending = os.pipe()
     command = [

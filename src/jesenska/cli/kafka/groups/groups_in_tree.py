@@ -57,8 +57,8 @@ async def work(options: argparse.Namespace, action: str) -> int:
     not possible."""
     if action not in ("list", "describe", "delete"):
         raise JesenskaError(
-            f"--{action} is not done in ZooKeeper: name a broker with --bootstrap-server for groups that it "
-            f"coordinates."
+            f"--{action} cannot be used with --zookeeper: name a broker with --bootstrap-server, which works for "
+            "the groups that brokers coordinate."
         )
     async with tree_at(options.zookeeper) as store:
         groups = await _names(store, paths.CONSUMERS)

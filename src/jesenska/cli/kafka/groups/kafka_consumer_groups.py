@@ -157,8 +157,8 @@ async def _work(parser: Parser, options: argparse.Namespace) -> int:
     if options.zookeeper:
         if options.bootstrap_server:
             raise JesenskaError(
-                "--bootstrap-server and --zookeeper were both given: groups of brokers are asked for with the one, "
-                "groups in the tree with the other."
+                "--bootstrap-server and --zookeeper were both given: give --bootstrap-server for the groups that "
+                "brokers coordinate, or --zookeeper for old groups in ZooKeeper."
             )
         async with telling("Waiting for ZooKeeper"):
             return await groups_in_tree.work(options, action)

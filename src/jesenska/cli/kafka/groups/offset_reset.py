@@ -252,7 +252,7 @@ def of_group(offsets: FileOffsets, group_id: str, only_group: bool) -> Mapping[T
     group that is reset."""
     if None in offsets and not only_group:
         raise JesenskaError(
-            "The file names no groups (topic,partition,offset), which does for one --group only: write "
-            "group,topic,partition,offset."
+            "The lines of the file name no group (topic,partition,offset), which is possible only with a single "
+            "--group: write group,topic,partition,offset."
         )
     return {**offsets.get(None, {}), **offsets.get(group_id, {})}

@@ -119,7 +119,7 @@ def _action(parser: Parser, options: argparse.Namespace) -> str:
         parser.error(f"Command must include exactly one action: {', '.join('--' + name for name in _ACTIONS)}")
     (action,) = found
     if options.zookeeper is not None and action not in _ALLOWED_IN_TREE:
-        parser.error(f"--{action} is not done in ZooKeeper: name a broker with --bootstrap-server")
+        parser.error(f"--{action} cannot be used with --zookeeper: name a broker with --bootstrap-server")
     allowed: Collection[str] = _ALLOWED[action] if options.zookeeper is None else _ALLOWED_IN_TREE[action]
     missing = [_flag(name) for name in _NEEDED[action] if getattr(options, name) is None]
     if missing:
@@ -131,7 +131,7 @@ def _action(parser: Parser, options: argparse.Namespace) -> str:
     for name in ("throttle", "replica_alter_log_dirs_throttle", "timeout"):
         value = getattr(options, name)
         if value is not None and not -1 <= value <= _NUMBER_MAX:
-            parser.error(f"{_flag(name)} {value} is no limit: write a number, or -1 for none")
+            parser.error(f"{_flag(name)} {value} is not a limit: write a number, or -1 for none")
     return action
 
 

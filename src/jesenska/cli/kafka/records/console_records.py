@@ -87,7 +87,7 @@ def _float(data: bytes) -> bytes:
 
 def _boolean(data: bytes) -> bytes:
     if data not in (b"\x00", b"\x01"):
-        raise JesenskaError("The bytes are no truth value (one byte, 0 or 1), which the deserializer expects.")
+        raise JesenskaError("The bytes are not a boolean (one byte, 0 or 1), which the deserializer expects.")
     return b"true" if data == b"\x01" else b"false"
 
 

@@ -60,7 +60,7 @@ def _number(size: int) -> Callable[[bytes], str]:
     def text(data: bytes) -> str:
         if len(data) < size:
             raise JesenskaError(
-                f"{len(data)} bytes are no number of {size} bytes, which the decoder expects: name another decoder."
+                f"{len(data)} bytes are not a number of {size} bytes, which the decoder expects: name another decoder."
             )
         return str(int.from_bytes(data[:size], "big", signed=True))
 

@@ -444,7 +444,7 @@ class _Printer:
         except JesenskaError as error:
             where = f"{partition}, offset {record.offset}: {sentence(error)}"
             if not self._options.skip_message_on_error:
-                raise JesenskaError(f"{where} --skip-message-on-error goes on after such a record.") from error
+                raise JesenskaError(f"{where} To skip such records, give --skip-message-on-error.") from error
             print(f"kafka-console-consumer: {where}", file=sys.stderr)
         else:
             self._write(text)

@@ -288,8 +288,8 @@ class _Dump:
         are no entries, prints a message and returns None."""
         if len(data) % entry.size:
             raise JesenskaError(
-                f"{self._path} has {len(data)} bytes, which is no multiple of an entry's {entry.size}: the index is "
-                f"corrupt; delete it."
+                f"{self._path} has {len(data)} bytes, which is not a multiple of an entry's {entry.size} bytes: "
+                "the index is corrupt; delete this file."
             )
         found: list[tuple[int, int]] = []
         for values in entry.iter_unpack(data):
@@ -402,7 +402,8 @@ class _Dump:
             entries = decode_snapshot(bytes(data), 0)
         except CorruptMessageError as error:
             raise JesenskaError(
-                f"{self._path} is corrupt: {sentence(error)} A broker that starts rebuilds it; it can be deleted."
+                f"{self._path} is corrupt: {sentence(error)} Delete this file: the broker rebuilds it at its next "
+                "start."
             ) from error
         for item in entries:
             if self._json:

@@ -147,7 +147,7 @@ async def resources_with_settings(cluster: Cluster, kind: int) -> list[str]:
     except UnsupportedVersionError:
         return []
     if answer.error_code != ErrorCode.NONE:
-        raise KafkaError.of(answer.error_code, "What has settings cannot be listed.")
+        raise KafkaError.of(answer.error_code, "The resources that have settings cannot be listed.")
     return sorted(item.resource_name for item in answer.config_resources if item.resource_type == kind)
 
 

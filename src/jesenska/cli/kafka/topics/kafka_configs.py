@@ -100,7 +100,7 @@ async def _work(parser: Parser, options: argparse.Namespace) -> int:
         parser.error("Command must include exactly one action: --describe, --alter")
     entities = entities_of(parser, options)
     if options.bootstrap_controller:
-        raise JesenskaError("Only brokers are asked: name one with --bootstrap-server host:port.")
+        raise JesenskaError("--bootstrap-controller cannot be used: name a broker with --bootstrap-server host:port.")
     if options.describe:
         if options.add_config or options.add_config_file or options.delete_config:
             parser.error("--add-config, --add-config-file and --delete-config can't be used with --describe")
@@ -174,8 +174,8 @@ async def _alter(cluster: Cluster, entity: Entity, changes: list[ConfigChange], 
                 near := meant(item.name, (setting.name for setting in BROKER_SETTINGS))
             ):
                 print(
-                    f"kafka-configs: {item.name} is no setting of a broker that is known here{near}; it was changed "
-                    f"all the same.",
+                    f"kafka-configs: {item.name} is not a known setting of a broker{near}; the setting was "
+                    "changed all the same.",
                     file=sys.stderr,
                 )
     if options.output == "json":
@@ -228,7 +228,7 @@ async def _known_broker(cluster: Cluster, broker_id: int) -> None:
     await cluster.refresh([])
     if broker_id not in cluster.nodes:
         there = ", ".join(map(str, sorted(cluster.nodes)))
-        raise JesenskaError(f"The broker '{broker_id}' doesn't exist: those that run are {there}.")
+        raise JesenskaError(f"The broker '{broker_id}' doesn't exist: the running brokers are {there}.")
 
 
 async def _describe(cluster: Cluster, entity: Entity, options: argparse.Namespace) -> int:

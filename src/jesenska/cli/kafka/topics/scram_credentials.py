@@ -23,7 +23,7 @@ def are_credentials(changes: Sequence[ConfigChange]) -> bool:
     for item in changes:
         if item.name.startswith("SCRAM-") and item.name not in MECHANISM_NUMBERS:
             # The message does not have the value, which contains a password.
-            raise JesenskaError(f"{item.name} is no mechanism: write {' or '.join(MECHANISM_NUMBERS)}.")
+            raise JesenskaError(f"{item.name} is not a SCRAM mechanism: write {' or '.join(MECHANISM_NUMBERS)}.")
     found = [item.name in MECHANISM_NUMBERS for item in changes]
     if any(found) and not all(found):
         raise JesenskaError("Quotas and SCRAM credentials cannot be changed in one command: use two.")

@@ -230,7 +230,7 @@ class ZooKeeperStore:
         try:
             await self.sync()  # answers arrive in order
         except SessionExpiredError as error:
-            raise NoAuthError("/", f"an identity of the scheme {scheme} was not taken") from error
+            raise NoAuthError("/", f"an identity of the scheme {scheme} was not accepted") from error
         self._session.keep_identity(scheme, auth)
 
     async def close(self) -> None:

@@ -29,7 +29,7 @@ class ConnectString:
             try:
                 check_path(chroot)
             except BadArgumentsError as error:
-                raise ValueError(f"The chroot {chroot!r} is no path of ZooKeeper ({error.reason}).") from None
+                raise ValueError(f"The chroot {chroot!r} is not a path of ZooKeeper ({error.reason}).") from None
         servers = tuple(_server(item.strip()) for item in addresses.split(",") if item.strip())
         if not servers:
             raise ValueError(f"{text!r} names no server: write host:port,host:port/chroot.")
@@ -43,5 +43,5 @@ def _server(text: str) -> tuple[str, int]:
     else:
         host, _, port = text.rpartition(":") if ":" in text else (text, "", "")
     if not host or (port and not (port.isascii() and port.isdigit() and 0 < int(port) < 65536)):
-        raise ValueError(f"{text!r} is no address: write host:port.")
+        raise ValueError(f"{text!r} is not an address: write host:port.")
     return host, int(port) if port else DEFAULT_PORT

@@ -88,8 +88,9 @@ class TlsFailedError(ConnectionLossError):
 def no_session(servers: str) -> str:
     """Returns the message for the user when a server ends every connection instead of opening a session."""
     return (
-        f"What listens at {servers} ends every connection: it is no ZooKeeper, or one whose log says why (a full "
-        f"disk, too many connections from one address, no TLS or no certificate where it wants one)."
+        f"The server at {servers} closes every connection. Either it is not a ZooKeeper, or its log says why it "
+        "closes them (a full disk, too many connections from one address, or TLS or a client certificate is "
+        "required)."
     )
 
 
@@ -297,9 +298,9 @@ class ClientSession:
         self._shut_out += 1
         if self._shut_out >= _SHUT_OUT_TIMES and self._last_zxid and not self._is_over():
             logger.warning(
-                "the ZooKeeper at %s:%d ends every connection of this session, as a server does whose tree is older "
-                "than the changes that this session has seen: if the tree was lost or replaced by an older copy, stop "
-                "this process, mend the tree, and start this process again",
+                "the ZooKeeper at %s:%d closes every connection of this session. Its tree may be older than the "
+                "changes that this session has seen: if the tree was lost or replaced by an older copy, stop "
+                "this process, repair the tree, and start this process again",
                 host,
                 port,
                 extra={"once_a_minute": (host, port, "shut out")},
@@ -493,7 +494,7 @@ class ClientSession:
             return
         if self._first is not None and not self._first.done():
             self._first.set_exception(NoAuthError("/", "an identity was not taken"))
-        logger.error("ZooKeeper does not take an identity: the session is given up")
+        logger.error("ZooKeeper does not accept an identity: the session is given up")
         self._enter(SessionState.CLOSED)
         if self._link is not None:
             self._link.end("an identity was not taken")

@@ -315,7 +315,7 @@ class ZooKeeperConnection(ServedConnection):
         if self._transport is None:
             return
         if self._transport.get_write_buffer_size() + self._unsent_bytes > ZOOKEEPER_UNSENT_EVENTS_BYTES:
-            logger.warning("the connection of %s is closed: it does not take its events", self._address)
+            logger.warning("the connection of %s is closed: it does not read its watch events", self._address)
             self._abort()
             return
         self.figures.sent += 1
@@ -349,9 +349,8 @@ class ZooKeeperConnection(ServedConnection):
             self._timer.cancel()
         if request.last_zxid_seen > server.tree.tree.last_zxid:
             logger.warning(
-                "the client at %s has seen zxid %#x, which is not here: it is sent to another server. A tree that "
-                "was lost or put back needs its brokers "
-                "started again",
+                "the client at %s has seen zxid %#x, but this tree is older, so the client must connect to "
+                "another server. If the tree was lost or restored from a copy, start its brokers again",
                 self._address,
                 request.last_zxid_seen,
                 extra={"once_a_minute": ("", "zxid")},

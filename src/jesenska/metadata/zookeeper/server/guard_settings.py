@@ -132,7 +132,9 @@ def tls_of(file: Mapping[str, str], environment: Mapping[str, str]) -> TlsSettin
     settings = _Settings(file, environment)
     client_auth = (settings.text("ssl.clientAuth") or "need").lower()
     if client_auth not in _CLIENT_AUTH:
-        raise InvalidConfigError(f"ssl.clientAuth={client_auth} is none of {', '.join(_CLIENT_AUTH)}: correct it.")
+        raise InvalidConfigError(
+            f"ssl.clientAuth={client_auth} is not known: set it to one of {', '.join(_CLIENT_AUTH)}."
+        )
     keystore, truststore = settings.text("ssl.keyStore.location"), settings.text("ssl.trustStore.location")
     return TlsSettings(
         keystore_type=store_type("ssl.keyStore.type", settings.text("ssl.keyStore.type"), keystore),

@@ -135,8 +135,8 @@ class Construction:
         """Raises TopologyError if the stream, table or group was made by another StreamsBuilder."""
         if thing.name not in self._nodes or self._nodes[thing.name] is not thing._construction._nodes.get(thing.name):
             raise refused(
-                f"{operation} takes what the same StreamsBuilder has made, and {thing!r} is of another one: use one "
-                f"builder for a topology."
+                f"{operation} got {thing!r}, which another StreamsBuilder has made: use one StreamsBuilder for a "
+                "topology."
             )
 
     def node(self, name: str) -> Node:

@@ -215,20 +215,20 @@ class Expression:
     def cast(self, type_name: str) -> Expression:
         """Converts the value to string, bytes, boolean, int, long or double."""
         if type_name not in _CASTS:
-            raise refused(f"{type_name!r} is no type that cast knows: use one of {', '.join(_CASTS)}.")
+            raise refused(f"{type_name!r} is not a type that cast knows: use one of {', '.join(_CASTS)}.")
         return Expression("cast", self, type_name)
 
     def __bool__(self) -> NoReturn:
         raise refused(
-            f"{self} is an expression and has no truth yet: write &, | and ~ for and, or and not, with parentheses "
-            f"around comparisons."
+            f"{self} is an expression and has no truth value yet: write & for and, | for or, ~ for not, with "
+            "parentheses around comparisons."
         )
 
     def __len__(self) -> NoReturn:
         raise refused(f"{self} is an expression and has no length yet: write {self}.length().")
 
     def __contains__(self, part: Any) -> NoReturn:
-        raise refused(f"{self} is an expression and holds nothing yet: write {self}.contains(…).")
+        raise refused(f"{self} is an expression, which the operator in cannot search: write {self}.contains(…).")
 
     # Hidden from type checkers, so that they still report unknown names.
     if not TYPE_CHECKING:
@@ -355,7 +355,9 @@ def evaluate(expression: Expression, roots: Mapping[str, Any]) -> Any:
 def _three_valued(operator: str, *operands: Any) -> bool | None:
     for operand in operands:
         if operand is not None and not isinstance(operand, bool):
-            raise StreamsError(f"{operand!r} is no boolean: & and | take booleans, such as comparisons in parentheses.")
+            raise StreamsError(
+                f"{operand!r} is not a boolean: & and | take booleans, such as comparisons in parentheses."
+            )
     decisive: bool = operator == "or"
     if any(operand is decisive for operand in operands):
         return decisive
@@ -367,7 +369,7 @@ def _field(container: Any, name: str | int) -> Any:
         return None
     if isinstance(name, int):
         if not isinstance(container, list | tuple):
-            raise StreamsError(f"{container!r} is no list, so it has no element {name}: check what the serde gives.")
+            raise StreamsError(f"{container!r} is not a list, so it has no element {name}: check what the serde gives.")
         return container[name] if 0 <= name < len(container) else None
     if isinstance(container, Mapping):
         return container.get(name)
@@ -425,13 +427,13 @@ def _integer(what: Any) -> int:
 
 def _number(of_what: Any) -> Any:
     if isinstance(of_what, bool) or not isinstance(of_what, int | float):
-        raise TypeError(f"{of_what!r} is no number" + ("; concat joins strings" if isinstance(of_what, str) else ""))
+        raise TypeError(f"{of_what!r} is not a number" + ("; concat joins strings" if isinstance(of_what, str) else ""))
     return of_what
 
 
 def _text(of_what: Any) -> str:
     if not isinstance(of_what, str):
-        raise TypeError(f"{of_what!r} is no string")
+        raise TypeError(f"{of_what!r} is not a string")
     return of_what
 
 
@@ -484,7 +486,7 @@ def _length(of_what: Any) -> int:
 
 def _not(boolean: Any) -> bool:
     if not isinstance(boolean, bool):
-        raise TypeError(f"{boolean!r} is no boolean")
+        raise TypeError(f"{boolean!r} is not a boolean")
     return not boolean
 
 

@@ -102,7 +102,7 @@ def function(role: Role, given: Any, operation: str) -> Function:
         unknown = roots_of(expression) - set(role.arguments)
         if unknown:
             raise refused(
-                f"{operation} has no {' and no '.join(sorted(unknown))}: the expression may use "
+                f"the expression of {operation} cannot use {' or '.join(sorted(unknown))}: it may use "
                 f"{', '.join(role.arguments) or 'constants'}."
             )
         return Function(role, _evaluator(role, expression), expression, given, here())
@@ -112,7 +112,8 @@ def function(role: Role, given: Any, operation: str) -> Function:
         return Function(role, lambda: copy.deepcopy(given), None, given, here())
     if type(given).__module__.startswith("pyspark."):
         raise refused(
-            f"{operation} takes no column of Spark: write it with value and key, which jesenska.pipeline.streams has."
+            f"{operation} takes no Spark column: write the expression with value and key from "
+            "jesenska.pipeline.streams."
         )
     raise refused(f"{operation} takes a function or an expression, and not {given!r}.")
 

@@ -33,7 +33,7 @@ class Materialized:
     def __post_init__(self) -> None:
         if self.store is not None:
             if not isinstance(self.store, str):
-                raise refused(f"store={self.store!r} is no name: write store='counts'.")
+                raise refused(f"store={self.store!r} is not a name: write store='counts'.")
             checked(self.store)
         for what, serde in (("key", self.key), ("value", self.value)):
             check_serde(what, serde)
@@ -96,7 +96,7 @@ class Materialized:
 def check_serde(what: str, serde: object) -> None:
     """Raises TopologyError if the argument `what` is neither a serde nor None."""
     if serde is not None and not isinstance(serde, Serde):
-        raise refused(f"{what}={serde!r} is no serde: write {what}=Serdes.string(), or another one of Serdes.")
+        raise refused(f"{what}={serde!r} is not a serde: write {what}=Serdes.string(), or another serde of Serdes.")
 
 
 _NOTHING = Materialized()

@@ -148,6 +148,6 @@ def check_supplier(operation: str, supplier: Any, *kinds: type) -> None:
     if isinstance(supplier, kinds) or not callable(supplier):
         what = f"one {type(supplier).__name__} for all tasks" if isinstance(supplier, kinds) else repr(supplier)
         raise refused(
-            f"{operation} takes what makes a {kind.__name__} for each task, and not {what}: give its class, or a "
-            f"function that returns a new one."
+            f"{operation} needs a new {kind.__name__} for each task, and cannot use {what}: give the class, or a "
+            "function that returns a new object."
         )

@@ -24,7 +24,7 @@ def names_and_pattern(topics: Topics) -> tuple[tuple[str, ...], str | None]:
     if isinstance(topics, str):
         return (checked(topics),), None
     if not isinstance(topics, Iterable):
-        raise refused(f"{topics!r} is no topic: give a name, a list of names, or a pattern that re.compile gives.")
+        raise refused(f"{topics!r} is not a topic: give a name, a list of names, or a pattern that re.compile gives.")
     names = tuple(checked(topic) for topic in topics)
     if not names:
         raise refused("a source needs a topic: name at least one.")

@@ -76,8 +76,8 @@ class AggregateTable(Operator):
     def process(self, record: Record) -> None:
         if record.key is None:
             raise StreamsError(
-                f"the aggregation with the store {self.store_name} got a record without a key: leave out null keys "
-                f"before."
+                f"the aggregation with the store {self.store_name} got a record without a key: filter out null "
+                "keys before the aggregation."
             )
         change = record.value
         found = self._store.get(record.key)

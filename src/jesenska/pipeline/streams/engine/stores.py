@@ -54,7 +54,7 @@ class StateStore:
         data = self._key.serialize(self._topic, key)
         if data is None:
             raise StreamsError(
-                f"the store {self.name} was asked about the key None: leave records with null keys out before."
+                f"the store {self.name} was asked about the key None: filter out records with null keys first."
             )
         return data
 

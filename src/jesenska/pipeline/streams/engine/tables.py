@@ -235,7 +235,7 @@ class RegroupTable(Operator):
     def process(self, record: Record) -> None:
         if record.key is None:
             raise StreamsError(
-                "a table has a record without a key, which cannot be grouped: leave out null keys before."
+                "a table has a record without a key, which cannot be grouped: filter out null keys first."
             )
         change: Change = record.value
         new = None if change.new is None else _whole(self._mapper(record.key, change.new))

@@ -200,8 +200,8 @@ class Task:
         if decision.fails:
             raise StreamsError(
                 f"{source.made_at}: the record at {failure.topic}-{failure.partition}, offset {failure.offset}, "
-                f"cannot be read: {failure.error} "
-                "Or let deserialization.exception.handler go on without it."
+                f"cannot be read: {failure.error} To skip such records, set deserialization.exception.handler to "
+                "log_and_continue."
             ) from failure.error
         self.drop(f"{failure.topic}-{failure.partition}, offset {failure.offset}: {failure.error}")
 

@@ -81,7 +81,7 @@ class AvroSerde(Serde):
             ) from error
         if stream.read(1):
             raise SerializationError(
-                f"bytes are left behind the value of schema {schema_id}; name the schema that wrote it."
+                f"bytes are left after the value of schema {schema_id}; name the schema that wrote it."
             )
         return value
 

@@ -71,7 +71,7 @@ class ProtobufSerde(Serde):
             message.ParseFromString(payload)
         except self._decode_error as error:
             raise SerializationError(
-                f"it is no {self.message.__name__} ({error}); name the class of the message that wrote it."
+                f"it is not a {self.message.__name__} ({error}); name the class of the message that wrote it."
             ) from error
         return message
 

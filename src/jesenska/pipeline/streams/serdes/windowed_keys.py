@@ -30,7 +30,7 @@ class _WindowedSerde(Serde):
                 f"it is {type(value).__name__} and not the key of a windowed table; use the serde of its own type."
             )
         if value.key is None:
-            raise SerializationError("the window has no key; a windowed table has none such.")
+            raise SerializationError("the key in the window is None; a key of a windowed table is never None.")
         return self.inner.to_bytes(value.key)
 
     def _split(self, data: bytes, tail_bytes: int) -> tuple[Any, bytes]:

@@ -107,7 +107,12 @@ class ColumnsPath:
             try:
                 return self._processed(rows, file)
             except Exception as error:
-                logger.info("Micro-batch %d of partition %d does not go as columns: %s", version, partition, error)
+                logger.info(
+                    "Micro-batch %d of partition %d is not processed in columns, but on another path: %s",
+                    version,
+                    partition,
+                    error,
+                )
                 raise OtherWayError(str(error)) from error
 
     def _processed(self, rows: pa.Table, file: StateFile | None) -> list[pa.RecordBatch]:

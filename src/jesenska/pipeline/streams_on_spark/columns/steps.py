@@ -152,7 +152,7 @@ def map_records(node: Map) -> Step:
     if mapper.expression is None:
         return lambda batch, records: _with_pairs(records, mapper.each(_roots(records), len(records)))
     if mapper.expression.operator != "pair":
-        raise OtherWayError(f"{node.name} has an expression that is no pair")
+        raise OtherWayError(f"{node.name} has an expression that is not a pair")
     key, value = mapper.expression.operands
 
     def step(batch: MicroBatch, records: Records) -> Leaving:
@@ -199,11 +199,11 @@ def flat_map_values(node: FlatMapValues) -> Step:
             check_distinct(flat)
             return repeated(records, _places(made), from_values(flat))
         if isinstance(lists, WindowedKeys):
-            raise OtherWayError("what should give several values gives the key of a window")
+            raise OtherWayError("a function that must give several values gives the key of a window")
         if lists.type == pa.null():
             return None
         if not pa.types.is_list(lists.type):
-            raise OtherWayError("what should give several values gives one")
+            raise OtherWayError("a function that must give several values gives one value")
         return repeated(records, pc.list_parent_indices(lists), lists.flatten())
 
     return step

@@ -110,7 +110,12 @@ class DirectPath:
                 run.take(rows)
                 run.flush_caches()
             except Exception as error:
-                logger.info("Micro-batch %d of partition %d goes to the engine: %s", version, partition, error)
+                logger.info(
+                    "Micro-batch %d of partition %d is processed record by record in the engine: %s",
+                    version,
+                    partition,
+                    error,
+                )
                 raise OtherWayError(str(error)) from error
             run.finish()
             return list(run.batches(rows))

@@ -69,9 +69,8 @@ def _end_in(path: Path) -> Mapping[str, Any]:
         return next(found for source in sources if isinstance(found := json.loads(source), dict))
     except (OSError, ValueError, StopIteration) as error:
         raise StreamsError(
-            f"Spark's checkpoint {path} cannot be read ({error}): put it back as it was, or remove the application's "
-            f"directory below state.dir, "
-            "so that it is restored."
+            f"Spark's checkpoint {path} cannot be read ({error}): restore the checkpoint, or remove the "
+            "application's directory below state.dir, so that the state is restored."
         ) from error
 
 

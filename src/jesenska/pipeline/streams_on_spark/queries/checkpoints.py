@@ -59,16 +59,15 @@ def check(
         _check_id(application, part, checkpoint / "metadata", bool(planned or done))
     if done and (not planned or done[-1] not in (planned[-1], planned[-1] - 1)):
         raise StreamsError(
-            f"the checkpoint {checkpoint} has lost a part of itself (its last micro-batch is "
-            f"{planned[-1] if planned else 'none'} in offsets, {done[-1]} in "
-            f"commits): {_remedy(application)}."
+            f"the checkpoint {checkpoint} has lost files (the last micro-batch is "
+            f"{planned[-1] if planned else 'none'} in offsets, but {done[-1]} in commits): {_remedy(application)}."
         )
     if not planned:
         gone = next((key for key, offset in committed.items() if offset != begin.get(key)), None)
         if gone is not None:
             raise StreamsError(
-                f"the checkpoint {checkpoint} is gone, and {gone} was read up to offset {committed[gone]} with it: "
-                f"{_remedy(application)}."
+                f"the checkpoint {checkpoint} is gone, but {gone} was read up to offset {committed[gone]} with "
+                f"this checkpoint: {_remedy(application)}."
             )
         return
     known = [ends_in(checkpoint / "offsets" / str(number)) for number in planned[-2:]]
@@ -79,9 +78,8 @@ def check(
         # The offsets are committed to the group before Spark records that the micro-batch is done.
         if key in last and offset not in (before.get(key), last[key]) and application.is_bound:
             raise StreamsError(
-                f"the checkpoint {checkpoint} has read {key} up to offset {last[key]}, but the application up to "
-                f"{offset}, so it is another's: "
-                f"{_remedy(application)}."
+                f"the checkpoint {checkpoint} has read {key} up to offset {last[key]}, but the application has "
+                f"read it up to {offset}, so the checkpoint belongs to another state: {_remedy(application)}."
             )
     if application.is_bound:
         version = planned[-1] + (done[-1:] == planned[-1:])
@@ -117,7 +115,10 @@ def bindings(
 def _check_id(application: Application, part: SubTopology, file: Path, has_run: bool) -> None:
     if not file.exists():
         if has_run:
-            raise StreamsError(f"{file} is missing, which says what the checkpoint belongs to: {_remedy(application)}.")
+            raise StreamsError(
+                f"the file {file}, which says to which state the checkpoint belongs, is missing: "
+                f"{_remedy(application)}."
+            )
         return
     try:
         found = json.loads(file.read_text())["id"]
@@ -125,14 +126,15 @@ def _check_id(application: Application, part: SubTopology, file: Path, has_run: 
         found = None
     if found != query_id(application, part):
         raise StreamsError(
-            f"the checkpoint {file.parent} belongs to another state than the one beside it: {_remedy(application)}."
+            f"the checkpoint {file.parent} does not belong to the state in {application.directory}: "
+            f"{_remedy(application)}."
         )
 
 
 def _remedy(application: Application) -> str:
     if application.stores_without_changelog:
-        return "put it back, or start again with kafka-streams-application-reset"
-    return f"put it back, or remove {application.directory}, so that it is restored"
+        return "put the right checkpoint back, or start again with kafka-streams-application-reset"
+    return f"put the right checkpoint back, or remove {application.directory}, so that the state is restored"
 
 
 def gone_on(application: Application) -> str:
@@ -143,6 +145,6 @@ def gone_on(application: Application) -> str:
     else:
         remedy = f"set state.dir to where the newer state is, or remove {application.directory}, which is restored then"
     return (
-        f"the application {application.id} has gone on elsewhere since the state in {application.directory} was "
-        f"written, which would count twice: {remedy}."
+        f"the state in {application.directory} is too old: the application {application.id} has continued with "
+        f"another state, so records would be counted twice: {remedy}."
     )

@@ -102,9 +102,9 @@ def refuse_another_state(connection: ClusterThread, application: Application, te
 
     if belongs_to_others(connection.persist(ask), text):
         raise StreamsError(
-            f"another process has gone on with the application {application.id}, with a state that is not the one in "
-            f"{application.directory}, so this one "
-            "has ended: one application.id is for one process at a time."
+            f"another process has continued the application {application.id} with a state outside "
+            f"{application.directory}, so this process has ended: run only one process with an application.id at "
+            "a time."
         )
 
 

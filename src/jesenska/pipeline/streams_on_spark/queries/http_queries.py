@@ -96,9 +96,14 @@ def http_security(config: StreamsConfig) -> HttpSecurity:
         return HttpSecurity(None, config["application.server.token"])
     settings = tls_settings(lambda name: config.values.get(prefix + name))
     try:
-        contexts = TlsContexts(settings, lambda sentence: logger.error("The certificate stays as it was: %s", sentence))
+        contexts = TlsContexts(
+            settings,
+            lambda sentence: logger.error(
+                "The changed certificate is not used, and the old one stays in use: %s", sentence
+            ),
+        )
     except InvalidConfigError as error:
-        raise SettingError(f"application.server cannot have TLS as its ssl. settings say: {error}") from error
+        raise SettingError(f"the ssl. settings of application.server are not valid: {error}") from error
     return HttpSecurity(contexts, config["application.server.token"])
 
 
@@ -322,7 +327,8 @@ def _key(text: str, serde: Serde) -> Any:
         return parse(text)
     except (ValueError, RecursionError) as error:
         raise _RefusedError(
-            HTTPStatus.BAD_REQUEST, f"{text[:50]!r} is no key of this store: write it as its serde has it."
+            HTTPStatus.BAD_REQUEST,
+            f"{text[:50]!r} is not a key of this store: write a key that the store's key serde can have.",
         ) from error
 
 

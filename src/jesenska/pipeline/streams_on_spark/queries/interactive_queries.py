@@ -85,8 +85,8 @@ def read_only_store(
         case "session":
             return ReadOnlySessionStore(parts, plain)
     raise StreamsError(
-        f"the store {spec.name} belongs to an operation ({spec.kind}) and cannot be asked: name a store in the "
-        f"program with store=…."
+        f"the store {spec.name} belongs to an operation ({spec.kind}) and cannot be queried: query a store that "
+        "the program names with store=…."
     )
 
 

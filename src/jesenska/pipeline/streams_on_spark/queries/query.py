@@ -118,8 +118,8 @@ class SubTopologyQuery:
         commits, stores = self._directory / "checkpoint" / "commits", self._directory / "stores"
         if self.part.stores and not stores.exists() and commits.exists() and any(commits.iterdir()):
             raise StreamsError(
-                f"the state in {stores} is gone, but the checkpoint beside it exists: put it back, or remove "
-                f"{self._directory.parent}, so that it is restored."
+                f"the state in {stores} is gone, but its checkpoint exists: put the state back, or remove "
+                f"{self._directory.parent}, so that the state is restored from the changelog topics."
             )
         stores.mkdir(parents=True, exist_ok=True)  # a micro-batch without records leaves none
 
@@ -129,9 +129,9 @@ class SubTopologyQuery:
         name = self._application.name_of_query(self.part)
         if any(query.name == name for query in self._spark.streams.active):
             raise StreamsError(
-                f"a query with the name {name} runs in this session of Spark already, as of an application with the "
-                f"same application.id: close that one first, "
-                "or give this one another application.id."
+                f"this Spark session already runs a query with the name {name}, which another application with "
+                "the same application.id has started: close that application first, or give this one another "
+                "application.id."
             )
 
     # The query

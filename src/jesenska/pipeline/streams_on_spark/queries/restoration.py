@@ -83,34 +83,32 @@ def restore(
     known = _note_in(directory)
     if application_topics.has_members(connection, application.id):
         raise StreamsError(
-            f"the group {application.id} has members, so Kafka Streams runs with this application.id: close it, and "
-            f"start again when its members have left, "
-            "which may take its session.timeout.ms."
+            f"the group {application.id} has members, so Kafka Streams runs with this application.id: close Kafka "
+            "Streams, and start again when the members have left the group, which may take their "
+            "session.timeout.ms."
         )
     if known is None and has_run(directory) and application.is_bound:
         raise StreamsError(
-            f"{note} is missing, which says how the state is kept: put it back, or remove {directory}, so that it is "
-            f"restored."
+            f"the file {note}, which says how the state is kept, is missing: put the file back, or remove "
+            f"{directory}, so that the state is restored."
         )
     if known not in (None, _NONE) and not application.has_changelogs:
         raise StreamsError(
-            f"the state in {directory} is in changelog topics as well, and they would fall behind: leave "
-            f"with_logging=False out, "
-            "or start again with kafka-streams-application-reset."
+            f"the state in {directory} was made with changelog topics, which would no longer be written: leave "
+            "with_logging=False out, or start again with kafka-streams-application-reset."
         )
     if application.has_changelogs and was_begun_without_changelogs(directory):
         raise StreamsError(
-            f"the state in {directory} was made without changelog topics, so they would lack what it has: leave "
-            f"with_logging out, "
-            "or start again with kafka-streams-application-reset."
+            f"the state in {directory} was made without changelog topics, so new changelog topics would be "
+            "incomplete: leave with_logging=True out, or start again with kafka-streams-application-reset."
         )
     offsets = group_offsets.committed(connection, application)
     text = group_offsets.application_text(application)
     if group_offsets.is_of_another_topology(offsets, text):
         raise StreamsError(
-            f"the application.id {application.id} belongs to another topology, which has run with another state than "
-            f"the one in {directory}: give this one "
-            "another application.id, or start again with kafka-streams-application-reset."
+            f"the application.id {application.id} was used by another topology, whose state is not in "
+            f"{directory}: give this topology another application.id, or start again with "
+            "kafka-streams-application-reset."
         )
     others = group_offsets.belongs_to_others(offsets, text)
     starts = from_tree(json.loads(begin.read_text())).offsets if begin.exists() else {}
@@ -171,9 +169,9 @@ def _refuse_what_is_left(application: Application, connection: ClusterThread, th
     ):
         if end > first:
             raise StreamsError(
-                f"the topic {topic} has records of an earlier run of the application {application.id}, but the group "
-                f"has no offsets that would say how far it "
-                "was: start again with kafka-streams-application-reset, which deletes the topic."
+                f"the topic {topic} has records of an earlier run of the application {application.id}, but its "
+                "consumer group has no committed offsets, so it is not known up to where that run has read: "
+                "start again with kafka-streams-application-reset, which deletes the topic."
             )
 
 
@@ -240,9 +238,9 @@ def _row(store: Store, record: RawRecord) -> tuple[bytes, int, int]:
         return row_of(store, record.key)
     except (ValueError, struct.error) as error:
         raise StreamsError(
-            f"{record.topic}-{record.partition} has a record at offset {record.offset} that no application of "
-            f"streams has written there: "
-            "start again with kafka-streams-application-reset, or put the state back."
+            f"{record.topic}-{record.partition} has a record at offset {record.offset} that no streams "
+            "application has written, so the state cannot be restored from this topic: start again with "
+            "kafka-streams-application-reset, or put the state back."
         ) from error
 
 

@@ -39,8 +39,8 @@ class StateDirectory:
         except BlockingIOError:
             self.let_go()
             raise StreamsError(
-                f"the application {self.path.name} runs already on {self.path}: close it first, or give this one "
-                f"another application.id."
+                f"another run of the application {self.path.name} uses the state in {self.path}: close that run "
+                "first, or give this application another application.id."
             ) from None
         except OSError as error:
             raise StreamsError(
@@ -62,8 +62,8 @@ class StateDirectory:
         if missing is not None:
             if any((self.path / str(number)).exists() for number in range(sub_topologies)):
                 raise StreamsError(
-                    f"{missing} is missing, which says what the state belongs to: put it back, or remove "
-                    f"{self.path}, so that it is restored."
+                    f"the file {missing}, which says to what the state belongs, is missing: put the file back, or "
+                    f"remove {self.path}, so that the state is restored."
                 )
             for path, text in (
                 (self.path / "id", f"{system_random().getrandbits(64):016x}\n{self.path.name}"),
@@ -76,15 +76,13 @@ class StateDirectory:
         owner = (self.path / "id").read_text().partition("\n")[2]
         if owner not in ("", self.path.name):
             raise StreamsError(
-                f"the state in {self.path} is that of the application {owner}: put back the one of {self.path.name}, "
-                f"or remove {self.path}, "
-                "so that it is restored."
+                f"the state in {self.path} belongs to the application {owner}: put back the state of "
+                f"{self.path.name}, or remove {self.path}, so that the state is restored."
             )
         if file.read_text() != described:
             raise StreamsError(
-                f"the topology is not the one that made the state in {self.path}: give the changed one another "
-                f"application.id, "
-                "or start again with kafka-streams-application-reset --state-dir."
+                f"the state in {self.path} was made by another topology: give the changed topology another "
+                "application.id, or start again with kafka-streams-application-reset --state-dir."
             )
 
     def remove(self) -> bool:
@@ -94,7 +92,7 @@ class StateDirectory:
             return False
         if not (self.path / "lock").exists():
             raise StreamsError(
-                f"{self.path} is not the state of an application: name the directory that state.dir says."
+                f"{self.path} is not the state of an application: name the application's directory below state.dir."
             )
         with self._holding():
             try:

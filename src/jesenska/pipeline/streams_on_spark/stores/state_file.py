@@ -83,28 +83,27 @@ class Binding:
 def _refuse_a_later_one(path: Path, last: int, version: int) -> None:
     if last > version:
         raise StreamsError(
-            f"the state in {path} is of micro-batch {last}, but the checkpoint is at {version}: "
-            "put back the checkpoint that belongs to it, or remove the application's directory below state.dir, so "
-            "that it is restored."
+            f"the state in {path} is of micro-batch {last}, but the checkpoint is at {version}: put back the "
+            "checkpoint that belongs to this state, or remove the application's directory below state.dir, so "
+            "that the state is restored from the changelog topics."
         )
 
 
 def _check(path: Path, owner: str | None, read: str | None, binding: Binding) -> None:
     """Raises StreamsError if the owner and the offsets in a file do not match the binding."""
-    remedy = f"put it back, or remove {path.parents[2]}, so that it is restored."
+    remedy = f"put the right state back, or remove {path.parents[2]}, so that it is restored from the changelog topics."
     starts, known = binding.starts or {}, json.loads(read or "null")
     if owner not in (None, binding.owner):
         raise StreamsError(f"the state in {path} belongs to another application or to another partition: {remedy}")
     if known is None and any(starts.values()):
         raise StreamsError(
-            f"the state in {path} is gone, but the checkpoint beside it says what was read already: {remedy}"
+            f"the state in {path} is gone, but its checkpoint says that records were already read: {remedy}"
         )
     for topic, start in starts.items():
         if known is not None and known.get(topic, start) != start:
             raise StreamsError(
                 f"the state in {path} has {topic} up to offset {known[topic]}, but the next micro-batch begins at "
-                f"{start}, so it is not the one that belongs "
-                f"to the checkpoint: {remedy}"
+                f"{start}, so the state does not belong to the checkpoint: {remedy}"
             )
 
 

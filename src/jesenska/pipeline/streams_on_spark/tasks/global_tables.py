@@ -58,4 +58,4 @@ class GlobalTables:
 
 
 def _written(topic: str, record: Record) -> None:
-    raise AssertionError("what feeds a global store writes to no topic")
+    raise AssertionError("the processor of a global store cannot write to a topic")

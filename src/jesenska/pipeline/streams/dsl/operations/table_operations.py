@@ -211,8 +211,8 @@ class TableOperations(SaysOurName, Generic[StreamT, GroupedT]):
         forwarded."""
         if not isinstance(suppressed, Suppressed):
             raise refused(
-                f"suppress takes what Suppressed.until_window_closes or Suppressed.until_time_limit gives, and not "
-                f"{suppressed!r}."
+                "suppress takes the result of Suppressed.until_window_closes or Suppressed.until_time_limit, and "
+                f"not {suppressed!r}."
             )
         name = self._names.processor("KTABLE-SUPPRESS-") if suppressed.name is None else checked(suppressed.name)
         final = suppressed.wait_ms is None
