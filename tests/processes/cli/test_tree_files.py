@@ -253,7 +253,10 @@ def test_a_tree_below_a_path_is_built_anew_below_it(tmp_path: Path, tool: Tool) 
         assert (held.code, "stop" in held.err) == (1, True)
         broker.stop()
         held = tool(jesenska.main, "tree", "rebuild", str(data), "--data", str(tree_data), "--chroot", "/one/cluster")
-        assert (held.code, f"in use by process {tree.pid}: stop it with zookeeper-server-stop" in held.err) == (1, True)
+        assert (
+            held.code,
+            f"in use by process {tree.pid}: stop that process with zookeeper-server-stop" in held.err,
+        ) == (1, True)
         tree.stop()
         shutil.rmtree(tree_data)
         wrong = tool(jesenska.main, "tree", "rebuild", str(data), "--data", str(tree_data), "--chroot", "cluster")
