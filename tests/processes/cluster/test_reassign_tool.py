@@ -200,7 +200,7 @@ def test_nothing_is_sent_if_any_part_of_a_file_is_wrong(tool: Tool) -> None:
 def test_a_refusal_of_the_brokers_names_the_partition_and_the_remedy(
     tool: Tool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    topic = tool.cluster.create("refused", placed=[[1, 2], [1, 2]])
+    topic = tool.cluster.create("not_moved", placed=[[1, 2], [1, 2]])
     plan = tool.plan((topic, 0, [1, 2]), (topic, 1, [1, 9]))
 
     async def unchecked(self: Any, wanted: Any, moves: Any, ongoing: Any) -> dict[TopicPartition, tuple[int, ...]]:
