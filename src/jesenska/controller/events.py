@@ -154,11 +154,11 @@ class ElectPreferred(NamedTuple):
 
 class AlterReassignments(NamedTuple):
     """A client requests other replicas for partitions; None cancels a reassignment (KIP-455). Without
-    `may_change_factor`, a target with another number of replicas is refused. The answer has an error for each refused
-    partition."""
+    `may_change_factor`, a target with another number of replicas is refused. The answer is a list with an error or
+    None for each request. If several requests for one partition are accepted, the last of them counts."""
 
     token: int
-    wanted: Mapping[TopicPartition, Sequence[int] | None]
+    wanted: Sequence[tuple[TopicPartition, Sequence[int] | None]]
     may_change_factor: bool = True
 
 

@@ -25,7 +25,7 @@ from jesenska.cli.jesenska import main
 sys.exit(main(["up", "--port", "0", "--log-level", "error", *sys.argv[1:]]))
 """
 #: About 480 modules, and the packages that rooms have for their sub-rooms, which are empty.
-_MODULES_MAX = 517
+_MODULES_MAX = 523
 #: With everything below them.
 _NOT_WANTED = (
     "csv",

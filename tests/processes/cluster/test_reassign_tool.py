@@ -270,7 +270,7 @@ def test_nothing_is_written_into_the_tree_if_any_part_of_a_file_is_wrong(tool: T
     directories.write_text(json.dumps({"partitions": [item]}))
     assert "give --bootstrap-server in place of --zookeeper" in tool.refusal("execute", str(directories), in_tree=True)
     for action in ("list", "cancel"):
-        assert "is not done in ZooKeeper: name a broker" in tool.refusal(action, None, in_tree=True)
+        assert "cannot be used with --zookeeper: name a broker with" in tool.refusal(action, None, in_tree=True)
     assert tool.ongoing() == {}
     assert tool.throttles(topic) == {}
 

@@ -396,9 +396,9 @@ def test_kafkas_own_topics_get_no_replicas_where_partitions_are_moved() -> None:
     """Also after the moves, where an administrator has chosen fewer replicas."""
     world = up(3)
     assigned(world, CONSUMER_OFFSETS, {0: (0, 1, 2), 1: (1, 2)})
-    token = world.ask(lambda token: AlterReassignments(token, {TopicPartition(CONSUMER_OFFSETS, 0): (0, 1)}, True))
+    token = world.ask(lambda token: AlterReassignments(token, [(TopicPartition(CONSUMER_OFFSETS, 0), (0, 1))], True))
     world.settle()
-    assert world.answers[token] == {}
+    assert world.answers[token] == [None]
 
     def replicas() -> dict[int, tuple[int, ...]]:
         return dict(world.controller.context.topics[CONSUMER_OFFSETS].node.replicas)
@@ -417,7 +417,7 @@ def test_kafkas_own_topics_get_no_replicas_while_they_are_moved() -> None:
     world.settle()
     assigned(world, CONSUMER_OFFSETS, {0: (0,), 1: (0,)})
     keys = [TopicPartition(CONSUMER_OFFSETS, number) for number in range(2)]
-    world.ask(lambda token: AlterReassignments(token, dict.fromkeys(keys, (1,)), True))
+    world.ask(lambda token: AlterReassignments(token, [(key, (1,)) for key in keys], True))
     world.settle()
     world.come(2)
     world.settle()

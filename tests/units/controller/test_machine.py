@@ -735,7 +735,7 @@ def act(world: World, action: tuple[object, ...]) -> None:
         "unclean": lambda name: world.ask(lambda token: ElectUncleanly(token, TopicPartition(name, 0))),
         "isr": lambda name, broker_id: propose(world, name, broker_id),
         "move": lambda name, target: world.ask(
-            lambda token: AlterReassignments(token, {TopicPartition(name, 0): target})
+            lambda token: AlterReassignments(token, [(TopicPartition(name, 0), target)])
         ),
         "tool moves": lambda name, target: (
             world.tree.exists(paths.REASSIGN_PARTITIONS) is None

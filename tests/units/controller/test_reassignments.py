@@ -34,11 +34,11 @@ def ask(
     world: World, wanted: Mapping[TopicPartition, Sequence[int] | None], *, may_change_factor: bool = True
 ) -> dict[TopicPartition, type[KafkaError]]:
     """The errors of the refused requests."""
-    token = world.ask(lambda token: AlterReassignments(token, wanted, may_change_factor))
+    token = world.ask(lambda token: AlterReassignments(token, tuple(wanted.items()), may_change_factor))
     world.settle()
-    errors = world.answers[token]
-    assert isinstance(errors, dict)
-    return {key: type(error) for key, error in errors.items()}
+    answers = world.answers[token]
+    assert isinstance(answers, list)
+    return {key: type(error) for key, error in zip(wanted, answers, strict=True) if error is not None}
 
 
 def replicas(world: World, name: str = "t", number: int = 0) -> Reassignment:
@@ -171,6 +171,21 @@ def test_requests_that_cannot_be_are_refused_one_by_one() -> None:
     assert ask(world, {T0: (1,)}, may_change_factor=False) == {}
 
 
+def test_a_partition_that_is_named_twice_has_two_answers_and_the_last_good_one_counts() -> None:
+    world = up(3)
+    assigned(world, "t", {0: (0, 1)})
+    wanted = [(T0, (2, 1)), (T0, (0, 2)), (T0, (9,)), (T0, None)]
+    token = world.ask(lambda token: AlterReassignments(token, wanted))
+    world.settle()
+    assert [type(error) for error in world.answers[token]] == [
+        type(None),
+        type(None),
+        InvalidReplicaAssignmentError,
+        NoReassignmentInProgressError,
+    ]
+    assert replicas(world).target == (0, 2)
+
+
 # Faults
 
 
@@ -226,7 +241,7 @@ def test_replicas_are_deleted_whose_removal_was_written_unheard(target: tuple[in
     ask(world, {T0: (2, 3)})
     assert all(has_data(world, broker_id) for broker_id in range(4))
     world.unheard = True
-    token = world.ask(lambda token: AlterReassignments(token, {T0: target}))
+    token = world.ask(lambda token: AlterReassignments(token, [(T0, target)]))
     world.settle()
     assert isinstance(world.answers[token], KafkaError)
     world.unheard = False

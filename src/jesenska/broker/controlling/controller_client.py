@@ -160,14 +160,14 @@ class ControllerClient:
         return errors
 
     async def alter_reassignments(
-        self, wanted: Mapping[TopicPartition, Sequence[int] | None], *, may_change_factor: bool
-    ) -> Mapping[TopicPartition, KafkaError]:
-        """Begins, changes or cancels (None) the reassignments of partitions. Returns the errors of the refused
-        partitions. A reassignment goes on after this returns."""
-        errors: Mapping[TopicPartition, KafkaError] = await self._ask(
+        self, wanted: Sequence[tuple[TopicPartition, Sequence[int] | None]], *, may_change_factor: bool
+    ) -> Sequence[KafkaError | None]:
+        """Begins, changes or cancels (None) the reassignments of partitions. Returns an error or None for each
+        request. A reassignment goes on after this returns."""
+        answers: Sequence[KafkaError | None] = await self._ask(
             lambda token: AlterReassignments(token, wanted, may_change_factor)
         )
-        return errors
+        return answers
 
     async def propose_isr(self, make: Callable[[int], IsrProposed]) -> PartitionView:
         """Asks the controller to change an ISR. `make` gets a token, a number that identifies the request, and returns

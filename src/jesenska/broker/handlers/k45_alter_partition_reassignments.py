@@ -6,8 +6,8 @@
          answered as in the request; it is true if the request names no topic or its timeout has passed
 
 If the request's timeout is 0 or less, the answer is REQUEST_TIMED_OUT. The answer is NOT_CONTROLLER if another broker
-is controller. A topic or partition that is named twice is answered once for each time, with the outcome of the
-last."""
+is controller. If a partition is named several times, each request is answered alone, and the last accepted one
+counts."""
 
 from __future__ import annotations
 
@@ -42,24 +42,25 @@ async def _answered(
     if not uses.controller.is_controller:
         response.error_code = ErrorCode.NOT_CONTROLLER
         return response
-    wanted = {
-        TopicPartition(topic.name, asked.partition_index): None if asked.replicas is None else tuple(asked.replicas)
+    wanted = [
+        (TopicPartition(topic.name, asked.partition_index), None if asked.replicas is None else tuple(asked.replicas))
         for topic in request.topics
         for asked in topic.partitions
-    }
-    outcomes: dict[TopicPartition, tuple[int, str | None]] = {}
+    ]
+    outcomes: list[tuple[int, str | None]]
     if request.timeout_ms <= 0:
         response.error_code, response.allow_replication_factor_change = ErrorCode.REQUEST_TIMED_OUT, True
-        outcomes = dict.fromkeys(wanted, (ErrorCode.REQUEST_TIMED_OUT, None))
+        outcomes = [(ErrorCode.REQUEST_TIMED_OUT, None)] * len(wanted)
     else:
         try:
-            errors = await uses.controller.alter_reassignments(
+            answers = await uses.controller.alter_reassignments(
                 wanted, may_change_factor=request.allow_replication_factor_change
             )
-            outcomes = {key: (error.code, error.message or None) for key, error in errors.items()}
+            outcomes = [(0, None) if error is None else (error.code, error.message or None) for error in answers]
         except KafkaError as error:
             response.error_code, response.error_message = error.code, error.message or None
-            outcomes = dict.fromkeys(wanted, (error.code, error.message or None))
+            outcomes = [(error.code, error.message or None)] * len(wanted)
+    answered = iter(outcomes)
     response.responses = [
         AlterPartitionReassignmentsResponseTopic(
             name=topic.name,
@@ -67,8 +68,7 @@ async def _answered(
                 AlterPartitionReassignmentsResponsePartition(
                     partition_index=asked.partition_index, error_code=code, error_message=message
                 )
-                for asked in topic.partitions
-                for code, message in [outcomes.get(TopicPartition(topic.name, asked.partition_index), (0, None))]
+                for asked, (code, message) in zip(topic.partitions, answered, strict=False)
             ],
         )
         for topic in request.topics

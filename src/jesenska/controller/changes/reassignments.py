@@ -65,13 +65,13 @@ class Reassignments:
         self._topics = topics
 
     def alter(self, event: AlterReassignments) -> Steps:
-        """Begins, changes and cancels the reassignments that a client requests. The answer has an error for each
-        refused partition."""
-        may_change_factor = event.may_change_factor
-        errors: dict[TopicPartition, KafkaError] = {}
+        """Begins, changes and cancels the reassignments that a client requests. The answer is a list with an error or
+        None for each request. As in Apache Kafka, each request is checked alone; if several requests for one partition
+        are accepted, the last of them counts."""
+        answers: list[KafkaError | None] = []
         accepted: dict[TopicPartition, Sequence[int] | None] = {}
         branching = branching_topics(self._context)
-        for topic_partition, target in event.wanted.items():
+        for topic_partition, target in event.wanted:
             topic = self._context.topics.get(topic_partition.topic)
             try:
                 if topic is None:
@@ -81,17 +81,23 @@ class Reassignments:
                     topic,
                     topic_partition.partition,
                     target,
-                    may_change_factor=may_change_factor,
+                    may_change_factor=event.may_change_factor,
                     is_branching=topic.name in branching,
                 )
-                accepted[topic_partition] = target
             except KafkaError as error:
-                errors[topic_partition] = error
+                answers.append(error)
+            else:
+                answers.append(None)
+                accepted[topic_partition] = target
         if accepted:
             # The client's targets replace those that a tool has written.
             yield from self._take_out(accepted)
-            errors |= yield from self._begin(accepted, may_change_factor=may_change_factor)
-        self._shared.answer(event.token, errors)
+            failed = yield from self._begin(accepted, may_change_factor=event.may_change_factor)
+            answers = [
+                answer or failed.get(topic_partition)
+                for answer, (topic_partition, _) in zip(answers, event.wanted, strict=True)
+            ]
+        self._shared.answer(event.token, answers)
 
     def look(self) -> Steps:
         """Begins what a tool has written to /admin/reassign_partitions, completes what can be completed, and removes
