@@ -90,7 +90,8 @@ def test_a_consumer_of_many_partitions_keeps_a_session_and_gets_over_its_loss(tm
                 Producer(cluster, linger_seconds=0) as producer,
             ):
                 await consumer.assign([TopicPartition("t", number) for number in range(40)])
-                assert await consumer.poll(0.2) == {}
+                while not broker.fetch_sessions._sessions:
+                    assert await consumer.poll(0.2) == {}
                 (session,) = broker.fetch_sessions._sessions.values()
                 assert session.size == 40
                 epoch = session.epoch
