@@ -44,20 +44,36 @@ type brokerErrors struct {
 	cancel context.CancelFunc
 }
 
+// forget is called before a client is made: a client connects at once, and may be refused before its first step begins.
+func (b *brokerErrors) forget() {
+	b.lock.Lock()
+	defer b.lock.Unlock()
+	b.last = nil
+}
+
 // step is the time for a step, which ends with the first login or handshake that fails: franz-go would try it again.
 func (b *brokerErrors) step(ms int) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(ms)*time.Millisecond)
 	b.lock.Lock()
 	defer b.lock.Unlock()
-	b.last, b.cancel = nil, cancel
+	b.cancel = cancel
+	if b.last != nil && isFinal(b.last) {
+		cancel()
+	}
 	return ctx, cancel
+}
+
+// isFinal says whether a client gains nothing by another attempt.
+func isFinal(err error) bool {
+	found := classOf(err)
+	return found == "authentication failed" || found == "handshake failed" || found == "login failed"
 }
 
 func (b *brokerErrors) OnBrokerConnect(_ kgo.BrokerMetadata, _ time.Duration, _ net.Conn, err error) {
 	if err != nil {
 		b.lock.Lock()
 		b.last = err
-		if found := classOf(err); found == "authentication failed" || found == "handshake failed" || found == "login failed" {
+		if isFinal(err) {
 			b.cancel()
 		}
 		b.lock.Unlock()
@@ -241,6 +257,7 @@ func (c cell) run(input *bufio.Reader) {
 	note("produce", produce(producer))
 	options = append(options, kgo.ConsumerGroup(c.Group), kgo.ConsumeTopics(c.Topic),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.DisableAutoCommit())
+	seen.forget()
 	consumer, err := kgo.NewClient(options...)
 	if err != nil {
 		panic(err)
@@ -258,7 +275,9 @@ func (c cell) run(input *bufio.Reader) {
 		if err := json.Unmarshal(next, &again); err != nil {
 			panic(err)
 		}
+		seen.forget()
 		note("produce again", produce(producer))
+		seen.forget()
 		note("consume again", consume(consumer, again.ToEnd))
 	}
 	answer, _ := json.Marshal(map[string]any{"id": c.Id, "steps": steps, "errors": texts})
