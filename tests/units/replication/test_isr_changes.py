@@ -146,7 +146,7 @@ class Scene:
 
 @pytest.fixture(autouse=True)
 def _without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("_PAUSE_SECONDS", "_TELLING_PAUSE_SECONDS", "_TELLING_SOON_SECONDS"):
+    for name in ("_PAUSE_SECONDS", "_TELLING_PAUSE_SECONDS"):
         monkeypatch.setattr(isr_changes, name, 0.0)
 
 

@@ -38,10 +38,7 @@ logger = logging.getLogger(__name__)
 
 _AT_ONCE: Final = 50
 _PAUSE_SECONDS: Final = 0.25
-#: The time between two reports to the controllers, and the time in which changes are collected after a quiet second. A
-#: reassignment ends when the controller hears that its last replica is in sync.
 _TELLING_PAUSE_SECONDS: Final = 1.0
-_TELLING_SOON_SECONDS: Final = 0.02
 #: The maximum number of partitions that are named in one node, because the size of a ZooKeeper node is limited.
 _REPORTED_AT_ONCE: Final = 3000
 
@@ -87,8 +84,6 @@ class IsrChanges:
         self._working: dict[TopicPartition, asyncio.Task[None]] = {}
         self._unreported: dict[TopicPartition, None] = {}
         self._telling: asyncio.Task[None] | None = None
-        #: The time of the event loop at the last report.
-        self._told_at = -_TELLING_PAUSE_SECONDS
         self._closed = False
 
     @property
@@ -206,12 +201,10 @@ class IsrChanges:
             self._telling = self._loop.create_task(self._tell())
 
     async def _tell(self) -> None:
-        """Reports changed ISRs to controllers, at most once a second. Changes in between are reported together."""
+        """Reports changed ISRs to controllers. Changes within a second are reported together."""
         try:
             while self._unreported:
-                next_at = self._told_at + _TELLING_PAUSE_SECONDS
-                await asyncio.sleep(max(_TELLING_SOON_SECONDS, next_at - self._loop.time()))
-                self._told_at = self._loop.time()
+                await asyncio.sleep(_TELLING_PAUSE_SECONDS)
                 reported = list(self._unreported)[:_REPORTED_AT_ONCE]
                 try:
                     await self._store.create(paths.ISR_CHANGE_PREFIX, encode_partitions(reported), sequential=True)
