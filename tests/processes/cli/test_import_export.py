@@ -15,6 +15,7 @@ import pytest
 
 from jesenska.cli.commands import importing
 from jesenska.cli.jesenska import main
+from jesenska.cli.shared import tool as shared_tool
 from jesenska.interchange import journal_file
 from jesenska.interchange.journal_file import read_tree
 from jesenska.interchange.nodes import Node
@@ -466,10 +467,10 @@ def test_versions_of_nodes_are_kept(tmp_path: Path) -> None:
 
 
 def test_long_work_says_how_far_it_is(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    telling = importing.Telling()
+    telling = shared_tool.Telling()
     telling.tell("too soon")
-    monkeypatch.setattr(importing, "QUIET_SECONDS", 0.0)
-    telling.bytes_of("t-0")(500)
+    monkeypatch.setattr(shared_tool, "QUIET_SECONDS", 0.0)
+    importing.Counter(telling, "t-0")(500)
     assert capsys.readouterr().err == "t-0: 500 bytes written anew\n"
 
 

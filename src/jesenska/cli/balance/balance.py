@@ -25,7 +25,7 @@ from jesenska.base.errors import JesenskaError, KafkaError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.cli.balance.execution import Execution
 from jesenska.cli.balance.loads import Loads, read_loads
-from jesenska.cli.shared.tool import cluster_of, print_json, seconds, telling
+from jesenska.cli.shared.tool import add_bootstrap, cluster_of, id_of_broker, print_json, seconds, telling
 from jesenska.client.administration.admin import Admin
 from jesenska.client.administration.config_administration import BROKER, DELETE, ConfigChange
 from jesenska.config.safety import EVERY_DIRECTORY
@@ -48,22 +48,17 @@ def add_balance(parser: argparse.ArgumentParser) -> None:
 
 
 def add_decommission(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("broker", type=int, metavar="BROKER", help="The id of the broker that is to be empty.")
+    parser.add_argument("broker", type=id_of_broker, metavar="BROKER", help="The id of the broker that is to be empty.")
     _add_common(parser)
 
 
 def add_recommission(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("broker", type=int, metavar="BROKER", help="The id of the broker that takes replicas again.")
-    _add_connection(parser)
-
-
-def _add_connection(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--bootstrap-server", metavar="HOST:PORT[,...]", help="A broker of the cluster.")
-    parser.add_argument("--command-config", metavar="FILE", help="Property file of the client.")
+    parser.add_argument("broker", type=id_of_broker, metavar="BROKER", help="The id of the broker that takes replicas.")
+    add_bootstrap(parser)
 
 
 def _add_common(parser: argparse.ArgumentParser) -> None:
-    _add_connection(parser)
+    add_bootstrap(parser)
     parser.add_argument("--execute", action="store_true", help="Carry the plan out; without it, only show the plan.")
     parser.add_argument(
         "--throttle",
@@ -156,7 +151,7 @@ async def _work(options: argparse.Namespace, goals: Sequence[str], leaving: int 
         admin = Admin(cluster)
         sample = options.sample_seconds if RATES in goals else 0.0
         async with telling("Reading the loads of the brokers"):
-            execution = Execution(admin, (), options.at_once)
+            execution = Execution(admin, options.at_once)
             if options.execute:
                 await execution.wait_for_others()
             loads = await read_loads(admin, frozenset(() if leaving is None else (leaving,)), sample)
@@ -171,7 +166,7 @@ async def _work(options: argparse.Namespace, goals: Sequence[str], leaving: int 
                 "kafka-reassign-partitions."
             )
         if options.execute:
-            await _carry_out(admin, plan, loads, options, leaving)
+            await _carry_out(admin, execution, plan, loads, options.throttle, leaving)
         _end(plan, options, leaving)
     return 0
 
@@ -185,7 +180,12 @@ def _require_others(loads: Loads, leaving: int | None) -> None:
 
 
 async def _carry_out(
-    admin: Admin, plan: BalancePlan, loads: Loads, options: argparse.Namespace, leaving: int | None
+    admin: Admin,
+    execution: Execution,
+    plan: BalancePlan,
+    loads: Loads,
+    bytes_per_second: int | None,
+    leaving: int | None,
 ) -> None:
     if leaving is not None and leaving in admin.cluster.nodes:
         try:
@@ -193,9 +193,8 @@ async def _carry_out(
         except KafkaError as error:
             # Apache Kafka before 4.3 does not have this setting.
             print(f"Broker {leaving} can still get the replicas of new topics: {error}", file=sys.stderr)
-    execution = Execution(admin, loads.partitions, options.at_once)
     try:
-        await execution.run(plan.replicas, options.throttle)
+        await execution.run(loads.partitions, plan.replicas, bytes_per_second)
     except (asyncio.CancelledError, KeyboardInterrupt):
         print("The moves that have begun go on. The same command continues with the others.", file=sys.stderr)
         raise

@@ -18,8 +18,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from jesenska.base.errors import JesenskaError
-from jesenska.cli.commands.importing import Telling
-from jesenska.cli.shared.tool import print_json, telling
+from jesenska.cli.shared.tool import Telling, print_json, telling
 from jesenska.cli.shared.zookeeper_option import access_of, add_tls_config_file, protected_by, tree_at
 from jesenska.interchange import journal_file
 from jesenska.interchange.handover import plan_handover

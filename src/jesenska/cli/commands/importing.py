@@ -23,7 +23,7 @@ from pathlib import Path
 
 from jesenska.base.clock import SystemClock
 from jesenska.base.errors import JesenskaError
-from jesenska.cli.shared.tool import QUIET_SECONDS, id_of_broker, print_json, telling
+from jesenska.cli.shared.tool import Telling, id_of_broker, print_json, telling
 from jesenska.interchange import journal_file
 from jesenska.interchange.kafka_directories import KafkaDirectory, all_partitions, broker_of, cluster_of, locked
 from jesenska.interchange.nodes import FoundTree
@@ -100,7 +100,7 @@ def import_directories(options: argparse.Namespace) -> int:
         old = _partitions_of_old_formats(directories, telling_of)
         converted = 0
         if not options.dry_run:
-            converted = sum(convert_partition(path, files, telling_of.bytes_of(path.name)) for path in old)
+            converted = sum(convert_partition(path, files, Counter(telling_of, path.name)) for path in old)
             journal_file.write_tree(directories[0].path, plan.nodes, plan.last_zxid, SystemClock().now_ms(), files)
             # The metadata log is removed last: until then the import can be repeated.
             for item in sorted(raft, key=lambda item: (item.path / KRAFT_LOG).exists()):
@@ -285,23 +285,6 @@ def _how_to_start(directories: list[str], broker_id: int | None) -> str:
     contain it."""
     where = f"--data {directories[0]}" if len(directories) == 1 else f"--override log.dirs={','.join(directories)}"
     return f"jesenska up {where}" + ("" if broker_id is None else f" --override broker.id={broker_id}")
-
-
-class Telling:
-    """Prints the current step on stderr: first after two seconds, and then every two seconds."""
-
-    def __init__(self) -> None:
-        self._clock = SystemClock()
-        self._printed_at = self._clock.monotonic()
-
-    def tell(self, text: str) -> None:
-        now = self._clock.monotonic()
-        if now - self._printed_at >= QUIET_SECONDS:
-            self._printed_at = now
-            print(text, file=sys.stderr, flush=True)
-
-    def bytes_of(self, name: str) -> Counter:
-        return Counter(self, name)
 
 
 class Counter:

@@ -35,10 +35,9 @@ from jesenska.base.clock import SystemClock
 from jesenska.base.errors import JesenskaError
 from jesenska.base.identifiers import random_uuid
 from jesenska.cli.commands.exporting import write_into
-from jesenska.cli.commands.importing import Telling
 from jesenska.cli.shared.several_directories import brokers_with_data, held_directory, tree_directory
 from jesenska.cli.shared.stopping import lock_holder
-from jesenska.cli.shared.tool import Command, add_output, print_json, telling
+from jesenska.cli.shared.tool import Command, Telling, add_output, print_json, telling
 from jesenska.cli.shared.tree_login import login_file_of
 from jesenska.cli.shared.tree_serving import ADDRESS_FILE
 from jesenska.cli.shared.zookeeper_option import access_of, add_tls_config_file, tree_at

@@ -14,9 +14,8 @@ from pathlib import Path
 from jesenska.base.clock import SystemClock
 from jesenska.base.errors import JesenskaError
 from jesenska.base.system_errors import cause_of, remedy_of
-from jesenska.cli.commands.importing import Telling
 from jesenska.cli.shared.stopping import lock_holder
-from jesenska.cli.shared.tool import print_json
+from jesenska.cli.shared.tool import Telling, print_json
 from jesenska.log.disk.checkpoints import CLEAN_SHUTDOWN
 from jesenska.log.segments.checked_batches import Damage
 from jesenska.log.verifying import VerifiedSegment, verified

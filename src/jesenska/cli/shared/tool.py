@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from jesenska import __version__
+from jesenska.base.clock import SystemClock
 from jesenska.base.errors import ErrorCode, JesenskaError, KafkaError
 from jesenska.base.system_errors import cause_of, is_out_of_descriptors, remedy_of
 from jesenska.config.properties import PropertiesError, parse_properties
@@ -392,6 +393,20 @@ async def telling(what: str) -> AsyncIterator[None]:
         yield
     finally:
         task.cancel()
+
+
+class Telling:
+    """Prints the current step on stderr: first after two seconds, and then every two seconds."""
+
+    def __init__(self) -> None:
+        self._clock = SystemClock()
+        self._printed_at = self._clock.monotonic()
+
+    def tell(self, text: str) -> None:
+        now = self._clock.monotonic()
+        if now - self._printed_at >= QUIET_SECONDS:
+            self._printed_at = now
+            print(text, file=sys.stderr, flush=True)
 
 
 def print_json(value: Any) -> None:

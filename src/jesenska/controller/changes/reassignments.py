@@ -13,7 +13,7 @@ node wants, because the tools of Kafka 0.8 to 2.3 look there."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Final
 
 from jesenska.base.errors import KafkaError, UnknownTopicOrPartitionError
@@ -92,7 +92,7 @@ class Reassignments:
         if accepted:
             # The client's targets replace those that a tool has written.
             yield from self._take_out(accepted)
-            failed = yield from self._begin(accepted, may_change_factor=event.may_change_factor)
+            failed = yield from self._begin(accepted, branching, may_change_factor=event.may_change_factor)
             answers = [
                 answer or failed.get(topic_partition)
                 for answer, (topic_partition, _) in zip(answers, event.wanted, strict=True)
@@ -111,7 +111,7 @@ class Reassignments:
             except NodeFormatError as error:
                 self._shared.say("error", f"{path} cannot be read and is removed: {error}")
         new = {key: target for key, target in wanted.items() if self._target_of(key) != target}
-        errors = yield from self._begin(new)
+        errors = (yield from self._begin(new, branching_topics(self._context))) if new else {}
         for topic_partition, refused in errors.items():
             self._shared.say(
                 "error", f"{topic_partition} cannot get the replicas {list(new[topic_partition])}: {refused}"
@@ -124,8 +124,9 @@ class Reassignments:
 
     # --- steps -------------------------------------------------------------------------------------------------------
 
-    def _begin(self, wanted: Targets, *, may_change_factor: bool = True) -> Asking:
-        """Begins, changes or cancels reassignments, and returns the errors of the refused partitions."""
+    def _begin(self, wanted: Targets, branching: Collection[str], *, may_change_factor: bool = True) -> Asking:
+        """Begins, changes or cancels reassignments, and returns the errors of the refused partitions. `branching` are
+        the topics that cannot be reassigned now (`branching_topics`)."""
         errors: dict[TopicPartition, KafkaError] = {}
         by_topic: dict[str, dict[int, Sequence[int] | None]] = {}
         for topic_partition, target in wanted.items():
@@ -135,7 +136,13 @@ class Reassignments:
                 asked = {number: targets[number] for number in numbers}
 
                 def plan(topic: TopicView, asked: dict[int, Sequence[int] | None] = asked) -> ReassignmentPlan:
-                    return plan_request(self._context, topic, asked, may_change_factor=may_change_factor)
+                    return plan_request(
+                        self._context,
+                        topic,
+                        asked,
+                        may_change_factor=may_change_factor,
+                        is_branching=topic.name in branching,
+                    )
 
                 made: ReassignmentPlan | None = yield from self._write(name, numbers, plan)
                 if made is None:

@@ -34,8 +34,8 @@ from jesenska.base.errors import (
     UnknownTopicOrPartitionError,
 )
 from jesenska.controller.context import ControllerContext, PartitionView, TopicView
-from jesenska.controller.plans.branches import branching_topics
 from jesenska.controller.plans.partition_states import NO_LEADER, Change, changed
+from jesenska.controller.plans.topics import require_brokers
 from jesenska.metadata import paths
 from jesenska.metadata.nodes import PartitionStateNode, TopicNode
 from jesenska.metadata.tree_operations import Operation, SetData
@@ -125,7 +125,7 @@ def check_target(
             raise NoReassignmentInProgressError()
         wanted = current.to(current.origin)
     else:
-        _require_brokers(view, target)
+        require_brokers(view, sorted(target))
         before = len(current.origin)
         if not may_change_factor and len(target) != before:
             raise InvalidReplicationFactorError(f"The replication factor is changed from {before} to {len(target)}")
@@ -138,34 +138,18 @@ def check_target(
     return wanted
 
 
-def _require_brokers(view: ControllerContext, target: Sequence[int]) -> None:
-    if not target:
-        raise InvalidReplicaAssignmentError("The manual partition assignment includes an empty replica list.")
-    previous: int | None = None
-    for broker_id in sorted(target):
-        if broker_id not in view.brokers:
-            raise InvalidReplicaAssignmentError(
-                f"The manual partition assignment includes broker {broker_id}, but no such broker is registered."
-            )
-        if broker_id == previous:
-            raise InvalidReplicaAssignmentError(
-                f"The manual partition assignment includes the broker {broker_id} more than once."
-            )
-        previous = broker_id
-
-
 def plan_request(
     view: ControllerContext,
     topic: TopicView,
     wanted: Mapping[int, Sequence[int] | None],
     *,
-    may_change_factor: bool = True,
+    may_change_factor: bool,
+    is_branching: bool,
 ) -> ReassignmentPlan:
-    """Plans the requested targets of partitions of a topic; the target None cancels a reassignment. A reassignment
-    that has nothing to wait for is planned to its end. `errors` of the plan has the refused requests."""
+    """Plans the requested targets of partitions of a topic (`check_target`). A reassignment that has nothing to wait
+    for is planned to its end. `errors` of the plan has the refused requests."""
     after: dict[int, Reassignment] = {}
     errors: dict[int, KafkaError] = {}
-    is_branching = topic.name in branching_topics(view)
     for number, target in wanted.items():
         try:
             after[number] = check_target(

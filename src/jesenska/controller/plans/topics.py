@@ -359,19 +359,7 @@ def _replicas_of(
 
 def _require_assignment(view: ControllerContext, assignment: Assignment, replication_factor: int | None) -> None:
     for brokers in assignment.values():
-        if not brokers:
-            raise InvalidReplicaAssignmentError("The manual partition assignment includes an empty replica list.")
-        seen: set[int] = set()
-        for broker_id in brokers:
-            if broker_id not in view.brokers:
-                raise InvalidReplicaAssignmentError(
-                    f"The manual partition assignment includes broker {broker_id}, but no such broker is registered."
-                )
-            if broker_id in seen:
-                raise InvalidReplicaAssignmentError(
-                    f"The manual partition assignment includes the broker {broker_id} more than once."
-                )
-            seen.add(broker_id)
+        require_brokers(view, brokers)
         if replication_factor is not None and len(brokers) != replication_factor:
             raise InvalidReplicaAssignmentError(
                 f"The manual partition assignment includes a partition with {len(brokers)} replica(s), but this is "
@@ -379,6 +367,24 @@ def _require_assignment(view: ControllerContext, assignment: Assignment, replica
                 f"partitions, which have {replication_factor} replica(s)."
             )
         replication_factor = len(brokers)
+
+
+def require_brokers(view: ControllerContext, brokers: Iterable[int]) -> None:
+    """Raises InvalidReplicaAssignmentError if a client assigns a partition to no broker, to a broker that is not
+    registered, or to a broker twice."""
+    seen: set[int] = set()
+    for broker_id in brokers:
+        if broker_id not in view.brokers:
+            raise InvalidReplicaAssignmentError(
+                f"The manual partition assignment includes broker {broker_id}, but no such broker is registered."
+            )
+        if broker_id in seen:
+            raise InvalidReplicaAssignmentError(
+                f"The manual partition assignment includes the broker {broker_id} more than once."
+            )
+        seen.add(broker_id)
+    if not seen:
+        raise InvalidReplicaAssignmentError("The manual partition assignment includes an empty replica list.")
 
 
 def _config_write(view: ControllerContext, name: str, overrides: Mapping[str, str]) -> Operation:

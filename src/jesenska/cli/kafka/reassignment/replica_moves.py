@@ -8,7 +8,7 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from jesenska.base.errors import JesenskaError, KafkaError, ReplicaNotAvailableError
+from jesenska.base.errors import JesenskaError, ReplicaNotAvailableError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.cli.kafka.reassignment.reassignment_files import ANY, Target
 from jesenska.cli.shared.tool import sentence
@@ -96,35 +96,30 @@ async def replica_directories(
 
 async def require_directories(admin: Admin, moves: Mapping[Replica, str]) -> None:
     """Raises JesenskaError with one sentence if a broker does not have a log directory that the moves name."""
-    for broker_id in sorted({broker_id for _, broker_id in moves}):
+    for broker_id, wanted in _by_broker(moves).items():
         known = {directory.path for directory in await admin.describe_log_dirs(broker_id) if directory.error is None}
-        for (key, at), path in sorted(moves.items()):
-            if at == broker_id and path not in known:
+        for key, path in sorted(wanted.items()):
+            if path not in known:
                 raise JesenskaError(
                     f"Failed to alter dir for {key}-{broker_id}: broker {broker_id} has no log directory {path} that "
                     f"works; it has {', '.join(sorted(known))}."
                 )
 
 
-async def begin_moves(admin: Admin, moves: Mapping[Replica, str], timeout_ms: int) -> list[Replica]:
-    """Begins the moves, and returns them. A broker that does not have a new replica yet is asked again until the
-    time limit. Raises KafkaError if a broker refuses a move."""
+async def begin_moves(admin: Admin, moves: Mapping[Replica, str], timeout_ms: int) -> None:
+    """Begins the moves. A broker that does not have a new replica yet is asked again until the time limit. Raises
+    JesenskaError if a broker refuses a move, or has no such replica at the time limit."""
     ends = time.monotonic() + timeout_ms / 1000
     waiting = dict(moves)
-    done: list[Replica] = []
     while True:
-        refused: dict[Replica, KafkaError] = {}
-        for broker_id in sorted({broker_id for _, broker_id in waiting}):
-            wanted = {key: path for (key, number), path in waiting.items() if number == broker_id}
-            answers = await admin.alter_replica_log_dirs(broker_id, wanted)
-            for key, error in answers.items():
-                if error is None:
-                    done.append((key, broker_id))
-                elif isinstance(error, ReplicaNotAvailableError):
-                    refused[key, broker_id] = error
-                else:
+        absent: dict[Replica, str] = {}
+        for broker_id, wanted in _by_broker(waiting).items():
+            for key, error in (await admin.alter_replica_log_dirs(broker_id, wanted)).items():
+                if isinstance(error, ReplicaNotAvailableError):
+                    absent[key, broker_id] = wanted[key]
+                elif error is not None:
                     raise JesenskaError(f"Failed to alter dir for {key}-{broker_id}: {sentence(error)}")
-        waiting = {at: waiting[at] for at in refused}
+        waiting = absent
         if not waiting or time.monotonic() >= ends:
             break
         await asyncio.sleep(_PAUSE_SECONDS)
@@ -134,7 +129,6 @@ async def begin_moves(admin: Admin, moves: Mapping[Replica, str], timeout_ms: in
             f"Broker {broker_id} has no replica of {key} yet, so {len(waiting)} moves between log directories have not "
             "begun: run --execute --additional again, or give a longer --timeout."
         )
-    return done
 
 
 async def cancel_moves(admin: Admin, moves: Mapping[Replica, str]) -> list[Replica]:
@@ -145,9 +139,16 @@ async def cancel_moves(admin: Admin, moves: Mapping[Replica, str]) -> list[Repli
         for at, state in states.items()
         if state.future is not None and state.future == moves[at] and state.current is not None
     }
-    for broker_id in sorted({broker_id for _, broker_id in under_way}):
-        wanted = {key: path for (key, number), path in under_way.items() if number == broker_id}
+    for broker_id, wanted in _by_broker(under_way).items():
         for key, error in (await admin.alter_replica_log_dirs(broker_id, wanted)).items():
             if error is not None:
                 raise JesenskaError(f"Failed to cancel the move of {key}-{broker_id}: {sentence(error)}")
     return list(under_way)
+
+
+def _by_broker(moves: Mapping[Replica, str]) -> dict[int, dict[TopicPartition, str]]:
+    """Returns the wanted directories of each broker, brokers in order."""
+    found: dict[int, dict[TopicPartition, str]] = {}
+    for (key, broker_id), path in sorted(moves.items(), key=lambda item: item[0][1]):
+        found.setdefault(broker_id, {})[key] = path
+    return found
